@@ -8,6 +8,7 @@
 `figures`   Figures 7 and 8 of Wang and Leiss: 8 disks, 4 routings and 1, with the times of their section 3
 `paper`     their best, 4.53 (read) and 11.84 (write): ours on 8 disks beside one plain file on one of them
 `real`      4 folders of one device beside one plain file in one folder, with processor time
+`arrays`    an array striped over 4 folders of one device beside the same in one folder: written, read, rechunked
 `devices`   a folder on the disk and one in memory, both as slow as a disk, beside each of them alone
 `rechunk`   an array on 4 simulated disks of 100 MB/s beside one; scratch on two of them beside one
 """
@@ -37,7 +38,7 @@ from oocarrays.plan.queueing.striping import BlockTimes, striped_rate
 from oocarrays.testing import SlowDisk, Station
 
 KIB = 1024
-PARTS = ("cells", "figures", "paper", "real", "devices", "rechunk")
+PARTS = ("cells", "figures", "paper", "real", "arrays", "devices", "rechunk")
 PAPER = {4: (0.0008, 0.001854, 0.0173), 8: (0.001065, 0.003697, 0.0195), 16: (0.001807, 0.007384, 0.0205)}
 """Section 3: seconds of processor, network and disk, by KiB of a block."""
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -185,6 +186,40 @@ def real(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def arrays(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """An array in 4 folders of one device beside one in one of them, in turn: what is done, and how long it takes."""
+    edge = int((2**28 // options.scale / 4) ** 0.5) // 64 * 64
+    data = np.random.default_rng(0).random((edge, edge), "f4")
+    found: dict[str, list[float]] = {}
+    with folders(5, options.folder or tempfile.gettempdir()) as made:
+        for number in range(options.rounds + 1):
+            took = {kind: done_with(disks, data, number, options.memory) for kind, disks in two_kinds(made)}
+            for what in took["one"] if number else ():  # the first time warms
+                found.setdefault(what, []).append(took["one"][what] / took["striped"][what])
+    return [
+        {"what": what, "speed/one folder": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+        for what, ratios in found.items()
+    ]
+
+
+def two_kinds(made: list[str]) -> list[tuple[str, str]]:
+    """Where an array is: in one folder, and in several."""
+    return [("one", f"{made[4]}/"), ("striped", f"striped://{','.join(made[:4])}!")]
+
+
+def done_with(place: str, data: np.ndarray, number: int, memory: str) -> dict[str, float]:
+    """Seconds to write an array there, to read it, to read a part, and to rechunk it."""
+    source, target, edge = f"{place}s{number}.zarr", f"{place}t{number}.zarr", len(data)
+    array = ooc.create_array(source, shape=data.shape, chunks=(edge // 32, edge), dtype="f4", compressors=())
+    took = {"write": seconds_of(lambda: array.__setitem__(..., data))[0]}
+    took["read"] = seconds_of(lambda: array[...])[0]
+    took["read 1 of 16 columns"] = seconds_of(lambda: array[:, : edge // 16])[0]
+    job = ooc.rechunk(source, target, chunks=(edge, edge // 32), memory=memory, scheduler="threads")
+    took["rechunk"] = seconds_of(job.run)[0]
+    assert (ooc.open_array(target)[:, 7] == data[:, 7]).all()
+    return took
+
+
 class Plain:
     """A plain file, with the calls of a striped one."""
 
@@ -233,7 +268,7 @@ def devices(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def rechunk(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """An array on 4 simulated disks beside one, and staged with scratch on two beside one."""
+    """An array on 4 simulated disks beside one, with scratch in memory; and staged with scratch on two beside one."""
     edge, rows = int((2**30 // options.scale / 4) ** 0.5) // 64 * 64, []
     for what, counts, method in (("rechunk", (4, 1), "auto"), ("scratch", (2, 1), "staged")):
         seconds = {}
@@ -241,7 +276,7 @@ def rechunk(options: argparse.Namespace) -> list[dict[str, Any]]:
             with folders(4) as made, folders(1) as fast:
                 slow = [SlowDisk(folder, bytes_per_second=options.disk_rate * 1e6) for folder in made]
                 if what == "rechunk":
-                    source, target, scratch = striped(slow[:count], "s"), striped(slow[:count], "t"), None
+                    source, target, scratch = striped(slow[:count], "s"), striped(slow[:count], "t"), fast[0]
                 else:
                     source, target = os.path.join(fast[0], "s"), os.path.join(fast[0], "t")
                     scratch = striped(slow[:count], "scratch", block=2**20)
@@ -267,11 +302,11 @@ def unthrottled(store: Any) -> Any:
 def rechunked(source: Any, target: Any, scratch: Any, edge: int, method: str, memory: str) -> float:
     """Seconds to rewrite an array of rows in columns."""
     place = source if isinstance(source, str) else unthrottled(source)
-    array = zarr.create_array(place, shape=(edge, edge), dtype="f4", chunks=(edge // 32, edge), compressors=None)
+    array = zarr.create_array(place, shape=(edge, edge), dtype="f4", chunks=(edge // 64, edge), compressors=None)
     for row in range(0, edge, edge // 32):
         array[row : row + edge // 32] = np.arange(row, row + edge // 32, dtype="f4")[:, None]
     job = ooc.rechunk(
-        source, target, chunks=(edge, edge // 32), method=method, memory=memory, scratch=scratch, scheduler="threads"
+        source, target, chunks=(edge, edge // 64), method=method, memory=memory, scratch=scratch, scheduler="threads"
     )
     seconds, _ = seconds_of(job.run)
     assert (ooc.open_array(target)[:, 0] == np.arange(edge, dtype="f4")).all()
@@ -290,7 +325,7 @@ def main() -> None:
         default=100.0,
         help="MB/s of a disk in `devices` and `rechunk` (default: %(default)s)",
     )
-    parser.add_argument("--memory", default="256MiB", help="budget of a rechunk (default: %(default)s)")
+    parser.add_argument("--memory", default="1GiB", help="budget of a rechunk (default: %(default)s)")
     parser.add_argument("--folder", help="on the real device (default: the system's temporary folder)")
     parser.add_argument("--json", type=Path, help="where to keep what was measured")
     options = parser.parse_args()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from typing import Any, get_args
@@ -14,6 +15,7 @@ from dask.utils import parse_bytes, parse_timedelta
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.plan.cost import COST_NAMES, Costs
 from oocarrays.plan.exchange.schedule import is_auto
+from oocarrays.plan.queueing.kept import ChunkTimes, KeptDisks, kept_times
 from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import available_bytes
@@ -43,6 +45,7 @@ DEFAULTS: dict[str, Any] = {
     "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
     "networks": None,  # constants by kind of network, {"mesh": "delta", …}: see oocarrays.options.networks; None: known
+    "disks": None,  # what `oocarrays calibrate --disks` has measured of disks of striped arrays; None: nothing
     "missing": "fill",  # what is made of a chunk that a source lacks: its "fill" value, that and "warn", or an "error"
     "cost": {
         name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()
@@ -97,6 +100,28 @@ _costs: tuple[dict[str, Any], Costs] = ({}, Costs())
 
 def _known_costs() -> dict[str, Any]:
     return {name: value for name, value in setting("cost").items() if value is not None and name in COST_NAMES}
+
+
+def kept_disks() -> tuple[KeptDisks, ...]:
+    """What was measured of disks, and kept: what was measured last comes last.
+
+    Raises
+    ------
+    InputError
+        Where the setting is something else.
+    """
+    said = setting("disks")
+    if not isinstance(said, list | tuple | None):
+        raise InputError(f"oocarrays.disks={said!r} is not a list of what oocarrays calibrate --disks keeps")
+    return tuple(map(KeptDisks.from_json, said or ()))
+
+
+def chunk_times(disks: Sequence[str], chunk_bytes: float) -> ChunkTimes | None:
+    """Return what a chunk of so many bytes takes at each of some disks; None where they were not measured."""
+    kept = kept_disks()
+    found = {mode: kept_times(kept, mode, disks, round(chunk_bytes)) for mode in ("read", "write")}
+    known = {mode: times for mode, times in found.items() if times is not None}
+    return ChunkTimes(known) if known else None
 
 
 def local_cores() -> int:

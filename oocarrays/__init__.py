@@ -49,7 +49,8 @@ from oocarrays.plan.layouts.saved import load_plan
 from oocarrays.show.counting import count_requests
 from oocarrays.storage.foreign.places import files
 from oocarrays.storage.metered import metered
-from oocarrays.storage.striped.file import StripedFile, open_striped
+from oocarrays.storage.striped.file import StripedFile
+from oocarrays.storage.striped.opening import open_striped
 from oocarrays.storage.striped.store import StripedStore
 from oocarrays.streaming.on_workers import RankStreams
 from oocarrays.streaming.opening import open_streams, streams_from_ragged

@@ -33,7 +33,6 @@ from oocarrays.cli.main import main
 from oocarrays.plan.files import scatter
 from oocarrays.plan.rechunk import counting
 from oocarrays.storage.chunks import copies
-from oocarrays.storage.chunks.kept import KeptMessages
 from oocarrays.storage.chunks.shard_writes import Sharded
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files import creating, group_file
@@ -57,7 +56,6 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "named": (UnfinishedChunks, "finish", "after"),
     "unrecorded": (Journal, "prepare", "before"),
     "entry": (Journal, "_publish", "after"),
-    "message": (KeptMessages, "_write", "after"),
     "mark": (creating, "take_mark_away", "before"),
     "finished": (creating, "take_mark_away", "after"),
     "copied": (copies, "_copy_file", "after"),  # an object of a group's other arrays

@@ -146,7 +146,7 @@ def _double(block: np.ndarray) -> np.ndarray:
 JOBS: dict[str, Callable[..., Reads]] = {
     "rechunk, independent": rechunked(method="independent"),
     "rechunk, two-phase": rechunked(method="two-phase"),
-    "rechunk, kept": rechunked(method="kept"),
+    "rechunk, assembled": rechunked(method="assembled"),
     "rechunk, staged": rechunked(method="staged"),
     "group, rewritten": in_group(copied=False),
     "group, copied": in_group(copied=True),

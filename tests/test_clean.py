@@ -18,7 +18,7 @@ from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, fail, make_field, options_of
 
-WITH_SCRATCH = ["kept", "staged"]
+WITH_SCRATCH = ["staged"]
 leaves_scratch = pytest.mark.parametrize("method", WITH_SCRATCH)
 
 

@@ -133,8 +133,8 @@ def can_mount(folder: Path) -> list[str] | None:
     [
         ("independent", "none", 2 << 20, "", "NotFoundError"),
         ("two-phase", "none", 2 << 20, "", "NotFoundError"),
-        ("kept", "zstd", 1 << 20, "small", "NotFoundError"),
-        ("kept", "zstd", 2 << 20, "", "UnfinishedError"),
+        ("assembled", "none", 2 << 20, "", "NotFoundError"),
+        ("assembled", "zstd", 2 << 20, "small", "NotFoundError"),
         ("staged", "none", 5 << 20, "small", "NotFoundError"),
         ("staged", "zstd", 2 << 20, "small", "NotFoundError"),
         ("independent", "zstd", 2 << 20, "", "UnfinishedError"),
@@ -145,8 +145,8 @@ def can_mount(folder: Path) -> list[str] | None:
     ids=[
         "known beforehand, independent",
         "known beforehand, two-phase",
-        "messages known beforehand",
-        "in the middle, kept",
+        "known beforehand, assembled",
+        "scratch known beforehand, assembled",
         "known beforehand, staged",
         "scratch known beforehand",
         "in the middle, independent",

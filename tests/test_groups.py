@@ -167,7 +167,7 @@ def test_dask_computes_it_and_persists_it(group: Path, tmp_path: Path) -> None:
     check_same(group, persisted.compute().store, rechunked=("air",))
 
 
-@pytest.mark.parametrize("method", ["independent", "two-phase", "kept"])
+@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled"])
 def test_every_method(group: Path, tmp_path: Path, method: str) -> None:
     target = rechunk(group, tmp_path / "b", method=method).run()
     check_same(group, target.store, rechunked=("air",))
@@ -194,6 +194,29 @@ def test_two_jobs_at_one_target_do_not_mix(group: Path, tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="exists"):
         second.run()
     assert objects(tmp_path / "b") == before
+
+
+@formats
+def test_lengths_by_dimension_are_of_all_arrays_that_have_it(tmp_path: Path, zarr_format: Any) -> None:
+    axes = {"time": np.arange(24), "lat": np.arange(6.0), "lon": np.arange(5.0)}
+    air = np.random.default_rng(0).random((24, 6, 5))
+    made = xr.Dataset({"air": (tuple(axes), air), "mean": (("time",), air.mean((1, 2))), "one": ((), 3.5)}, axes)
+    made.to_zarr(tmp_path / "a", zarr_format=zarr_format, encoding={"air": {"chunks": (1, 6, 5)}}, consolidated=False)
+    ooc.rechunk(tmp_path / "a", tmp_path / "b", chunks={"time": -1, "lat": 3, "air": {"lon": 2}}).run()
+    assert main(["rechunk", str(tmp_path / "a"), str(tmp_path / "c"), "--chunks", "time=-1,lat=3", "--quiet"]) == 0
+    ooc.rechunk(tmp_path / "a", tmp_path / "d", chunks={"time": {"time": 8}}).run()
+    found = {name: {k: v.chunks for k, v in zarr.open_group(tmp_path / name).arrays()} for name in "abcd"}
+    assert found["b"] == found["a"] | {"air": (1, 6, 2), "mean": (24,)}
+    assert found["c"] == found["a"] | {"air": (24, 3, 5), "mean": (24,)}
+    assert found["d"] == found["a"] | {"time": (8,)}
+    for name in "bcd":
+        assert xr.open_zarr(tmp_path / name, consolidated=False).identical(made)
+
+
+def test_a_length_of_a_coordinate_only_is_refused(tmp_path: Path) -> None:
+    xr.Dataset(coords={"time": np.arange(24)}).to_zarr(tmp_path / "a", consolidated=False)
+    with pytest.raises(ChunksError, match="of coordinates only"):
+        ooc.rechunk(tmp_path / "a", tmp_path / "b", chunks={"time": -1})
 
 
 # ---------------------------------------------------------------------- what cannot be done
@@ -263,7 +286,7 @@ def test_a_corrupt_chunk_leaves_the_group_unfinished(group: Path, tmp_path: Path
 
 def test_on_the_command_line(group: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["rechunk", str(group), str(tmp_path / "b"), "--memory", "256MiB"]
-    chunks = ["--chunks", "air=24,6,5", "--chunks", "deep/er/air=time:-1,lon:4,time=-1"]
+    chunks = ["--chunks", "air=24,6,5", "--chunks", "deep/er/air=time:-1,lon:4,time=time:-1"]
     assert main([*words, *chunks, "--dry-run"]) == 0
     assert not (tmp_path / "b").exists()
     assert "deep/er/air" in capsys.readouterr().out

@@ -64,7 +64,8 @@ STOPS = [
     ("copied", 5), ("entry", 1), ("partial", 3), ("mark", 1), ("finished", 1), ("mark", 2), ("consolidated", 1),
 ]  # fmt: skip
 CASES = [("independent", *stop) for stop in STOPS]
-CASES += [("staged", "entry", 4), ("staged", "finished", 1), ("staged", "partial", 40), ("kept", "message", 3)]
+CASES += [("staged", "entry", 4), ("staged", "finished", 1), ("staged", "partial", 40)]
+CASES += [("assembled", at, after) for at, after in (("partial", 3), ("named", 2), ("entry", 2), ("unrecorded", 1))]
 
 
 @pytest.mark.parametrize(("method", "at", "after"), CASES)

@@ -187,3 +187,18 @@ def test_on_workers(two: Client, tmp_path: Path) -> None:
     xr.testing.assert_identical(out.load(), ds.load())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "source.zarr"]
     assert job.meter.write_requests + job.meter.skipped_chunks == job.plan.traffic.write_requests
+
+
+@pytest.mark.parametrize("kind", ["dataset", "array", "coordinates only"])
+def test_what_is_in_memory_is_a_source_too(tmp_path: Path, kind: str) -> None:
+    air = np.random.default_rng(0).random((20, 10))
+    ds = xr.Dataset(
+        {"air": (("time", "lat"), air, {"units": "K"})}, {"time": np.arange(20), "name": ("lat", list("abcdefghij"))}
+    )
+    source = {"dataset": ds, "array": ds.air, "coordinates only": ds.drop_vars("air")}[kind]
+    chunks = {"time": -1, "lat": 5} if kind != "coordinates only" else None
+    ooc.rechunk(source, tmp_path / "a.zarr", chunks=chunks, memory="64MiB").run()
+    found = xr.open_zarr(tmp_path / "a.zarr")
+    assert found.load().identical(ds if kind == "array" else source)
+    if kind != "coordinates only":
+        assert found.air.encoding["chunks"] == (20, 5)

@@ -65,7 +65,7 @@ def check(told: dict[str, Any], budget: int) -> None:
 @pytest.mark.parametrize(
     ("codec", "method"),
     [
-        *product(("none", "zstd", "blosc"), ("independent", "two-phase", "kept", "assembled", "staged")),
+        *product(("none", "zstd", "blosc"), ("independent", "two-phase", "assembled", "staged")),
         ("transposed", "staged"),
     ],
     ids=lambda word: word,

@@ -40,7 +40,6 @@ from tests.unfinished import (
 
 STOPS = [("begun", 1), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry", 6)]
 CASES = [(method, at, after) for method in METHODS for at, after in [*STOPS, ("mark", 1)]]
-CASES += [("kept", "message", 1), ("kept", "message", 8)]
 
 
 @pytest.mark.parametrize(("method", "at", "after"), CASES)
@@ -83,12 +82,12 @@ def kept_files(plan: RechunkPlan, target: Path, which: Any = None) -> dict[str, 
 
 
 def most_bytes(plan: RechunkPlan, left: set[tuple[int, ...]]) -> float:
-    """Bytes of the share that is left, and of one part more; a kept plan reads all for any part."""
+    """Bytes of the share that is left, and of one part more."""
     most = 0.0
     for number, step in enumerate(plan.passes):
         units = len({part[1:] if step.alone else part[1] for part in left if part[0] == number})
         if units:
-            most += step.traffic.read_bytes * (1 if step.method == "kept" else (units + 1) / step.units)
+            most += step.traffic.read_bytes * (units + 1) / step.units
     return most
 
 
@@ -138,12 +137,9 @@ def test_wherever_it_is_killed_the_answer_is_right(
 # ---------------------------------------------------------------------- as a job like any other
 
 
-@pytest.mark.parametrize("method", ["two-phase", "kept"])
 @pytest.mark.parametrize("schedule", ["lex", "pex-gen-shift"])
-def test_a_resumed_run_exchanges_in_the_order_in_which_it_began(
-    field: Path, target: Path, schedule: str, method: str
-) -> None:
-    job = ooc.rechunk(field, target, **options_of(method) | {"ranks": 3, "memory": "64MiB", "schedule": schedule})
+def test_a_resumed_run_exchanges_in_the_order_in_which_it_began(field: Path, target: Path, schedule: str) -> None:
+    job = ooc.rechunk(field, target, **options_of("two-phase") | {"ranks": 3, "memory": "64MiB", "schedule": schedule})
     fail(job, after=5)
     with dask.config.set({"oocarrays.schedule": "gen"}):
         rest = ooc.resume(target)
@@ -194,7 +190,7 @@ ARRAYS: dict[str, dict[str, Any]] = {
 }
 
 
-KINDS = [("zstd", "independent"), ("zstd", "kept"), ("gzip, through Zarr", "two-phase"), ("big-endian", "staged")]
+KINDS = [("zstd", "independent"), ("zstd", "assembled"), ("gzip, through Zarr", "two-phase"), ("big-endian", "staged")]
 
 
 @pytest.mark.parametrize(("kind", "method"), [*KINDS, *(("NaN for nothing", method) for method in METHODS)])

@@ -100,7 +100,7 @@ def last_missing(job: ooc.RechunkJob, target: Path) -> int:
     return count(job.plan, {part for part in missing(job.plan, target) if part[0] == last})
 
 
-@pytest.mark.parametrize("method", ["independent", "two-phase", "kept"])
+@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled"])
 def test_a_job_that_failed_runs_again_and_so_does_a_resumed_one(field: Path, target: Path, method: str) -> None:
     job = plan(field, target, method)
     fail(job, 5)

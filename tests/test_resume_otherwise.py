@@ -110,7 +110,7 @@ def test_a_killed_rechunk_goes_on_otherwise(
     check_rest(job, target, before)
 
 
-@pytest.mark.parametrize("method", ["staged", "kept"])
+@pytest.mark.parametrize("method", ["staged", "assembled"])
 def test_what_is_on_its_way_is_done_again(field: Path, target: Path, runs: Server, method: str) -> None:
     plan = runs.run("rechunk", field, target, at="entry", after=6, **options_of(method)).plan
     last = len(plan.passes) - 1

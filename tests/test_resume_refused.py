@@ -101,7 +101,10 @@ JOURNALS: dict[str, tuple[Callable[[Path, str, dict[str, Any]], str], str]] = {
     ),
     "a plan of nothing": (lambda _, run, content: sealed(run, content | {"plan": {}}), "plan lacks"),
     "no source": (lambda _, run, content: sealed(run, {"plan": content["plan"]}), "lacks scratch, source"),
-    "changed": (lambda _, run, content: sealed(run, content).replace("two-phase", "kept"), "digest does not fit"),
+    "changed": (
+        lambda _, run, content: sealed(run, content).replace("two-phase", "assembled"),
+        "digest does not fit",
+    ),
     "cut short": (lambda _, run, content: sealed(run, content)[:-20], "cut short"),
     "nothing": (lambda *_: "", "cut short"),
 }

@@ -78,7 +78,7 @@ def passes(draw: st.DrawFn) -> tuple[Any, ...]:
     return whole, draw(st.tuples(*cut)), storing, options
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(passes())
 def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple) -> None:
     whole, chunks, storing, options = case
@@ -500,3 +500,12 @@ def test_the_least_budget_that_is_named_is_enough(rows: Path, options: dict) -> 
     job = job_of(rows, memory=caught.value.least, **options)
     assert job.plan.peak_bytes <= job.plan.budget
     np.testing.assert_allclose(job.run()[...], expected(smooth, [ROWS], (1, 1), "none")[0])
+
+
+def test_a_kernel_of_a_packed_array_is_given_what_is_stored_and_that_is_said(tmp_path: Path) -> None:
+    packed = {"scale_factor": 0.01, "add_offset": 273.15}
+    zarr.create_array(tmp_path / "a.zarr", data=np.arange(12, dtype="i2").reshape(3, 4), attributes=packed)
+    with pytest.warns(UserWarning, match=r"a.zarr is packed \(scale_factor=0.01, add_offset=273.15\): .* int16"):
+        ooc.map_slabs(np.negative, tmp_path / "a.zarr", tmp_path / "b.zarr", memory="16MiB")
+    with pytest.warns(UserWarning, match="is packed"):
+        ooc.iterate(np.negative, tmp_path / "a.zarr", tmp_path / "c.zarr", sweeps=2, memory="16MiB")

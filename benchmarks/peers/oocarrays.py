@@ -1,4 +1,4 @@
-"""Ours."""
+"""Ours; a variant is the strategy: `oocarrays:staged`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def run(job: Job) -> dict:
         chunks=job.target_chunks,
         shards=shards(job.target_chunks, job.target_per_shard),
         memory=f"{job.memory // MIB}MiB",
+        method=job.variant or "auto",
+        scratch=job.scratch,
     )
     work.run()
     return told(work)

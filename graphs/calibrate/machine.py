@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, islice
@@ -28,9 +28,10 @@ import zarr
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError
-from oocarrays.graphs.settings import costs, local_cores
+from oocarrays.graphs.settings import costs, kept_disks, local_cores
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OTHER, PAGE_BYTES
+from oocarrays.plan.queueing.kept import KeptDisks
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.files.array_file import describe
@@ -106,11 +107,26 @@ def keep(measured: dict[str, Any]) -> Path:
 
     What the file holds besides stays: constants that were measured earlier and not now, and other settings.
     """
+    path = _written({"cost": measured})
+    dask.config.set({f"oocarrays.cost.{name}": value for name, value in measured.items()})
+    return path
+
+
+def keep_disks(measured: Sequence[KeptDisks]) -> Path:
+    """Write what was measured of disks to the same file, in place of what it has of the same ones; returns it."""
+    new = {(each.disks, each.mode) for each in measured}
+    old = [each for each in kept_disks() if (each.disks, each.mode) not in new]
+    said = [each.to_json() for each in (*old, *measured)]
+    dask.config.set({"oocarrays.disks": said})
+    return _written({"disks": said})
+
+
+def _written(settings: dict[str, Any]) -> Path:
+    """Write settings to Dask's configuration folder, beside what is there; returns the file."""
     path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), FILE_NAME)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": {"cost": measured}})
+    kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": settings})
     path.write_text("".join(_yaml_lines(kept)))
-    dask.config.set({f"oocarrays.cost.{name}": value for name, value in measured.items()})
     return path
 
 

@@ -19,10 +19,11 @@ from typing import Any
 from uuid import uuid4
 
 from oocarrays.errors import InputError
-from oocarrays.graphs.settings import local_cores, size_in_bytes
+from oocarrays.graphs.settings import kept_disks, local_cores, size_in_bytes
 from oocarrays.plan.queueing.advice import Measured, StripingPlan, Trial, advised
+from oocarrays.plan.queueing.kept import KeptDisks
 from oocarrays.storage.striped.disks import Disk, Part, disks_of
-from oocarrays.storage.striped.file import open_striped
+from oocarrays.storage.striped.opening import open_striped
 from oocarrays.storage.striped.table import removed
 
 BLOCKS = (2**16, 2**18, 2**20, 2**22)
@@ -49,6 +50,7 @@ def plan_striping(
     memory: int | str = MEMORY,
     seconds: float = SECONDS,
     trial: bool = True,
+    kept: bool = False,
 ) -> StripingPlan:
     """Measure disks, and advise the block, the buffers and the I/O ranks of a striped file on them.
 
@@ -69,6 +71,8 @@ def plan_striping(
         Seconds in which blocks of one size are timed at one disk, about.
     trial : bool
         Whether to run what is advised: predicted beside measured.
+    kept : bool
+        Whether to advise by what ``oocarrays calibrate --disks`` has measured, and not to measure again.
 
     Returns
     -------
@@ -78,7 +82,7 @@ def plan_striping(
     Raises
     ------
     InputError
-        Where disks are none, the mode is none, or a block is.
+        Where disks are none, the mode is none, or a block is; or nothing is kept of these disks.
 
     Examples
     --------
@@ -97,9 +101,36 @@ def plan_striping(
     sizes = sorted({max(size_in_bytes(block, "blocks"), joined) for block in blocks})
     most = size_in_bytes(memory, "memory")
     sizes = [size for size in sizes if size * len(there) <= most] or sizes[:1]
-    measured = [_measured(there, mode, size, seconds) for size in sizes]
+    measured = _kept(there, mode) if kept else [_measured(there, mode, size, seconds) for size in sizes]
     plan = advised((disk.label for disk in there), mode, measured, memory=most, cores=local_cores())
     return replace(plan, trial=_trial(there, plan)) if trial else plan
+
+
+def calibrate_disks(disks: Sequence[Any]) -> list[KeptDisks]:
+    """Measure disks in both ways, to be kept: see `plan_striping`, and `oocarrays.graphs.calibrate.machine.keep_disks`.
+
+    Raises
+    ------
+    InputError
+        Where disks are none.
+    """
+    plans = [plan_striping(disks, mode=mode, trial=False) for mode in ("read", "write")]
+    return [KeptDisks(disks=plan.disks, mode=plan.mode, measured=plan.measured) for plan in plans]
+
+
+def _kept(disks: Sequence[Disk], mode: str) -> tuple[Measured, ...]:
+    """What was measured of the same disks before, and kept.
+
+    Raises
+    ------
+    InputError
+        Where nothing was.
+    """
+    labels = {disk.label for disk in disks}
+    found = [each for each in kept_disks() if each.mode == mode and {*each.disks} == labels]
+    if not found:
+        raise InputError(f"nothing is kept of {', '.join(sorted(labels))}: oocarrays calibrate --disks measures them")
+    return found[-1].measured
 
 
 def _measured(disks: Sequence[Disk], mode: str, block: int, seconds: float) -> Measured:

@@ -38,7 +38,7 @@ class Cluster:
         return budget_of(as_they_are(self.client, self.workers()))
 
     def costs(self) -> Costs:
-        """What its workers take."""
+        """Costs of its workers."""
         return costs(cores_of(self.workers()))
 
 

@@ -52,7 +52,7 @@ _SETUP = threading.Lock()
 
 
 class NotYet(Exception):
-    """What was asked for is not there, or not any more where it was."""
+    """Answer that what was asked for is not there, or not any more where it was."""
 
 
 class Asked(NamedTuple):
@@ -94,7 +94,7 @@ class Course(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """What a rank holds for the others of a round: there from when it is read until all have written."""
+    """Memory that a rank holds for the others of a round: there from when it is read until all have written."""
 
     run: weakref.ref[Any]
     """Which packs it."""

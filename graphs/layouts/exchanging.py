@@ -16,6 +16,7 @@ after a worker was lost makes the same of it, however much is there already. Tha
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,21 +62,21 @@ class Exchanging(Messages):
 
     # ------------------------------------------------------------------ what a kind says
 
+    @abstractmethod
     def sizes(self) -> np.ndarray:
         """Count the elements that each origin has for each final rank: a square matrix."""
-        raise NotImplementedError
 
+    @abstractmethod
     def made(self, rank: int) -> np.ndarray:
         """Make the new part of a rank, still empty."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
         """Put what a rank takes of the old part of another, or its own, where it belongs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
         """Put what has come where it belongs, by the rank that packed it."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ the tasks
 

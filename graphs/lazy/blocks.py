@@ -26,9 +26,9 @@ from dask.core import flatten
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import DiskFullError, NotFoundError, RunError
+from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.resume import journal_content
-from oocarrays.graphs.rechunk.run import Destination, discard
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.sealed import Sealed
@@ -45,7 +45,7 @@ from oocarrays.storage.files.creating import check_place, create_scratch, remove
 from oocarrays.storage.files.documents import MARK, unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.journal.leftovers import hold
+from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.meter import Meter
 

@@ -147,7 +147,7 @@ class DatasetBuilder:
         """Add every task; returns the key of the last one."""
         frame: Any = f"frame-{self.suffix}"
         self.graph[frame] = Task(frame, Work.task, self.run, "create", (), 0)
-        done = [builder.blocks([frame]) for builder in self._builders]
+        done = [builder.blocks([frame]) for builder in self._builders] or [frame]
         for builder in self._builders:
             last = builder.rest(done)
             done = done if last is None else [last]

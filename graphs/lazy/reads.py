@@ -28,7 +28,6 @@ from dask.base import tokenize
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import NotFoundError
-from oocarrays.graphs.rechunk.run import discard
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.section import Section
@@ -40,7 +39,7 @@ from oocarrays.storage.chunks.pieces import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch
-from oocarrays.storage.journal.leftovers import hold
+from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 

@@ -85,7 +85,7 @@ def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
     """Read a box; returned is what takes elements of it."""
     step, reader = run.plan.passes[number], run.opened(number).reader
     grid, size = step.source.grid, step.source.chunk_bytes
-    outs = (run.chunk_view(number, box[at : at + size]) for at in range(0, len(box), size))
+    outs = (run.opened(number).chunk_view(box[at : at + size]) for at in range(0, len(box), size))
     chunks = dict(reader.whole(grid.indices(step.section(step.chunk_box(unit))), outs))
 
     def take(section: Section, out: np.ndarray) -> None:

@@ -99,7 +99,7 @@ def _pack(run: RechunkState, number: int, unit: int, rank: int, packed: list[tup
     step, reader = run.plan.passes[number], run.opened(number).reader
     partition = step.section(step.chunk_box(unit))
     chunk = run.pool(number).take(step.source.chunk_bytes if step.access == "chunks" else 0)
-    for part, data in run.parts(number, step.reads(unit, 0, rank), partition, chunk):
+    for part, data in run.opened(number).parts(step.reads(unit, 0, rank), partition, chunk):
         for block, view in packed:
             common = part.intersection(block.section)
             if common is not None:
@@ -129,7 +129,7 @@ def unpack(
         return Region(None)
     if region is None:
         region = Region(run.pool(number).take(math.prod(step.region) * step.target.chunk_bytes))
-    elements = run.region(number, box, _held(region), blank=blank)
+    elements = run.opened(number).region(box, _held(region), blank=blank)
     for origin, part in came.items():
         blocks = list(message_blocks(step, unit, origin, rank))
         if blocks and part is None:
@@ -153,7 +153,7 @@ def write(run: RechunkState, number: int, unit: int, rank: int, region: Region) 
     box = step.share(unit, rank)
     if box is not None and not run.is_done((number, unit, rank)):
         receipts = Receipts()
-        run.store(number, box, run.region(number, box, _held(region), blank=False), receipts)
+        run.store(number, box, run.opened(number).region(box, _held(region), blank=False), receipts)
         run.record_chunks((number, unit, rank), receipts)
     if region.buffer is not None:
         run.pool(number).give(region.buffer)

@@ -9,10 +9,6 @@
                           ┌─► assemble ─► assemble ──┬─► name ─► …             assembled: a chain a rank, too
                           └─► assemble ─► assemble ──┘
 
-    kept: as above for the first partition, whose exchange keeps messages for the others; then
-
-    take ─► write ─► take ─► write …                            each rank's own messages, in their order
-
     read ─┬─► receive step 0 ─► receive step 1 ─► … ─► write ─┬─► free      between workers: see `steps`
           └─► send step 1 ─────►┘
 
@@ -90,10 +86,9 @@ class GraphBuilder(Builder):
         nothing: list[Key | None] = [None] * step.ranks
         regions = RoundsAhead[Sequence[Key | None]](step.depth, nothing)
         slabs = RoundsAhead[tuple[Sequence[Key | None], list[list[Key]]]](step.slabs, (nothing, [[start]] * step.ranks))
-        keepers: Sequence[Key | None] = []
         for unit in self.run.units(number):
-            filled, first = list(regions.before), not keepers
-            for turn in range(step.rounds(unit) if first or not step.kept else 0):
+            filled = list(regions.before)
+            for turn in range(step.rounds(unit)):
                 former, takers = slabs.before
                 reads = [
                     self.add("read", number, unit, turn, rank, buffers=(former[rank],), after=takers[rank])
@@ -104,21 +99,8 @@ class GraphBuilder(Builder):
                     for source, taker in self._exchange((number, unit, turn), stage, filled, reads, order):
                         takers[source].append(taker)
                 slabs.add((reads, takers))
-            if first:
-                keepers = filled
-            elif step.kept:
-                filled = self._take(number, unit, filled, keepers)
             regions.add([self.add("write", number, unit, rank, buffers=(filled[rank],)) for rank in ranks])
         return [key for keys in regions for key in keys if key is not None]
-
-    def _take(
-        self, number: int, unit: int, filled: Sequence[Key | None], keepers: Sequence[Key | None]
-    ) -> list[Key | None]:
-        """Every rank takes what it kept for a partition, once it has kept it all."""
-        return [
-            self.add("take", number, unit, rank, buffers=(buffer,), after=[keeper] if keeper and not buffer else [])
-            for rank, (buffer, keeper) in enumerate(zip(filled, keepers, strict=True))
-        ]
 
     def _exchange(
         self, round: Round, stage: int, filled: list[Key | None], reads: Sequence[Key], order: Order

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import zarr
 
 from oocarrays.errors import DiskFullError, JournalError, RunError
-from oocarrays.graphs.rechunk.run import Part
+from oocarrays.graphs.rechunk.destination import Part
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
 from oocarrays.graphs.run.journaled import KeptRun

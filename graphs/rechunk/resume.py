@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import zarr
 
 from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.graphs.rechunk.destination import Destination, Part, usable_parts
 from oocarrays.graphs.rechunk.placed import as_named_now
-from oocarrays.graphs.rechunk.run import Destination, Part, usable_parts
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.looking import (
     CHUNKS_READ,

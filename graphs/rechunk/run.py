@@ -5,14 +5,10 @@ Between threads they share it; on a cluster it travels once to each worker, and 
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import product, repeat
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,58 +17,31 @@ import zarr
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly
+from oocarrays.graphs.rechunk.destination import MOST_PASSES, Destination, Part, usable_parts
+from oocarrays.graphs.rechunk.opened import OpenPass
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
-from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.chunks.assembling import Assembler
-from oocarrays.storage.chunks.elements import common
-from oocarrays.storage.chunks.kept import KeptMessages
-from oocarrays.storage.chunks.turned import Reader, Writer, chunk_major, chunk_reader, chunk_writer
+from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import check_target, create_scratch, finishing, is_scratch, remove_scratch
 from oocarrays.storage.files.documents import remove_partials
-from oocarrays.storage.files.places import StoreLike, folders_of, local_folder
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.leftovers import hold
-from oocarrays.storage.journal.lock import Busy, Hold, try_lock
+from oocarrays.storage.files.target import written_file
+from oocarrays.storage.journal.leftovers import discard, hold
+from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.local import devices
-from oocarrays.storage.pool import Pool, shaped
+from oocarrays.storage.pool import Pool
 from oocarrays.storage.stores.remote import RemoteStore, place_below
-
-MOST_PASSES = STAGES.stop - 1
-"""Of any plan."""
-Part = tuple[int, ...]
-"""A piece of work that is recorded when it is done: pass, partition or batch, rank."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination(TargetSpec):
-    """Where a rechunk writes, how the array there is made, and what is beside it."""
-
-    scratch: str | RemoteStore
-    """Folder, or prefix of a store, in which scratch arrays are made."""
-    past_cache_above: int
-    """Bytes: a target of more is written past the system's cache."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Opened:
-    """The files that one pass reads from and writes to, in this process."""
-
-    reader: Reader
-    writer: Writer
-    kept: KeptMessages | None
-    assembly: Assembly | None
 
 
 class RechunkState(JournaledRun):
@@ -116,7 +85,7 @@ class RechunkState(JournaledRun):
         self.buffers = Pool()
         self._pool_of = 0
         self._opening = threading.RLock()
-        self._passes: dict[int, Opened] = {}
+        self._passes: dict[int, OpenPass] = {}
         self._target: ArrayFile | None = None
         self._looked_at: ArrayFile | None = None
         self._hold: Hold | None = None
@@ -256,22 +225,20 @@ class RechunkState(JournaledRun):
             if self.processes is None:
                 self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
 
-    def opened(self, number: int) -> Opened:
+    def opened(self, number: int) -> OpenPass:
         """Open what a pass reads from and writes to: once in each process."""
         with self._opening:
             if number not in self._passes:
                 self._passes[number] = self._open(number)
             return self._passes[number]
 
-    def _open(self, number: int) -> Opened:
+    def _open(self, number: int) -> OpenPass:
         step = self.plan.passes[number]
         past_cache = self.plan.target.nbytes > self.destination.past_cache_above and not step.target.cached
         reads = self._scratch_array(number - 1) if number else self.source
         writes = self._scratch_array(number) if number < len(self.plan.passes) - 1 else self.target
-        if step.kept:
-            self._hold_scratch()
-            remove_scratch(self._scratch_folder(number))  # messages of a run that died
-        return Opened(
+        return OpenPass(
+            step=step,
             reader=chunk_reader(reads, self.meter, read_ahead=step.read_ahead, requests=step.requests),
             writer=chunk_writer(
                 writes,
@@ -281,8 +248,8 @@ class RechunkState(JournaledRun):
                 requests=step.requests,
                 fresh=self.made,
             ),
-            kept=self._keep(number, past_cache) if step.kept else None,
             assembly=self._assembly_of(number, writes, past_cache=past_cache) if step.assembled else None,
+            fill_value=self.source.fill_value,
         )
 
     def _assembly_of(self, number: int, file: ArrayFile, *, past_cache: bool) -> Assembly:
@@ -322,12 +289,6 @@ class RechunkState(JournaledRun):
         self._hold_scratch()
         return array_file.describe(array_file.open_array(self._scratch_folder(number), mode="r+"))
 
-    def _keep(self, number: int, past_cache: bool) -> KeptMessages:
-        """Make the folder for the kept messages of a pass, or one on each disk of scratch."""
-        scratch = self._scratch_folder(number)
-        folders = (scratch,) if isinstance(scratch, str) else folders_of(scratch)
-        return KeptMessages(*folders, past_cache=past_cache)
-
     def _scratch_folder(self, number: int) -> str | RemoteStore:
         return place_below(self.scratch, str(number))
 
@@ -350,12 +311,6 @@ class RechunkState(JournaledRun):
                 self.buffers, self.rooms, self._pool_of = Pool(), Rooms(), number
             return self.buffers
 
-    def kept(self, number: int) -> KeptMessages:
-        """The kept messages of a pass."""
-        kept = self.opened(number).kept
-        assert kept is not None, "messages are kept in passes of that method"
-        return kept
-
     @property
     def left(self) -> float:
         """The share of the target's chunks that is still to be written."""
@@ -363,12 +318,11 @@ class RechunkState(JournaledRun):
 
     def left_of(self, number: int) -> float:
         """The share of a pass's chunks that is still to be written."""
-        done = sum(self._chunks_of(part) for part in self.done if part[0] == number)
-        count = self.plan.passes[number].writes
+        step = self.plan.passes[number]
         if self._kept(number):
-            rest = (part for part in self.plan.passes[number].parts(number) if part not in self.done)
-            return sum(map(self._left_of, rest)) / count
-        return 1 - done / count
+            rest = (part for part in step.parts(number) if part not in self.done)
+            return sum(map(self._left_of, rest)) / step.writes
+        return 1 - sum(self._left_of(part) for part in self.done if part[0] == number) / step.writes
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -377,17 +331,12 @@ class RechunkState(JournaledRun):
         reads, writes = (t.read_requests * left for left, t in shares), (t.write_requests * left for left, t in shares)
         return sum(reads), sum(writes)
 
-    def _chunks_of(self, part: Part) -> int:
-        """Target chunks of a part."""
-        step, (_, first, rank) = self.plan.passes[part[0]], part
-        return sum(map(box_count, step.boxes(first, rank)))
-
     def _kept(self, number: int) -> Mapping[str, Receipt]:
         """The chunks that a pass need not write: an earlier plan of this run has."""
         return self.remains.kept.get("", {}) if number == len(self.plan.passes) - 1 else {}
 
     def _left_in(self, number: int, box: ChunkBox) -> int:
-        """Chunks of a box that are to be written."""
+        """Chunks of a box, less those that are kept."""
         kept = self._kept(number)
         if not kept:
             return box_count(box)
@@ -402,7 +351,7 @@ class RechunkState(JournaledRun):
             return self._looked_at
 
     def _left_of(self, part: Part) -> int:
-        """Chunks of a part that are to be written."""
+        """Chunks of a part, less those that are kept."""
         step, (number, first, rank) = self.plan.passes[part[0]], part
         return sum(self._left_in(number, box) for box in step.boxes(first, rank))
 
@@ -414,76 +363,18 @@ class RechunkState(JournaledRun):
         """Keep that a part is done, and what it has stored."""
         self.record(part, {"": receipts.kept})
 
+    def store(self, number: int, box: ChunkBox, region: np.ndarray, receipts: Receipts) -> None:
+        """Write the chunks of a region, but for those that are kept, as long as the run has not failed."""
+        opened = self.opened(number)
+
+        def chunks() -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+            for chunk in opened.chunks(box, region, self._kept(number)):
+                if self.failure:
+                    raise self.failure
+                yield chunk
+
+        opened.writer.write_all(chunks(), receipts)
+
     def fill(self, data: np.ndarray | None) -> Any:
         """The elements of a chunk, or what stands for all of them where it is missing."""
         return self.source.fill_value if data is None else data
-
-    def parts(
-        self, number: int, indices: Iterable[tuple[int, ...]], section: Section, chunk: np.ndarray
-    ) -> Iterator[tuple[Section, np.ndarray | None]]:
-        """Yield what some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
-        step, reader = self.plan.passes[number], self.opened(number).reader
-        if step.access == "mapped":
-            yield from reader.mapped(indices, section)
-        elif step.access == "sieved":
-            yield from reader.sieved(indices, section)
-        elif step.access == "ranges":
-            yield from reader.tiles(indices, section, step.tile)
-        else:
-            for index, data in reader.whole(indices, repeat(self.chunk_view(number, chunk))):
-                yield from common(step.source.grid.section(index), section, data)
-
-    def chunk_view(self, number: int, buffer: np.ndarray) -> np.ndarray:
-        """A buffer as one chunk of what a pass reads."""
-        reader = self.opened(number).reader
-        return shaped(buffer, reader.grid.chunks, reader.dtype)
-
-    def region(self, number: int, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
-        """The chunks of a box, one contiguous chunk after the other, those at the edge padded with the fill value."""
-        grid, file = self.plan.passes[number].target.grid, self.opened(number).writer.file
-        counts = tuple(b - a for a, b in zip(*box, strict=True))
-        region = chunk_major(buffer, counts, grid.chunks, file.dtype, file.stored.order)
-        if blank:
-            for axis, (last, n, c) in enumerate(zip(box[1], grid.shape, grid.chunks, strict=True)):
-                if last * c > n:
-                    padding: list[Any] = [slice(None)] * region.ndim
-                    padding[axis], padding[len(counts) + axis] = -1, slice(n - (last - 1) * c, None)
-                    region[tuple(padding)] = self.source.fill_value
-        return region
-
-    def store(self, number: int, box: ChunkBox, region: np.ndarray, receipts: Receipts) -> None:
-        """Write the chunks of a region, but for those that are kept."""
-        kept, file = self._kept(number), self.opened(number).writer.file
-
-        def chunks() -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-            for index in product(*map(range, *box)):
-                if self.failure:
-                    raise self.failure
-                if kept and file.chunk_key(index) in kept:
-                    continue
-                place: Any = (*(i - a for i, a in zip(index, box[0], strict=True)), ...)
-                yield index, region[place]
-
-        self.opened(number).writer.write_all(chunks(), receipts)
-
-
-def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:
-    """Return what need not be done again: what was written to scratch that is gone must, unless it was all used."""
-    every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
-    usable: set[Part] = set()
-    for number, mine in reversed(list(enumerate(every))):
-        if number == len(every) - 1 or is_scratch(place_below(scratch, str(number))):
-            usable |= mine & parts
-        if mine <= usable:
-            return usable.union(*every[:number])
-    return usable
-
-
-def discard(scratch: str, held: Hold) -> None:
-    """Remove the scratch of a run that nobody waits for, unless another goes on with it."""
-    held.close()
-    with suppress(Busy):
-        lock = try_lock(held.path, fcntl.LOCK_EX)
-        remove_scratch(scratch)
-        if lock is not None:
-            os.close(lock)

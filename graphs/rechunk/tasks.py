@@ -26,7 +26,7 @@ from oocarrays.storage.local.pages import allocate
 class RechunkRun(Messages, RechunkState):
     """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
 
-    phases: ClassVar[Mapping[str, str]] = {**Messages.phases, "take": "exchange"}
+    phases: ClassVar[Mapping[str, str]] = Messages.phases
 
     def __getstate__(self) -> dict[str, Any]:
         return RechunkState.__getstate__(self) | {"homes": self.homes}
@@ -116,9 +116,9 @@ class RechunkRun(Messages, RechunkState):
     def _build(self, number: int, box: ChunkBox, holding: RankBuffers, receipts: Receipts) -> None:
         """Build one region, and write it."""
         step = self.plan.passes[number]
-        region, section = self.region(number, box, holding.region), step.section(box)
+        region, section = self.opened(number).region(box, holding.region), step.section(box)
         with self.meter.phase("read"):
-            for piece, data in self.parts(number, step.source.grid.indices(section), section, holding.chunk):
+            for piece, data in self.opened(number).parts(step.source.grid.indices(section), section, holding.chunk):
                 scatter(region, section.lower, piece, self.fill(data))
         with self.meter.phase("write"):
             self.store(number, box, region, receipts)

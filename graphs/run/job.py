@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -69,7 +70,7 @@ class Threads(ThreadPoolExecutor):
         wait([future for future in self._submitted if not future.cancelled()], SETTLE_SECONDS)
 
 
-class GraphJob(DaskMethodsMixin, Generic[Run]):
+class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
     """A run as a Dask collection of one value.
 
     Parameters
@@ -95,9 +96,9 @@ class GraphJob(DaskMethodsMixin, Generic[Run]):
         self.moves: list[dict[str, Any]] = []
         """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
 
+    @abstractmethod
     def _build(self) -> Graph:
         """The graph, and the key of its last task."""
-        raise NotImplementedError
 
     def _tasks(self) -> int:
         """Tasks of the graph, told before there is one."""

@@ -11,6 +11,7 @@ the run has ended. The client takes away what says so.
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -298,9 +299,9 @@ class JournaledRun(KeptRun):
     def _check_room(self) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
 
+    @abstractmethod
     def _make_targets(self) -> None:
-        """Make it, marked unfinished."""
-        raise NotImplementedError
+        """Make them, marked unfinished."""
 
     def is_done(self, part: tuple[int, ...]) -> bool:
         """Whether a part was done, before the run was resumed or a worker was lost; when it has ended, all are."""

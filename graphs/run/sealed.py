@@ -35,7 +35,7 @@ class Sealed(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What is in it."""
+        """The sealed value."""
         with self._opening:
             if self._closed is not None:
                 self._value, self._closed = pickle.loads(self._closed), None  # our own bytes

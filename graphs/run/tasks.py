@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ GIVEN_UP: set[str] = set()
 """Suffixes of the keys of graphs that this worker has been told to do no more of."""
 
 
-class Tasks:
+class Tasks(ABC):
     """State that the tasks of one graph share: each of them is a method, named by its verb."""
 
     unsent: ClassVar[tuple[str, ...]] = ()
@@ -59,9 +60,9 @@ class Tasks:
         self._arrive()
 
     @property
+    @abstractmethod
     def on_workers(self) -> bool:
         """Whether ranks are workers, which tell a cluster what they did."""
-        raise NotImplementedError
 
     @property
     def topic(self) -> str:
@@ -105,7 +106,7 @@ class Tasks:
                 self._let_go()
                 self._idle.notify_all()
 
-    def _let_go(self) -> None:
+    def _let_go(self) -> None:  # noqa: B027  most keep nothing
         """Let go, after a task, of what a run that has failed keeps from others."""
 
 

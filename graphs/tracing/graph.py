@@ -33,7 +33,7 @@ PLAIN = frozenset({int, float, str, bool, bytes, tuple, list, dict, slice, type(
 
 
 class Found:
-    """What tasks read and write, told by one task after the other."""
+    """Reads and writes of tasks, told by one task after the other."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen

@@ -36,7 +36,7 @@ AT_ONCE = 10_000
 
 @dataclass
 class _Needs:
-    """What is needed of a layer, and who needs it."""
+    """Needs of a layer: parts, and who needs it."""
 
     counts: np.ndarray | None = None
     """Of a layer of blocks: how many tasks need each."""

@@ -44,7 +44,7 @@ def as_ranges(taken: Taken) -> tuple[range, ...]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Part:
-    """What an object has taken of a stored array before it is asked for any of it."""
+    """Part that an object has taken of a stored array before it is asked for any of it."""
 
     array: zarr.Array
     """The stored array."""

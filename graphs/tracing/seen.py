@@ -68,7 +68,7 @@ def _stored(array: zarr.Array) -> Stored:
 
 @dataclass
 class _One:
-    """What was seen of an array in one way."""
+    """Fold of what was seen of an array in one way."""
 
     fold: Fold
     seconds: float = 0.0

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Advice:
-    """What to do with each array of a trace: printed a table, in a ``with`` statement what `read_sections` goes by."""
+    """Advice on each array of a trace: printed a table, in a ``with`` statement what `read_sections` goes by."""
 
     def __init__(self, trace: Trace, found: Sequence[Verdict]) -> None:
         self.trace = trace

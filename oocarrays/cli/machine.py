@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from dask.utils import format_bytes
+
 from oocarrays.cli.options import Commands, scheduler_option
-from oocarrays.graphs.calibrate.machine import calibrate, keep
+from oocarrays.graphs.calibrate.machine import calibrate, keep, keep_disks
+from oocarrays.graphs.calibrate.striping import calibrate_disks
 from oocarrays.graphs.calibrate.workers import calibrate_workers
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.settings import costs
@@ -18,10 +21,32 @@ def add_calibrate(commands: Commands) -> None:
     measure = commands.add_parser("calibrate", help="measure this machine, and plan by what was measured from now on")
     measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
     scheduler_option(measure, "measure the workers of a cluster, too, and messages between them")
+    measure.add_argument("--disks", metavar="DISK", nargs="+", help="measure these disks instead, for striped arrays")
     measure.set_defaults(command=_calibrate)
 
 
 def _calibrate(options: argparse.Namespace) -> None:
+    if options.disks:
+        _calibrate_disks(options.disks)
+    else:
+        _calibrate_machine(options)
+
+
+def _calibrate_disks(disks: list[str]) -> None:
+    """Measure disks alone and together, and say what a block takes at each."""
+    kept = calibrate_disks(disks)
+    path = keep_disks(kept)
+    rows = [
+        (each.mode, disk, format_bytes(row.block), f"{1e3 * row.times.disks[place]:.2f} ms")
+        for each in kept
+        for place, disk in enumerate(each.disks)
+        for row in each.measured
+    ]
+    print(report.table([("", "disk", "block", "takes"), *rows]))
+    print(f"kept in {path}")
+
+
+def _calibrate_machine(options: argparse.Namespace) -> None:
     client = client_of(options.scheduler or "threads")
     planned = asdict(costs())
     measured = calibrate(options.store)

@@ -31,6 +31,7 @@ def add_stripe(commands: Commands) -> None:
     todo.add_argument("--empty", metavar="DISK", help="move all that a disk has to the others")
     todo.add_argument("--verify", action="store_true", help="look whether every chunk is whole, and on its disk")
     todo.add_argument("--explain", action="store_true", help="measure DISKS; recommend block, buffers and I/O ranks")
+    parser.add_argument("--kept", action="store_true", help="explain by what calibrate --disks has measured")
     store_options(parser)
     parser.set_defaults(command=_stripe)
 
@@ -46,7 +47,8 @@ def _stripe(options: argparse.Namespace) -> int:
 def _explain(disks: list[str], options: argparse.Namespace) -> int:
     """Measure disks, and say what a model makes of them."""
     blocks = [options.block] if options.block else BLOCKS
-    texts = [plan_striping(disks, mode=mode, blocks=blocks).explain() for mode in ("read", "write")]
+    how: dict[str, Any] = {"blocks": blocks, "kept": options.kept, "trial": not options.kept}
+    texts = [plan_striping(disks, mode=mode, **how).explain() for mode in ("read", "write")]
     print("\n\n".join(texts))
     return 0
 

@@ -30,6 +30,8 @@ from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
+from oocarrays.plan.cost import Costs
+from oocarrays.plan.queueing.kept import ChunkTimes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.stored.array import StoredArray, opened
 
@@ -126,13 +128,14 @@ def read_sections(
     resources = resources_of(cluster, memory, schedule)
     if schedule is None:
         resources = replace(resources, schedule=None)
+    file = a._file
     plan = plan_collective(
-        (file := a._file).stored,
+        file.stored,
         wanted.requests,
         resources,
         method=method_for(method, a.zarr, wanted.requests),
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(disks, a._file)),
+        dealing=Dealing.asked(domains, deal, disk_of(disks, file), chunk_times(file, resources.costs)),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     how = {"under_way": resources.requests, "costs": resources.costs}
@@ -150,6 +153,12 @@ def disk_of(disks: Any, file: ArrayFile) -> Callable[[tuple[int, ...]], Hashable
     if disks is not None and not isinstance(disks, Mapping) and not callable(disks):
         raise InputError(f"disks={disks!r} is neither a mapping from a chunk's index nor a function of it")
     return file.disk_of if disks is None else disks.get if isinstance(disks, Mapping) else disks
+
+
+def chunk_times(file: ArrayFile, costs: Costs) -> ChunkTimes | None:
+    """Return what a chunk takes at each disk of a striped store, where ``oocarrays calibrate --disks`` did."""
+    stored = file.stored
+    return settings.chunk_times(file.disks, stored.chunk_bytes * costs.stored_ratio(stored)) if file.disks else None
 
 
 # ---------------------------------------------------------------------- what is wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,7 @@ class Where:
     """Counts of what is read and sent for them."""
 
 
-class RankArrays(DaskMethodsMixin, Generic[Held]):
+class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
     """One array a rank: lazy, a Dask collection. ``persist`` leaves each rank's part with its rank."""
 
     def __init__(
@@ -135,9 +136,9 @@ class RankArrays(DaskMethodsMixin, Generic[Held]):
         key: Key = (name, *[0] * len(shape))
         return self._lazy(name, {key: Alias(key, TaskRef(self._parts.keys[rank]))}, tuple((n,) for n in shape))
 
+    @abstractmethod
     def _named(self) -> str:
         """Return the name by which errors call it."""
-        raise NotImplementedError
 
     def _lazy(self, name: str, tasks: Mapping[Any, Any], lengths: tuple[tuple[int, ...], ...]) -> da.Array:
         import dask.array as da

@@ -12,7 +12,7 @@ from dask.task_spec import Task
 from dask.utils import ensure_dict, format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
-from oocarrays.distributed.collective import SectionsLike, Wanted, disk_of, wanted_by_ranks
+from oocarrays.distributed.collective import SectionsLike, Wanted, chunk_times, disk_of, wanted_by_ranks
 from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
@@ -218,7 +218,7 @@ def write_sections(
         resources,
         method=method,
         aggregators=aggregators,
-        dealing=Dealing.asked(domains, deal, disk_of(disks, file)),
+        dealing=Dealing.asked(domains, deal, disk_of(disks, file), chunk_times(file, resources.costs)),
         buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
@@ -228,7 +228,7 @@ def write_sections(
 
 
 def _note(file: ArrayFile, wanted: Wanted, resources: Resources, **how: Any) -> dict[str, Any]:
-    """What a run that is killed leaves, so that the same can be asked for again; nothing of an array without a name."""
+    """Write down a call, so that it can be asked for again after a kill; nothing of an array without a name."""
     if named(file.zarr.store_path) is None:
         return {}
     sections = kept_sections(wanted.layout, wanted.selections)

@@ -13,10 +13,10 @@ from dask.utils import format_bytes
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import BudgetError, ChunksError, UnsupportedError
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import Terms, journal_content
-from oocarrays.graphs.rechunk.run import Destination
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import TRUSTED, Trust
 from oocarrays.jobs.job import Job

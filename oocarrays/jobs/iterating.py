@@ -23,12 +23,15 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.slabs.iterate import Course, Progress, Residual, SweepBuilder, SweepRun, change
+from oocarrays.graphs.slabs.course import Course, Progress
+from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
+from oocarrays.graphs.slabs.residuals import Residual, change
 from oocarrays.graphs.slabs.resume import kernel_name
 from oocarrays.graphs.slabs.sweeps import unlike
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import scratch_of, workspace_of
+from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
@@ -101,7 +104,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     def _execute(self) -> Any:
         """Run pass after pass: the next one is begun when it is known that it is needed."""
-        self._course = self._course.looked_back()
+        self._course = looked_back(self._course)
         progress: Progress | None = self._started()
         start, moves = time.perf_counter(), []
         try:
@@ -316,7 +319,9 @@ def iterate(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
         workers=workers,
     )  # fmt: skip
-    file = array_file.describe_source(array_file.open_array(place(source)), missing_of(source, missing))
+    array = array_file.open_array(place(source))
+    warn_of_packed(array)
+    file = array_file.describe_source(array, missing_of(source, missing))
     asked = scratch and place(scratch)
     course, cluster = _course(request, file, place(target), asked, _Watch(residual=watched, until=until))
     return IterateJob(course, lambda _: open_array(course.target.store), cluster)

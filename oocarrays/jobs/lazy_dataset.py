@@ -7,12 +7,14 @@ it runs.
 
 from __future__ import annotations
 
+import inspect
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import dask
 import zarr
 from dask.utils import ensure_dict
 
@@ -33,6 +35,11 @@ from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.meter import Meter
+
+BLOCK = "16MiB"
+"""Blocks in which variables that are in memory are written."""
+NUMBERS = "biufcmM"
+"""Kinds of dtypes whose elements have a fixed size, times among them."""
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -123,7 +130,8 @@ def dataset_job(
     store = _place(target, overwrite)
     single = not hasattr(source, "data_vars")
     zarr_format = zarr_format or 3
-    ds: Any = _as_dataset(source) if single else source.copy()
+    whole: Any = _as_dataset(source) if single else source
+    ds: Any = _in_blocks(whole)
     lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
     encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)
@@ -167,20 +175,37 @@ def _as_dataset(array: Any) -> xr.Dataset:
     return made
 
 
+def _in_blocks(ds: xr.Dataset) -> xr.Dataset:
+    """The dataset with its variables that are in memory as Dask arrays, too: they get the chunks that are asked for."""
+    found = ds.copy()
+    with dask.config.set({"array.chunk-size": BLOCK}):
+        for name, variable in ds.data_vars.items():
+            if variable.chunks is None and variable.size and variable.ndim and variable.dtype.kind in NUMBERS:
+                found[name] = variable.chunk("auto")
+    return found
+
+
 def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:
     """The lazy variables as xarray stores them: times as numbers, packed ones packed; still lazy."""
     import dask.array
     from xarray.backends.zarr import encode_zarr_variable
 
+    encode: Callable = encode_zarr_variable
+    as_stored = partial(encode, **_format_of(encode, zarr_format))
     found = {}
     for name in lazy:
         variable = ds.variables[name]
         if variable.dtype.hasobject:
             raise UnsupportedError(f"variable {name!r} has dtype {variable.dtype}: its elements have no fixed size")
-        data = encode_zarr_variable(variable, name=name, zarr_format=2 if zarr_format == 2 else 3).data
+        data = as_stored(variable, name=name).data
         found[str(name)] = dask.array.asarray(data)
         check_lazy(found[str(name)])
     return found
+
+
+def _format_of(encode: Callable, zarr_format: int) -> dict[str, int]:
+    """The format as xarray's encoder takes it; before 2026.9 it took none."""
+    return {"zarr_format": zarr_format} if "zarr_format" in inspect.signature(encode).parameters else {}
 
 
 def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -> xr.Dataset:

@@ -175,7 +175,7 @@ def rechunk(
     orientation: Literal["row", "column"] | tuple[int, ...] | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
-    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"] = "auto",
+    method: Literal["auto", "independent", "two-phase", "assembled", "staged"] = "auto",
     schedule: str | None = None,
     compressors: Any = None,
     filters: Any = None,
@@ -215,8 +215,7 @@ def rechunk(
     ranks : int
         Logical processors; by default the plan chooses.
     method : str
-        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"kept"``, ``"assembled"``,
-        ``"staged"``.
+        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"assembled"``, ``"staged"``.
     schedule : str
         The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
         ``"pex-gen-shift"``, ``"gen"``, ``"rex"`` or ``"ipex"``, of which the last two forward between workers; by
@@ -228,8 +227,8 @@ def rechunk(
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
     scratch : path or URL
-        Where a kept or staged plan writes what is on its way; by default beside the target, where that is local, else
-        in the system's temporary folder.
+        Where a staged or assembled plan writes what is on its way; by default beside the target, where that is local,
+        else in the system's temporary folder.
     missing : str
         What is made of chunks that the source lacks, as in `open_array`; by default as the source was opened.
     storage_options : mapping

@@ -27,6 +27,7 @@ from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import check_distinct, dtypes_of, workspace_of
 from oocarrays.options.chunks import ChunksLike, regular_chunks
 from oocarrays.options.keywords import SlabKeywords
+from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
@@ -275,6 +276,8 @@ def map_slabs(
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     policies = [missing_of(each, missing) for each in sources]
     arrays = [array_file.open_array(place(each)) for each in sources]
+    for array in arrays:
+        warn_of_packed(array)
     plain, cluster = _global_pass(request, arrays, policies, stores, more)
     return SlabJob(plain, _opener(stores, open_array, single=single), cluster)
 

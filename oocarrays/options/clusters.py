@@ -60,7 +60,7 @@ class PlannedCluster(Cluster):
         return max(min(int(limit * spill) - IDLE_BYTES, int(limit * target)), 1)
 
     def costs(self) -> Costs:
-        """What its workers take."""
+        """Costs of its workers."""
         return self.prices
 
     def __repr__(self) -> str:

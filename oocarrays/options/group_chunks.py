@@ -1,7 +1,11 @@
 """Chunks of the arrays of a group: as a program gives them, and as they are typed.
 
-chunks={"air": (100, 20), "deep/temp": {"time": -1}}      one for each axis, or by the names of dimensions
+chunks={"air": (100, 20), "deep/temp": {"time": -1}}      arrays: one for each axis, or by the names of dimensions
 --chunks air=100,20 --chunks deep/temp=time:-1            the same; also in one word: air=100,20,deep/temp=time:-1
+chunks={"time": -1, "lat": 10}, --chunks time=-1,lat=10   dimensions: of all arrays that have them
+
+A name of both is a dimension's, as for xarray; {"time": {"time": 10}} is the array. Coordinates of dimensions, the
+arrays that have their dimension's name, keep their chunks unless they are named so.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from typing import Any
 
 from oocarrays.errors import ChunksError, NotFoundError
 from oocarrays.options.chunks import parsed_chunks
-from oocarrays.storage.files.formats import is_foreign
+from oocarrays.storage.files.formats import dimension_names, is_foreign
 from oocarrays.storage.files.group_file import GroupFile
 from oocarrays.storage.stores.underway import lists_keys
 
@@ -30,7 +34,7 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     ChunksError
         Where chunks are not a mapping of names, or name nothing, or an array twice.
     NotFoundError
-        Where a name is not that of an array in the group.
+        Where a name is neither that of an array in the group nor that of a dimension.
     """
     there = _listed(list(file.arrays))
     if not isinstance(chunks, Mapping):
@@ -40,19 +44,54 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
         )
     if not chunks:
         raise ChunksError(f"chunks={{}} names no array of {file.name}; there are {there}")
+    dims = {path: set(dimension_names(array) or ()) - {None} for path, array in file.arrays.items()}
+    lengths = {given: _length(asked) for given, asked in chunks.items() if _is_dimension(given, asked, dims)}
+    wanted = {path: mine for path in dims if (mine := _by_dimension(path, dims[path], lengths))}
+    by_name = _by_name(file, {given: asked for given, asked in chunks.items() if given not in lengths})
+    if not wanted | by_name:
+        raise ChunksError(f"chunks={chunks!r} are of coordinates only: name them as in {{'time': {{'time': 10}}}}")
+    return _others(file) | wanted | by_name
+
+
+def _others(file: GroupFile) -> dict[str, Any]:
+    """The arrays that nobody may copy as they are, in their own chunks."""
+    listed = lists_keys(file.zarr.store_path.store)
+    return {name: array.chunks for name, array in file.arrays.items() if is_foreign(array) or not listed}
+
+
+def _is_dimension(given: Any, asked: Any, dims: Mapping[str, set]) -> bool:
+    return not isinstance(asked, Mapping) and any(given in mine for mine in dims.values())
+
+
+def _length(asked: Any) -> Any:
+    """What is asked for along one dimension: as it is typed, a list of one.
+
+    >>> _length((10,)), _length(-1)
+    (10, -1)
+    """
+    return asked[0] if isinstance(asked, list | tuple) and len(asked) == 1 else asked
+
+
+def _by_dimension(path: str, dims: set, lengths: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What is asked for of one array by its dimensions; nothing of the coordinate of one."""
+    if dims == {path.rpartition("/")[2]}:
+        return {}
+    return {name: length for name, length in lengths.items() if name in dims}
+
+
+def _by_name(file: GroupFile, chunks: Mapping[Any, Any]) -> dict[str, Any]:
+    there = _listed(list(file.arrays))
     wanted: dict[str, Any] = {}
     for given, lengths in chunks.items():
         name = str(given).strip("/")
         if name in file.groups:
             raise NotFoundError(f"{given!r} in {file.name} is a group, not an array; there are {there}")
         if name not in file.arrays:
-            raise NotFoundError(f"no array {given!r} in {file.name}; there are {there}")
+            raise NotFoundError(f"no array {given!r} in {file.name}, and no dimension; there are {there}")
         if name in wanted:
             raise ChunksError(f"chunks name the array {name!r} twice")
         wanted[name] = lengths
-    listed = lists_keys(file.zarr.store_path.store)
-    others = {name: array for name, array in file.arrays.items() if name not in wanted}
-    return wanted | {name: array.chunks for name, array in others.items() if is_foreign(array) or not listed}
+    return wanted
 
 
 def _listed(names: list[str]) -> str:

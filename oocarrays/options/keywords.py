@@ -23,7 +23,7 @@ class RechunkKeywords(TypedDict, total=False):
     orientation: Literal["row", "column"] | tuple[int, ...] | None
     memory: int | float | str | None
     ranks: int | None
-    method: Literal["auto", "independent", "two-phase", "kept", "assembled", "staged"]
+    method: Literal["auto", "independent", "two-phase", "assembled", "staged"]
     schedule: str | None
     compressors: Any
     filters: Any

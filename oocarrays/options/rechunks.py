@@ -9,7 +9,7 @@ import zarr
 
 from oocarrays.errors import ChunksError
 from oocarrays.graphs import settings
-from oocarrays.graphs.rechunk.run import Destination
+from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards

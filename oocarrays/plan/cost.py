@@ -165,8 +165,6 @@ class Traffic:
     """Bytes copied into shards."""
     written_bytes: int = 0
     """Stored bytes written; an estimate where the target is coded."""
-    kept_bytes: int = 0
-    """Bytes of messages that wait in scratch: written once and read once."""
     messages: int = 0
     """Messages between different ranks."""
     exchanged_bytes: int = 0
@@ -247,7 +245,6 @@ def pass_seconds(
     reading += _seeks(traffic, costs, source) * costs.seek_seconds / ranks
     reading += waits.reading * costs.remote_request_seconds / ranks
     writing += waits.writing * costs.remote_request_seconds / ranks
-    keeping = traffic.kept_bytes / costs.read_bandwidth + costs.write_seconds(traffic.kept_bytes)
     request = costs.request_seconds if source.local else costs.store_request_seconds
     through = costs.cache_bandwidth if source.local else costs.copy_bandwidth
     gather = (
@@ -257,7 +254,6 @@ def pass_seconds(
         + traffic.decoded_bytes / speed(costs.decode_bandwidth, source.codec)
     )
     move = traffic.copied_bytes / costs.copy_bandwidth + traffic.copied_runs * costs.run_seconds
-    keep = 3 * traffic.kept_bytes / costs.copy_bandwidth
     cached = target.cached or not pipeline.past_cache
     put = traffic.written_bytes / (costs.cache_bandwidth if cached else costs.copy_bandwidth)
     put += traffic.packed_bytes / costs.copy_bandwidth + traffic.encoded_bytes / speed(
@@ -267,8 +263,8 @@ def pass_seconds(
     requests = (traffic.read_requests + traffic.index_requests + traffic.write_requests) * request
     requests += traffic.placed_pieces * costs.place_seconds + traffic.placed_runs * costs.request_seconds
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
-    cpu = (gather + move + keep + put + touch) * pipeline.idle / min(ranks, costs.cores) + alone
-    device = reading + writing + keeping
+    cpu = (gather + move + put + touch) * pipeline.idle / min(ranks, costs.cores) + alone
+    device = reading + writing
     hidden = _hidden(pipeline, costs.cores) * (1 - 1 / max(pipeline.turns, 1))
     at_once = 1 if pipeline.synchronous else max(ranks - 1, 1)
     startup = costs.step_seconds if pipeline.whole else costs.message_seconds
@@ -283,7 +279,7 @@ def pass_seconds(
         here, there = move + touch, 0.0
     phases = Phases(
         read=(gather + here) * crowd + reading + traffic.read_requests * request,
-        exchange=(there + keep) * crowd + keeping + steps,
+        exchange=there * crowd + steps,
         write=put * crowd + writing + traffic.write_requests * request,
     )
     work = max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks

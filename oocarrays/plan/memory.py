@@ -9,6 +9,7 @@ in all        44.0 MiB      plan.peak_bytes, at most the budget
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Self
@@ -66,15 +67,15 @@ def largest(*memories: Memory) -> Memory:
     return max(memories, key=attrgetter("nbytes"), default=Memory())
 
 
-class Holding:
+class Holding(ABC):
     """A plan that says what it holds."""
 
     __slots__ = ()
 
     @property
+    @abstractmethod
     def memory(self) -> Memory:
         """Held by one process at one time, at most."""
-        raise NotImplementedError
 
     @property
     def peak_bytes(self) -> int:

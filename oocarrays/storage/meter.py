@@ -21,7 +21,6 @@ COUNTERS = (
     "write_requests",
     "written_bytes",
     "encoded_bytes",
-    "kept_bytes",
     "skipped_chunks",
     "missing_chunks",
     "warned_chunks",
@@ -72,8 +71,6 @@ class Meter:
     """Bytes of those chunks, as stored."""
     encoded_bytes: int
     """Bytes that went into codecs."""
-    kept_bytes: int
-    """Bytes of messages that were kept in scratch."""
     skipped_chunks: int
     """Chunks that hold the fill value only, and so are not stored."""
     missing_chunks: int

@@ -249,12 +249,12 @@ class SlowDisk(WrapperStore[Store]):
 
     @property
     def label(self) -> str:
-        """What a person calls it."""
+        """The name by which a person calls it."""
         return str(self._store.root) if isinstance(self._store, LocalStore) else str(self._store)
 
     @property
     def identity(self) -> str:
-        """What tells it from another one."""
+        """The name that tells it from another one."""
         return os.path.realpath(self.label)
 
     def open_part(self, name: str, flags: int) -> Part:

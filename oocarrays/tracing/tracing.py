@@ -49,7 +49,7 @@ class Tracing:
 
     @property
     def trace(self) -> Trace:
-        """What was seen so far; of workers, when the ``with`` block has ended."""
+        """The trace of what was seen so far; of workers, when the ``with`` block has ended."""
         return _trace_of(self._recording.seen, self._block, self._weight)
 
     def __enter__(self) -> Self:

@@ -90,7 +90,7 @@ GOOD: dict[str, list[Any]] = {
     "ranks": [1, 2, 4],
     "grid": [(2, 1), (1, 2), (2,)],
     "memory": ["64MiB", 2**26, None, 1e8],
-    "method": ["auto", "direct", "sieve", "two-phase", "independent", "kept", "staged"],
+    "method": ["auto", "direct", "sieve", "two-phase", "independent", "assembled", "staged"],
     "schedule": ["auto", "pex", "gen", "bex", "gen-shift", "ipex", "rex"],
     "placement": ["global", "local"],
     "depth": [0, 1, (1, 0)],

@@ -31,15 +31,13 @@ from tests.strategies import orders
 
 @st.composite
 def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
-    """The pass with any schedule, region, slab, depth and number of ranks, its messages kept or not."""
+    """The pass with any schedule, region, slab, depth and number of ranks."""
     counts = step.target.grid.counts
     ranks, depth = draw(st.integers(1, 5)), draw(st.integers(1, 3))
     region = tuple(draw(st.integers(1, n)) for n in counts)
     split, slab = draw(st.integers(0, len(counts) - 1)), draw(st.integers(1, 4))
-    method = draw(st.sampled_from(("two-phase", "kept")))
     return dataclasses.replace(
         step,
-        method=method,
         ranks=ranks,
         exchange=draw(orders(ranks, direct=True)),
         depth=depth,
@@ -74,7 +72,7 @@ def test_a_rank_holds_no_more_slabs_than_planned(job: RechunkJob, data: st.DataO
                 takers[slab].add(exchange)
     for rank in range(step.ranks):
         reads = [key for key in edges.named("read", 0) if key[4] == rank]
-        assert len(reads) == sum(map(step.rounds, [0] if step.kept else range(step.units)))
+        assert len(reads) == sum(map(step.rounds, range(step.units)))
         for new, read in enumerate(reads):
             assert {key[-1] for key in takers[read]} == set(range(step.ranks))
             assert len(takers[read]) == step.ranks
@@ -94,24 +92,12 @@ def test_a_rank_holds_at_most_depth_regions(job: RechunkJob, data: st.DataObject
         writes = [key for key in edges.named("write", 0) if key[3] == rank]
         assert [key[2] for key in writes] == list(range(step.units))
         for unit in range(step.units):
-            first = ("take", 0, unit, rank) if step.kept and unit else ("exchange", 0, unit, 0, 0, rank)
+            first = ("exchange", 0, unit, 0, 0, rank)
             if unit >= step.depth:
                 assert writes[unit - step.depth] in edges.direct[first], "the buffer is handed on"
-            if not step.kept:
-                assert set(writes[: max(unit - step.depth + 1, 0)]) <= edges.before[first]
+            assert set(writes[: max(unit - step.depth + 1, 0)]) <= edges.before[first]
             into = {first} | {key for key in edges.named("exchange", 0) if key[2] == unit and key[5] == rank}
             assert into <= edges.before[writes[unit]], "a region is written when all of it is there"
-
-
-@given(data=st.data())
-@edges_of_any_pass
-def test_a_rank_takes_what_it_kept_when_it_has_kept_it_all(job: RechunkJob, data: st.DataObject) -> None:
-    step = dataclasses.replace(data.draw(two_phase(job.plan.passes[0])), method="kept")
-    edges = Edges.of(build_graph(run_of(job, step))[0])
-    keeping = edges.named("exchange", 0)
-    for take in edges.named("take", 0):
-        assert {key for key in keeping if key[5] == take[3]} <= edges.before[take]
-    assert len(edges.named("take", 0)) == (step.units - 1) * step.ranks
 
 
 @given(data=st.data())
@@ -144,9 +130,8 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
     edges = Edges.of(build_graph(run_of(job, step))[0])
     received: dict[int, tuple] = {}
     taken: dict[int, tuple] = {}
-    units = [0] if step.kept else range(step.units)
     for unit, turn, (stage, pairs) in (
-        (u, t, s) for u in units for t in range(step.rounds(u)) for s in stages_of(step)
+        (u, t, s) for u in range(step.units) for t in range(step.rounds(u)) for s in stages_of(step)
     ):
         for _, rank in pairs:
             before = edges.before["exchange", 0, unit, turn, stage, rank]

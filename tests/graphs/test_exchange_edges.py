@@ -273,7 +273,7 @@ def test_every_key_ends_with_its_rank(job: RechunkJob, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "kept"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_graph_has_as_many_tasks_as_the_plan_says(job: RechunkJob, method: str, synchronous: bool) -> None:
     grids = (ChunkGrid.of((96, 80), chunks) for chunks in ((8, 80), (96, 10)))
     source, target = (stored(grid, itemsize=2**10) for grid in grids)

@@ -196,7 +196,7 @@ def test_threads_are_used_where_they_are_asked_for(three: Client, field: Path) -
 
 
 def test_nobody_answers_at_an_address(field: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "ARRIVAL_SECONDS", 1)
+    monkeypatch.setattr(placement, "DIAL_SECONDS", 1)
     with pytest.raises(PlacementError, match=r"127\.0\.0\.1:9"):
         within(lambda: job_of(field, scheduler="tcp://127.0.0.1:9"))
 

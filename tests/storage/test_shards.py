@@ -108,7 +108,7 @@ def test_missing_chunks_of_a_shard_and_missing_shards_hold_the_fill_value(tmp_pa
     sharded(tmp_path / "s", values, fill_value=-9)
     (tmp_path / "s/c/1/1").unlink()
     values[4:8, 10:] = -9
-    for method in ("independent", "two-phase", "kept"):
+    for method in ("independent", "two-phase", "assembled"):
         job = ooc.rechunk(tmp_path / "s", MemoryStore(), chunks=(12, 4), memory="64MiB", method=method)
         np.testing.assert_array_equal(job.run()[...], values)
 
@@ -156,7 +156,7 @@ def test_indices_are_kept_to_a_bound(tmp_path, monkeypatch, kept: int, requests:
 
 
 @pytest.mark.parametrize("codec", [(), ZstdCodec(), ZstdCodec(checksum=True)], ids=["none", "zstd", "zstd-checksum"])
-@pytest.mark.parametrize("method", ["independent", "two-phase", "kept", "staged"])
+@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled", "staged"])
 def test_zarr_reads_the_shards_that_we_write(tmp_path, codec, method: str) -> None:
     zarr.create_array(tmp_path / "s", data=VALUES, chunks=(2, 20))
     job = ooc.rechunk(

@@ -208,11 +208,6 @@ def test_scratch_on_a_store_is_gone_however_the_run_ends(s3: S3, library: str, g
     assert s3.keys(f"scratch-{library}") == []
 
 
-def test_messages_are_not_kept_on_a_store(s3: S3) -> None:
-    with pytest.raises(ooc.errors.UnsupportedError, match="give a local folder as scratch="):
-        plan(s3, make(s3, s3.url("k")), s3.url("k-target"), method="kept", scratch=s3.url("scratch"))
-
-
 def test_the_local_way_to_and_from_a_store(s3: S3, library: str, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a", data=DATA, chunks=(8, 80))
     up = plan(s3, f"file://{tmp_path}/a", s3.url(f"up-{library}"), overwrite=True)

@@ -324,3 +324,14 @@ def test_a_chunk_on_the_wrong_disk_is_found(disks: list[str], array: np.ndarray)
     assert found.keys == 65
     assert len(found.faults) == 1
     assert "b/x.zarr/c/0/0 is on the wrong disk" in found.faults[0]
+
+
+def test_a_store_that_another_is_making_is_not_taken_for_one_that_lacks_disks(disks: list[str]) -> None:
+    asyncio.run(StripedStore(disks).set("zarr.json", PROTOTYPE.buffer.from_bytes(b"{}")))
+    for disk in disks[1:]:
+        Path(disk, ".striped.json").rename(Path(disk, f".striped.{32 * 'f'}.partial"))  # as it is at first
+    Path(disks[0], "zarr.json").unlink()
+    store = StripedStore(disks)
+    assert not store.layout().made
+    asyncio.run(store.set("zarr.json", PROTOTYPE.buffer.from_bytes(b"{}")))
+    assert store.layout().made

@@ -95,6 +95,7 @@ class _Run(NamedTuple):
 
     @property
     def there(self) -> slice:
+        """The elements of the rank that they are."""
         return slice(self.start, self.start + len(self.places))
 
     def strip(self, taken: Taken) -> Strip:

@@ -63,7 +63,7 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """What a unit costs in each of its layouts."""
+    """Price of a unit in each of its layouts."""
 
     unit: Unit
     reading: tuple[np.ndarray, ...]

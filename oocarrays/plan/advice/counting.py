@@ -28,7 +28,7 @@ MOST_COUNTED = 32
 
 
 class Counts(NamedTuple):
-    """What is taken of chunks of several lengths, along an axis or of a whole array: an entry for each."""
+    """Counts of what is taken of chunks of several lengths, along an axis or of a whole array: an entry for each."""
 
     visits: np.ndarray
     """Chunks that all sections touch, each as often as it is."""

@@ -65,7 +65,7 @@ def representative(references: Iterable[Reference]) -> Preferred | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """What the paper's compiler decides for a dataset and one of its producers."""
+    """Decision of the paper's compiler for a dataset and one of its producers."""
 
     subgraph: Subgraph
     """The dataset, its producer and its consumers."""

@@ -80,17 +80,19 @@ class Prices:
 
 @dataclass(frozen=True, eq=False)
 class _Taken:
-    """What a use takes of each layout, all its sections together."""
+    """Counts of what a use takes of each layout, all its sections together."""
 
     counts: Counts
     chunk_bytes: np.ndarray
 
     @property
     def visits(self) -> np.ndarray:
+        """How often a chunk is taken from."""
         return self.counts.visits
 
     @property
     def distinct(self) -> np.ndarray:
+        """Chunks that are taken from."""
         return self.counts.distinct
 
     @property

@@ -31,7 +31,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trace:
-    """What blocks read and write of stored arrays.
+    """Trace of what blocks read and write of stored arrays.
 
     Traces are added with ``+``: the weights of what is the same in both are added.
 

@@ -73,7 +73,7 @@ class BlockVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is advised of an array that one block makes, or that was there before."""
+    """Verdict on an array that one block makes, or that was there before."""
 
     array: str
     """Its name."""
@@ -111,12 +111,12 @@ class Verdict:
 
     @property
     def today(self) -> Load:
-        """What all blocks take in today's chunks."""
+        """Seconds that all blocks take in today's chunks."""
         return sum((each.today for each in self.blocks), Load())
 
     @property
     def advised(self) -> Load:
-        """What all blocks take in the chunks that are advised, without rewriting."""
+        """Seconds that all blocks take in the chunks that are advised, without rewriting."""
         return sum((each.advised for each in self.blocks), Load())
 
     @property
@@ -128,7 +128,7 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Seen:
-    """What was seen of a block's reads or writes of an array."""
+    """Summary of what was seen of a block's reads or writes of an array."""
 
     block: str
     """Its name."""
@@ -253,7 +253,7 @@ def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: i
 
 
 def _against(stored: Stored, chunks: tuple[int, ...]) -> Iterable[str]:
-    """What speaks against some chunks."""
+    """Say what speaks against some chunks."""
     count = math.prod(map(ceil_div, stored.grid.shape, chunks))
     nbytes = math.prod(chunks) * stored.itemsize
     if count > MANY_OBJECTS and not stored.shards:

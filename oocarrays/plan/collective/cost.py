@@ -173,9 +173,22 @@ def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
     read_bytes = float(reads.asked.sum()) * costs.stored_ratio(stored)
     if not stored.remote:
         distinct = stored.nbytes * costs.stored_ratio(stored)
-        return min(read_bytes, distinct if distinct <= costs.cache_bytes else math.inf) / costs.read_bandwidth
+        read_bytes = min(read_bytes, distinct if distinct <= costs.cache_bytes else math.inf)
+    known = means.dealing.disk_seconds("read", stored, read_bytes, costs.stored_ratio(stored), _under_way(plan, means))
+    if known is not None:
+        return known
+    if not stored.remote:
+        return read_bytes / costs.read_bandwidth
     waits = math.ceil(int(reads.requests.max(initial=0)) / means.resources.requests)
     return waits * costs.remote_request_seconds + read_bytes / costs.remote_bandwidth
+
+
+def _under_way(plan: CollectivePlan, means: Means) -> int:
+    """Chunks that ranks read at one time: each one, or of a store that is not here as many as it may."""
+    lanes = int(np.count_nonzero(plan.chunks_read))
+    if not means.resources.on_workers:
+        lanes = min(lanes, means.resources.costs.cores)
+    return max(lanes, 1) * (means.resources.requests if plan.stored.remote else 1)
 
 
 def _at_once(each: np.ndarray, costs: Costs) -> float:

@@ -23,10 +23,11 @@ from itertools import product
 from typing import Literal, get_args
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.grid import ChunkGrid, ceil_div
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, common
 from oocarrays.mapping.union import Product, Union, product_of, runs_of
+from oocarrays.plan.queueing.kept import ChunkTimes
 
 Partition = Literal["dynamic", "static"]
 """Whether the chunks are dealt out that some rank wants, or those of the whole array."""
@@ -128,11 +129,35 @@ class Dealing:
     disk_of: DiskOf | None = None
     """Where the store says on which disk a chunk lies: every disk is served by aggregators of its own, or where there
     are more disks than aggregators, by one that serves several. It is asked of every chunk that is dealt out."""
+    times: ChunkTimes | None = None
+    """What a chunk takes at each of these disks, where that was measured: as many read and write as keep them busy."""
 
     @classmethod
-    def asked(cls, partition: str, deal: str, disk_of: DiskOf | None) -> Dealing:
+    def asked(cls, partition: str, deal: str, disk_of: DiskOf | None, times: ChunkTimes | None = None) -> Dealing:
         """Take the words of a person, which are checked when chunks are dealt out."""
-        return cls(partition=partition, deal=deal, disk_of=disk_of)  # type: ignore[arg-type]
+        return cls(partition=partition, deal=deal, disk_of=disk_of, times=times)  # type: ignore[arg-type]
+
+    @property
+    def disks(self) -> int:
+        """Disks that were measured; 0 of others."""
+        return 0 if self.times is None else self.times.disks
+
+    def disk_seconds(self, mode: str, stored: Stored, nbytes: float, ratio: float, under_way: int) -> float | None:
+        """Return the seconds of disks that were measured for some bytes of chunks; None of others.
+
+        Parameters
+        ----------
+        mode : str
+            ``"read"`` or ``"write"``.
+        nbytes : float
+            As they are stored.
+        ratio : float
+            Bytes as they are stored over those of a chunk.
+        under_way : int
+            Chunks that are read or written at one time.
+        """
+        chunk = max(stored.chunk_bytes * ratio, 1.0)
+        return None if self.times is None else self.times.seconds(mode, nbytes / chunk, under_way)
 
 
 BLOCKS = Dealing()

@@ -94,7 +94,7 @@ def plan_collective(
     )
     table = AccessTable(stored.grid, requests)
     _check_parts(requests, stored, means)
-    sets = chosen_aggregators(aggregators, len(requests))
+    sets = chosen_aggregators(aggregators, len(requests), dealing.disks)
     plans = list(_plans(stored, table, _methods(method), _partitions(means.dealing), sets, means))
     if means.schedule == "auto" and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
         plans.append(_in_steps(best, means))
@@ -164,11 +164,13 @@ def _schedule(resources: Resources, ranks: int) -> Schedule | Literal["auto"] | 
     return "auto" if is_auto(resources.schedule) else Schedule.of(resources.schedule, ranks)
 
 
-def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
-    """The sets of ranks that may read for all.
+def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[tuple[int, ...]]:
+    """The sets of ranks that may read for all: one a disk among them, where disks were measured.
 
     >>> chosen_aggregators("auto", 4), chosen_aggregators(2, 4), chosen_aggregators([3], 4)
     ([(0, 1, 2, 3), (0, 2), (0,)], [(0, 2)], [(3,)])
+    >>> chosen_aggregators("auto", 4, disks=3)
+    [(0, 1, 2, 3), (0, 1, 2), (0, 2), (0,)]
 
     Raises
     ------
@@ -176,7 +178,8 @@ def chosen_aggregators(asked: Aggregators, ranks: int) -> list[tuple[int, ...]]:
         Where there are no such ranks.
     """
     if asked == "auto":
-        return [spaced(ranks, n) for n in dict.fromkeys(ceil_div(ranks, 2**k) for k in range(ranks.bit_length()))]
+        counts = {ceil_div(ranks, 2**k) for k in range(ranks.bit_length())} | ({min(disks, ranks)} if disks else set())
+        return [spaced(ranks, count) for count in sorted(counts, reverse=True)]
     if isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= ranks:
         return [spaced(ranks, asked)]
     if _are_ranks(asked, ranks):

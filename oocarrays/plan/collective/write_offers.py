@@ -74,7 +74,10 @@ def plan_collective_write(
         check_boxes(requests, stored.grid)
         chunks = sum(chunks_of(stored.grid, axes) for axes in requests)
         check_rounds(chunks, max(buffer_bytes // max(stored.chunk_bytes, 1), 1))
-        ways = [_shared_out(coverage, some, dealing) for some in chosen_aggregators(aggregators, len(requests))]
+        ways = [
+            _shared_out(coverage, some, dealing)
+            for some in chosen_aggregators(aggregators, len(requests), dealing.disks)
+        ]
     plan = CollectiveWritePlan(
         stored=stored,
         coverage=coverage,
@@ -88,13 +91,13 @@ def plan_collective_write(
         budget=resources.budget,
         coded_ratio=costs.stored_ratio(stored),
     )
-    return _cheapest([_ordered(replace(plan, domains=domains), resources) for domains in ways], costs)
+    return _cheapest([_ordered(replace(plan, domains=domains), resources) for domains in ways], costs, dealing)
 
 
-def _cheapest(plans: Sequence[CollectiveWritePlan], costs: Costs) -> CollectiveWritePlan:
+def _cheapest(plans: Sequence[CollectiveWritePlan], costs: Costs, dealing: Dealing) -> CollectiveWritePlan:
     """The plan of least predicted time among those that can be made to keep the budget."""
     fitted = [_fitted(plan) for plan in plans]
-    priced = [None if plan.peak_bytes > plan.budget else _seconds(plan, costs) for plan in fitted]
+    priced = [None if plan.peak_bytes > plan.budget else _seconds(plan, costs, dealing) for plan in fitted]
     kept = [(seconds, number) for number, seconds in enumerate(priced) if seconds is not None]
     if not kept:
         raise BudgetError(plans[0].budget, min(plan.peak_bytes for plan in fitted), "this collective write")
@@ -158,7 +161,7 @@ def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
     return plan
 
 
-def _seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
+def _seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float:
     """Predicted, of reading first, encoding and writing by all aggregators side by side; and of the messages."""
     stored, traffic = plan.stored, plan.traffic
     request = costs.request_seconds if stored.local else costs.store_request_seconds
@@ -173,7 +176,18 @@ def _seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
         waits = ceil_div(traffic.read_requests + traffic.write_requests, max(len(plan.aggregators) * plan.at_once, 1))
         moved = traffic.read_bytes + traffic.written_bytes
         device = waits * costs.remote_request_seconds + moved / costs.remote_bandwidth
+    device = _measured_seconds(plan, costs, dealing) or device
     return float(max(work * side_by_side, device)) + _exchange_seconds(plan, costs)
+
+
+def _measured_seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float | None:
+    """Seconds of disks that were measured; None of others."""
+    lanes = sum(1 for domain in plan.domains if domain.count)
+    under_way = max(lanes if plan.processes else min(lanes, plan.threads), 1) * plan.at_once
+    ratio, traffic = costs.stored_ratio(plan.stored), plan.traffic
+    write = dealing.disk_seconds("write", plan.stored, traffic.written_bytes, ratio, under_way)
+    read = dealing.disk_seconds("read", plan.stored, traffic.read_bytes, ratio, under_way)
+    return None if write is None else write + (read or 0.0)
 
 
 def _exchange_seconds(plan: CollectiveWritePlan, costs: Costs) -> float:

@@ -286,7 +286,7 @@ _REVERSED |= {back: forth for forth, back in _REVERSED.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pricing:
-    """What methods are priced by."""
+    """Terms by which methods are priced."""
 
     itemsize: int
     """Bytes of an element."""

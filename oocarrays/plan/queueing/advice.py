@@ -34,7 +34,7 @@ HALVINGS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured with one block size."""
+    """Measurement with one block size."""
 
     block: int
     """Bytes of a block."""
@@ -97,7 +97,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripingPlan:
-    """What a model advises for a striped file on some disks."""
+    """Plan that a model advises for a striped file on some disks."""
 
     disks: tuple[str, ...]
     """What a person calls them."""

@@ -99,6 +99,7 @@ class _Stay(NamedTuple):
 
     @property
     def seconds(self) -> float:
+        """Seconds of a round without any waiting."""
         return float(self.shared.sum() + self.own.sum() + self.delay)
 
 

@@ -3,9 +3,9 @@
     RechunkPlan(passes=(Pass(…), …), …)   ◄──►   {"passes": [{…}, …], …}
 
 No field is named here, so that a plan may gain some; one that says in its metadata that it was gained may be missing in
-a journal of before, and one may say there under which name it is written. Else reading is strict: a field too many or
-too few, or a value that its field does not take, is an error that names the place. JSON has no infinities; they are
-written as text.
+a journal of before, and one may say there under which name it is written, or which values are others now. Else reading
+is strict: a field too many or too few, or a value that its field does not take, is an error that names the place. JSON
+has no infinities; they are written as text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.plan import RechunkPlan
 
 NOT_FINITE = ("inf", "-inf", "nan")
+LOST = {"Traffic": {"kept_bytes"}}
+"""Fields that journals of before may have, of what no run does any more."""
 
 
 def to_json(plan: RechunkPlan) -> dict[str, Any]:
@@ -141,9 +143,12 @@ def _read_fields(kind: Any, data: Any, where: str) -> Any:
     gained = {key for key, field in known.items() if field.metadata.get("gained")}
     if missing := sorted(known.keys() - gained - data.keys()):
         raise JournalError(f"{where} lacks {', '.join(missing)}")
+    data = {key: value for key, value in data.items() if key not in LOST.get(kind.__name__, ())}
     if unknown := sorted(map(str, data.keys() - known.keys())):
         raise JournalError(f"{where} has {', '.join(unknown)}, which no {kind.__name__} has")
     names = {key: known[key].name for key in data}
+    now = {key: known[key].metadata.get("before", {}) for key in names}
+    data = {key: now[key].get(value, value) if isinstance(value, str) else value for key, value in data.items()}
     return kind(**{name: read_as(hints[name], data[key], f"{where}.{key}") for key, name in names.items()})
 
 

@@ -109,8 +109,6 @@ def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
         fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * sum(shape.workspace)
         held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
         chunks = int((problem.resources.budget - fixed) // held)
-        if method == "kept":  # a single partition has no messages to keep
-            chunks = min(chunks, problem.target.grid.count // (2 * problem.ranks))
         shared = method != "independent"
         for region, split in _regions(problem.target.grid.counts, max(chunks, 1), problem.ranks, shared=shared):
             yield replace(shape, region=region, split=split)
@@ -144,7 +142,7 @@ def _held_regions(problem: Problem, shape: Shape) -> float:
 
 
 def _workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
-    """Bytes that one rank holds beside its region: slabs or a tile, a message to be kept; and what codecs need."""
+    """Bytes that one rank holds beside its region: slabs or a tile; and what codecs need."""
     target = problem.target
     held, reading = _reading_workspace(problem, shape)
     putting = shape.requests * target.travel_bytes
@@ -162,7 +160,7 @@ def _reading_workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
         return 0, TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
     if shape.access == "sieved":
         return 0, shape.requests * source.travel_bytes
-    chunks = 1 if problem.resources.on_workers else shape.slab * shape.slabs + 2 * shape.kept
+    chunks = 1 if problem.resources.on_workers else shape.slab * shape.slabs
     pages = chunk if problem.resources.on_workers and source.coded else 0
     getting = shape.requests * source.travel_bytes
     return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + pages

@@ -128,8 +128,7 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
     piece = list(map(min, source.grid.chunks, sizes))
     tile = tile_shape(turned(piece, source.order), source.itemsize, TILE_BYTES)
     units = math.prod(map(ceil_div, counts, unit))
-    whole = tuple(map(mul, counts, target.grid.chunks)) if shape.kept else sizes
-    lie = _lie(source.lying.grid, turned(whole, source.order), tile)
+    lie = _lie(source.lying.grid, turned(sizes, source.order), tile)
     batch = _batch(problem, shape, units)
     if packed:
         shape = replace(shape, slab=ceil_div(max(lie.touched), ranks))
@@ -226,7 +225,7 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
         each = 4 * ranks + load.messages + load.receives + load.carries + says
         tasks = rounds * (4 * ranks + 1 if problem.whole else each)
     elif exchanges:
-        tasks = rounds * (2 * ranks + load.receives) + units * ranks + (units - 1) * ranks * shape.kept
+        tasks = rounds * (2 * ranks + load.receives) + units * ranks
     else:
         each, more = divmod(units, ranks)
         tasks = more * ceil_div(each + 1, batch) + (ranks - more) * ceil_div(each, batch)
@@ -238,25 +237,16 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
         decoded_bytes=whole if source.coded else 0,
         copied_bytes=source.nbytes * (2 if exchanges and problem.resources.on_workers else 1),
         copied_runs=copied_runs(problem),
-        pieces=visits * (units * ranks if shape.kept else 1),
+        pieces=visits,
         write_requests=target.grid.count,
         encoded_bytes=written if target.coded else 0,
         packed_bytes=written if target.shard_chunks else 0,
         written_bytes=int(written * problem.resources.costs.stored_ratio(target))
         + target.grid.count * target.index_bytes,
-        kept_bytes=_kept_bytes(problem, shape) if shape.kept else 0,
         messages=rounds * load.messages,
         exchanged_bytes=source.nbytes * load.parts // ranks**2 if exchanges else 0,
         tasks=tasks,
     )
-
-
-def _kept_bytes(problem: Problem, shape: Shape) -> int:
-    """Bytes of all but the first partition."""
-    source, target = problem.source, problem.target.grid
-    unit = unit_chunks(shape.method, shape.region, shape.split, problem.ranks)
-    first = math.prod(min(u * c, n) for u, c, n in zip(unit, target.chunks, target.shape, strict=True))
-    return source.nbytes - first * source.itemsize
 
 
 def copied_runs(problem: Problem) -> int:

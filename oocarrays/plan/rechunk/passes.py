@@ -6,24 +6,20 @@
     two-phase     rank 0   read ──┐ step 1 ┌──► ░ its share ──► write        the ranks' shares together
                   rank 1   read ──┘        └──► ▒ of a partition ──► write    are one partition
 
-    kept          rank 0   read all ─┐ step 1 ┌► ░ ► write      the first partition as above; messages of the others
-                  rank 1   read all ─┘        └► scratch ─► ▒ ► write      wait in scratch, each rank's in their order
-
     assembled     rank 0   read box 0 ──► a piece to its place in every unfinished chunk ──► read box 2 …
                   rank 1   read box 1 ──► a piece to its place in every unfinished chunk ──► read box 3 …
 
 In the second, a rank reads chunks as they are stored (conforming), whoever wants them, a slab of them a round; the
-exchange then gives every rank what its own target chunks need. The third does so for chunks that are dear to read
-twice: it reads them once, for all partitions. Between threads a slab is taken from in place; between processes what is
-read is packed at once, a message for every rank (`messages`). In the last, units are boxes of source chunks: what is
-read lies in memory no longer than until it is written where it belongs. del Rosario, Bordawekar, Choudhary 1993,
-section 4.1; Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
+exchange then gives every rank what its own target chunks need. Between threads a slab is taken from in place; between
+processes what is read is packed at once, a message for every rank (`messages`). In the last, units are boxes of source
+chunks: what is read lies in memory no longer than until it is written where it belongs. del Rosario, Bordawekar,
+Choudhary 1993, section 4.1; Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
@@ -36,7 +32,7 @@ from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 from oocarrays.plan.memory import Holding, Memory
 
-Method = Literal["independent", "two-phase", "kept", "assembled"]
+Method = Literal["independent", "two-phase", "assembled"]
 ALONE: tuple[Method, ...] = ("independent", "assembled")
 """Each rank works for itself."""
 Access = Literal["mapped", "ranges", "sieved", "chunks"]
@@ -54,10 +50,9 @@ class Pass(Holding):
     """What is read."""
     target: Stored
     """What is written."""
-    method: Method
+    method: Method = field(metadata={"before": {"kept": "two-phase"}})
     """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
-    ``"kept"``: the same for all partitions at once; messages for all but the first wait in scratch. ``"assembled"``:
-    each rank writes what it has read of some source chunks to its place in all target chunks."""
+    ``"assembled"``: each rank writes what it has read of some source chunks to its place in all target chunks."""
     access: Access
     """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of
     each chunk, from the first element that is wanted to the last. ``"chunks"``: whole chunks."""
@@ -112,11 +107,6 @@ class Pass(Holding):
         what = f"{source.shape} in chunks {source.chunks} → {target.chunks}"
         order = f", schedule {self.exchange.name.lower()}" if self.exchange else ""
         return f"<Pass {self.method}, {what}, {self.units} units of {self.unit} chunks, ranks {self.ranks}{order}>"
-
-    @property
-    def kept(self) -> bool:
-        """Whether messages wait in scratch."""
-        return self.method == "kept"
 
     @property
     def assembled(self) -> bool:
@@ -215,13 +205,11 @@ class Pass(Holding):
         )
 
     def rounds(self, unit: int) -> int:
-        """Rounds in which the source chunks of a partition are read; of all partitions at once where it is kept."""
+        """Rounds in which the source chunks of a partition are read."""
         return ceil_div(math.prod(map(len, self._touched(unit))), self.ranks * self.slab)
 
     def _touched(self, unit: int) -> tuple[range, ...]:
-        """The source chunks that are read for a partition: all of them where messages are kept."""
-        if self.kept:
-            return tuple(map(range, self.source.grid.counts))
+        """The source chunks that are read for a partition."""
         return self.source.grid.touched(self.section(self.chunk_box(unit)))
 
     def reads(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
@@ -245,39 +233,8 @@ class Pass(Holding):
         """The source chunks that ``rank`` reads in the round after this one, if there is one."""
         if turn + 1 < self.rounds(unit):
             yield from self.reads(unit, turn + 1, rank)
-        elif unit + 1 < self.units and not self.kept:
+        elif unit + 1 < self.units:
             yield from self.reads(unit + 1, 0, rank)
-
-    def taken(self, rank: int) -> Iterator[list[tuple[int, ...]]]:
-        """The source chunks that ``rank`` takes, those of one rank at a time, in the order of a round's steps."""
-        for turn in range(self.rounds(0)):
-            yield list(self.reads(0, turn, rank))
-            for source in (source for step in self.schedule for source in step.sources(rank)):
-                yield list(self.reads(0, turn, source))
-
-    def messages(self, unit: int, rank: int, indices: Iterable[tuple[int, ...]]) -> Iterator[list[Part]]:
-        """Yield what ``rank`` needs of some source chunks for a later partition, in messages of a chunk's size."""
-        box = self.share(unit, rank)
-        if box is None:
-            return
-        here, size = self.section(box), 0
-        message: list[Part] = []
-        for index in indices:
-            part = self.source.grid.section(index).intersection(here)
-            if part is None:
-                continue
-            if size + part.size > self.source.grid.chunk_size:
-                yield message
-                message, size = [], 0
-            message.append((index, part))
-            size += part.size
-        if message:
-            yield message
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of the messages in scratch."""
-        return self.traffic.kept_bytes
 
     def parts(self, number: int) -> Iterator[tuple[int, int, int]]:
         """Yield what is recorded when it is done, in pass ``number``: the pass, a batch or partition, and a rank."""

@@ -1,7 +1,6 @@
 """The plan of a rechunk: which passes, through which scratch arrays, and why not the others.
 
     independent, two-phase    source ─────────────────────────► target
-    kept                      source ──► target, messages ───► target
     assembled                 source ──► target, piece by piece; where that is not stored plain on this machine
                               source ──► scratch, piece by piece ──► target, chunk by chunk
     staged                    source ──► scratch ──► … ───────► target
@@ -14,7 +13,7 @@ Thakur 1995, section 5.3.2 (the partitioned in-core model).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -50,7 +49,7 @@ class RechunkPlan(Holding):
     """Bytes that each process may hold above its idle level."""
     processes: int | None
     """Workers of the cluster that it is made for; None for threads of one process."""
-    strategy: Strategy
+    strategy: Strategy = field(metadata={"before": {"kept": "two-phase"}})
     """One of `METHODS`."""
     passes: tuple[Pass, ...]
     """In the order in which they run; none where the array is empty."""
@@ -98,7 +97,7 @@ class RechunkPlan(Holding):
     def scratch_bytes(self) -> int:
         """Bytes of disk that scratch takes at one time, at most: a pass holds its source and its target."""
         sizes = [0, *(s.grid.count * s.chunk_bytes for s in self.scratch), 0]
-        return max(a + b for a, b in pairwise(sizes)) + sum(p.kept_bytes for p in self.passes)
+        return max(a + b for a, b in pairwise(sizes))
 
     @property
     def tasks(self) -> int:
@@ -207,10 +206,8 @@ def plan_rechunk(
     """
     _check(method, target, resources, remote_scratch)
     on_threads = resources.workers is None
-    may_keep = on_threads and not remote_scratch
     may_assemble = can_assemble(target) or not remote_scratch
-    possible = {"kept": may_keep, "assembled": may_assemble}
-    strategies = [name for name in METHODS if method in ("auto", name) and possible.get(name, True)]
+    strategies = [name for name in METHODS if method in ("auto", name) and (may_assemble or name != "assembled")]
     schedules = schedules_for(resources.order, _rank_counts(resources))
     if source.nbytes == 0:
         return nothing_to_move(source, target, resources, strategies[0])
@@ -267,12 +264,10 @@ def _rank_counts(resources: Resources) -> set[int]:
 
 
 def _check(method: str, target: Stored, resources: Resources, remote_scratch: bool) -> None:
+    if method == "kept":
+        raise InputError("method='kept' is gone: method='assembled' reads each chunk once, too, and takes less")
     if not isinstance(method, str) or method not in (*METHODS, "auto"):
         raise InputError(f"method={method!r} is not one of auto, {', '.join(METHODS)}")
-    if method == "kept" and resources.workers is not None:
-        raise UnsupportedError("method='kept' works on threads of one process: ask for scheduler='threads'")
-    if method == "kept" and remote_scratch:
-        raise UnsupportedError("method='kept' appends to files in scratch: give a local folder as scratch=")
     if method == "assembled" and remote_scratch and not can_assemble(target):
         raise UnsupportedError("method='assembled' writes to files in their midst: give a local folder as scratch=")
     ranks = resources.ranks

@@ -76,8 +76,3 @@ class Shape:
     requests: int
     workspace: tuple[int, int] = (0, 0)
     """Bytes of chunks that a rank keeps, and of what reading and writing take beside them."""
-
-    @property
-    def kept(self) -> bool:
-        """Whether messages wait in scratch."""
-        return self.method == "kept"

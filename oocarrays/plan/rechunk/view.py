@@ -154,9 +154,9 @@ def _written(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iter
 
 
 def _read(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterator[Box]:
-    """The chunks that ranks read for the partitions; for the first one only, where they are read once for all."""
+    """The chunks that ranks read for the partitions."""
     others = [a for a in range(len(step.source.grid.shape)) if a not in axes]
-    for unit in (0,) if step.kept else _units(step, axes, window):
+    for unit in _units(step, axes, window):
         for turn, rank in product(range(step.rounds(unit)), range(step.ranks)):
             for first, last in step.read_boxes(unit, turn, rank):
                 if not any(first[a] for a in others):

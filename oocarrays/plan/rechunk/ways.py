@@ -18,8 +18,8 @@ from oocarrays.plan.rechunk.passes import Method, Pass
 from oocarrays.plan.rechunk.problem import MIB, Problem
 from oocarrays.plan.rechunk.scratch import legs, scratch_array, scratch_paths
 
-Strategy = Literal["independent", "two-phase", "kept", "assembled", "staged"]
-METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "kept", "assembled", "staged")
+Strategy = Literal["independent", "two-phase", "assembled", "staged"]
+METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "assembled", "staged")
 STAGES = range(2, 5)
 """Passes of a staged plan."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
@@ -304,6 +304,7 @@ def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[A
 
 
 def considered(way: Way, best: Way, budget: int) -> Alternative:
+    """Return a way as a plan tells of it: that it is taken, or why not."""
     if not way.passes:
         seconds, reason = None, too_large(way.least, budget)
     else:

@@ -108,8 +108,14 @@ class ArrayFile:
         return isinstance(self.presence.place, str)
 
     @property
+    def disks(self) -> tuple[str, ...]:
+        """The disks that it is striped over; none where there is one."""
+        joined = joined_in(self.zarr.store_path.store)
+        return joined[0].disks if joined else ()
+
+    @property
     def disk_of(self) -> Callable[[tuple[int, ...]], int] | None:
-        """What tells on which disk a chunk lies, or the shard that it is in; None where there is one disk."""
+        """A function that tells on which disk a chunk lies, or its shard; None where there is one disk."""
         joined = joined_in(self.zarr.store_path.store)
         if joined is None or not joined[0].disks:
             return None

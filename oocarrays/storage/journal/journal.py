@@ -86,7 +86,7 @@ class Journal:
 
     @property
     def notes(self) -> Notes:
-        """What runs say beside the target, but for the parts that are finished."""
+        """The notes of runs beside the target."""
         return Notes(self.store)
 
     def begin(self, run: str, content: dict[str, Any]) -> None:

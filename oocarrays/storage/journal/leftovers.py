@@ -27,6 +27,7 @@ from zarr.core.sync import sync
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.chunk_names import mark_of_plan
+from oocarrays.storage.files.creating import remove_scratch
 from oocarrays.storage.files.documents import METADATA, PARTIAL, documents, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.journal import Journal
@@ -53,7 +54,7 @@ class Leftover:
     path: str
     """Its full path."""
     kind: Kind
-    """``"scratch"``: a folder of scratch arrays and kept messages. ``"calibration"``: a folder in which speeds were
+    """``"scratch"``: a folder of scratch arrays. ``"calibration"``: a folder in which speeds were
     measured. ``"partial"``: a file of an array, the beginning of a chunk. ``"journal"``: what a run had finished, in
     an array that is finished or was written anew. ``"note"``: what it was to write to an array that was there, and
     has written in part. ``"unfinished"``: a whole array, or group, that lacks parts. Runs of the last two can be
@@ -143,6 +144,16 @@ def hold(folder: str) -> Hold:
     except OSError as error:
         raise write_error(folder, error) from error
     return held
+
+
+def discard(scratch: str, held: Hold) -> None:
+    """Remove the scratch of a run that nobody waits for, unless another goes on with it."""
+    held.close()
+    with suppress(Busy):
+        lock = try_lock(held.path, fcntl.LOCK_EX)
+        remove_scratch(scratch)
+        if lock is not None:
+            os.close(lock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +293,7 @@ def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover
 
 
 def _note(entry: os.DirEntry[str]) -> Iterator[Leftover]:
-    """What a run had to write, where it seems to be dead: without it nobody would know that it has written a part."""
+    """Find the note of a run that seems to be dead: without it nobody would know that it has written a part."""
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)
         yield Leftover(path=entry.path, kind="note", nbytes=status.st_size, alive=_is_young(status.st_mtime))

@@ -1,7 +1,7 @@
 """The folder that a run makes for itself: known by its name, and by what is in it.
 
     data/  .oocarrays-0123456789ab/  lock           held by those who use it
-                                     0/  1/         a scratch array, or kept messages, of each pass
+                                     0/  1/         a scratch array of each pass
                                      copy/ blocks/  of lazy arrays
 
 What says where one is may be wrong, or written by others. So a folder is a run's scratch only where both fit, and

@@ -25,7 +25,7 @@ class Joined(Store):
     @property
     @abstractmethod
     def url(self) -> str:
-        """What opens it again."""
+        """The URL that opens it again."""
 
     @property
     @abstractmethod

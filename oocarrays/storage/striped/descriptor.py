@@ -94,7 +94,7 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was found on one disk."""
+    """Descriptor as it was found on one disk."""
 
     label: str
     """What a person calls the disk."""

@@ -106,7 +106,7 @@ def length_of(parts: Sequence[int], block: int) -> int:
 def runs(
     offset: int, nbytes: int, block: int, disks: int, number: int, most: int
 ) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """What one disk has of a range of a file: requests, the blocks of each one behind the other on the disk.
+    """Yield what one disk has of a range of a file: requests, the blocks of each one behind the other on the disk.
 
     Parameters
     ----------

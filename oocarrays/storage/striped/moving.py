@@ -22,10 +22,11 @@ from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, OocError, TargetError
 from oocarrays.storage.stores.joined import joined_in
+from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import joined_by, left_by, turn_of
 from oocarrays.storage.striped.parts import DOCUMENT, label_of, part_of
-from oocarrays.storage.striped.split import BLOCKS, HEAD
-from oocarrays.storage.striped.store import PROTOTYPE, Layout, StripedStore
+from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
+from oocarrays.storage.striped.store import StripedStore
 
 K = TypeVar("K")
 AT_ONCE = 4
@@ -36,7 +37,7 @@ METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What was copied or moved."""
+    """Count of what was copied or moved."""
 
     keys: int
     """Values."""
@@ -46,7 +47,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was found in a striped store."""
+    """Findings in a striped store."""
 
     keys: int
     """Values that are whole, and on their disks."""
@@ -201,7 +202,7 @@ def _say(
     sync(striped.say(new, parts))
 
 
-def _moved(striped: StripedStore, layout: Layout) -> Moved:
+def _moved(striped: StripedStore, layout: DiskLayout) -> Moved:
     """Move what does not lie by the cycle; then have all disks say that all does."""
     done = sync(_move(striped, layout))
     stay = {number: part for number, part in layout.parts.items() if number in layout.cycle}
@@ -211,7 +212,7 @@ def _moved(striped: StripedStore, layout: Layout) -> Moved:
     return done
 
 
-async def _move(striped: StripedStore, layout: Layout) -> Moved:
+async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
     members, wrong = set(layout.cycle), []
     for number, part in layout.parts.items():
         async for name in part.list():
@@ -241,14 +242,14 @@ async def _has_blocks(part: Store, name: str, members: set[int]) -> bool:
     """Return whether a split value has blocks on a disk that is to have none."""
     if not name.endswith(HEAD):
         return False
-    head = await StripedStore.head_on(part, name.removesuffix(HEAD))
+    head = await head_on(part, name.removesuffix(HEAD))
     return head is not None and not set(head.disks) <= members
 
 
-async def _move_split(striped: StripedStore, layout: Layout, number: int, key: str, members: set[int]) -> int:
+async def _move_split(striped: StripedStore, layout: DiskLayout, number: int, key: str, members: set[int]) -> int:
     """Move the head of a split value; where blocks must move, too, it is written anew."""
     part, home = layout.parts[number], layout.part_of(key)
-    head = await StripedStore.head_on(part, key)
+    head = await head_on(part, key)
     if head is None:
         return 0
     if set(head.disks) <= members:
@@ -280,7 +281,7 @@ def verify(store: Any) -> Verified:
     return sync(_verify(striped, striped.layout()))
 
 
-async def _verify(striped: StripedStore, layout: Layout) -> Verified:
+async def _verify(striped: StripedStore, layout: DiskLayout) -> Verified:
     faults, left, keys, split = [], [], {}, set()
     for number, part in layout.parts.items():
         async for name in part.list():
@@ -295,7 +296,7 @@ async def _verify(striped: StripedStore, layout: Layout) -> Verified:
                 else:
                     keys[key] = part
     for key, part in keys.items():
-        head = None if layout.block is None else await StripedStore.head_on(part, key)
+        head = None if layout.block is None else await head_on(part, key)
         split -= {(n, head.key(key)) for n in head.disks} if head is not None else set()
 
     async def read(key: str) -> int:

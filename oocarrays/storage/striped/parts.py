@@ -139,3 +139,19 @@ def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
             raise InputError(f"disk {label_of(part)} is given twice")
         seen.add(name)
     return parts
+
+
+def file_details(root: str, prefix: str) -> list[tuple[str, int, str]]:
+    """List names, sizes and versions of the files of a disk."""
+    found = []
+    for folder, _, names in os.walk(os.path.join(root, prefix.rpartition("/")[0])):
+        for name in names:
+            path = os.path.join(folder, name)
+            key = os.path.relpath(path, root)
+            if key.startswith(prefix) and not name.endswith(".partial"):
+                try:
+                    status = os.stat(path)
+                except FileNotFoundError:
+                    continue
+                found.append((key, status.st_size, f"{status.st_mtime_ns}-{status.st_ino}"))
+    return found

@@ -10,16 +10,24 @@ of the other at once, too.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import uuid
+from collections.abc import Awaitable, Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+import numpy as np
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from oocarrays.errors import CorruptChunkError
+from oocarrays.errors import CorruptChunkError, OocError
+from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import runs
+from oocarrays.storage.striped.parts import DOCUMENT
 
+PROTOTYPE = default_buffer_prototype()
 HEAD = ".striped"
 """How the names of heads end."""
 BLOCKS = re.compile(r"\.[0-9a-f]{32}\.striped$")
@@ -28,7 +36,7 @@ BLOCKS = re.compile(r"\.[0-9a-f]{32}\.striped$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What says of a value where its blocks are."""
+    """Head of a split value, which says where its blocks are."""
 
     generation: str
     """In the names of its blocks."""
@@ -94,3 +102,78 @@ class Head:
             for begin, cuts in runs(start, nbytes, self.block, len(self.disks), turn, 2**40):
                 found.append((turn, begin, begin + sum(stop - low for low, stop in cuts), cuts))
         return found
+
+
+async def head_on(part: Store, key: str) -> Head | None:
+    """Return what one disk says of the blocks of a value; None where it says nothing."""
+    text = await part.get(key + HEAD, PROTOTYPE)
+    return None if text is None else Head.from_json(text.to_bytes(), key)
+
+
+async def read_split(layout: DiskLayout, head: Head, key: str, byte_range: ByteRequest | None) -> Any:
+    """Get a range of a split value; None where its blocks have been replaced."""
+    start, nbytes = head.asked(byte_range)
+    out, pieces = np.empty(nbytes, np.uint8), head.pieces(start, nbytes)
+    come = await asyncio.gather(
+        *(
+            layout.parts[head.disks[turn]].get(head.key(key), PROTOTYPE, RangeByteRequest(low, high))
+            for turn, low, high, _ in pieces
+        )
+    )
+    for (_, low, high, cuts), buffer in zip(pieces, come, strict=True):
+        if buffer is None or len(buffer) != high - low:
+            return None
+        data, at = np.frombuffer(buffer.as_buffer_like(), np.uint8), 0
+        for begin, end in cuts:
+            out[begin:end] = data[at : at + end - begin]
+            at += end - begin
+    return out
+
+
+async def put_split(layout: DiskLayout, home: Store, key: str, value: Buffer) -> None:
+    """Replace what is under ``key`` on its disk ``home`` by blocks on all disks."""
+    before = await head_on(home, key)
+    assert layout.block is not None, "what is split is larger than a block"
+    data = np.frombuffer(value.as_buffer_like(), np.uint8)
+    head = Head.new(len(data), layout.block, layout.from_turn(key))
+    puts = []
+    for turn, low, high, cuts in head.pieces(0, len(data)):
+        part = np.concatenate([data[begin:end] for begin, end in cuts])
+        assert (low, high) == (0, len(part)), "a disk has all its blocks in one"
+        puts.append(layout.parts[head.disks[turn]].set(head.key(key), PROTOTYPE.buffer.from_array_like(part)))
+    await all_of(puts)
+    await home.set(key + HEAD, PROTOTYPE.buffer.from_bytes(head.to_json()))
+    await home.delete(key)  # what was not split counts until it has gone
+    if before is not None:
+        await _drop(layout, before, key)
+
+
+async def unsplit(layout: DiskLayout, home: Store, key: str) -> None:
+    """Remove the blocks of what is not split any more."""
+    head = await head_on(home, key)
+    if head is not None:
+        await home.delete(key + HEAD)
+        await _drop(layout, head, key)
+
+
+async def _drop(layout: DiskLayout, head: Head, key: str) -> None:
+    await all_of([layout.parts[n].delete(head.key(key)) for n in dict.fromkeys(head.disks) if n in layout.parts])
+
+
+async def all_of(work: Iterable[Awaitable[Any]]) -> None:
+    """Do all, and tell what failed first when all have ended."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    failed = [each for each in results if isinstance(each, BaseException)]
+    if failed:
+        raise next((each for each in failed if isinstance(each, OocError)), failed[0])
+
+
+def key_of(name: str) -> str | None:
+    """Return the key that a name on a disk stands for; None of what is no key.
+
+    >>> key_of("c/0"), key_of("c/0.striped"), key_of(f"c/0.{32 * 'f'}.striped"), key_of(".striped.json")
+    ('c/0', 'c/0', None, None)
+    """
+    if name == DOCUMENT or (name.endswith(HEAD) and BLOCKS.search(name)):
+        return None
+    return name.removesuffix(HEAD)

@@ -1,0 +1,156 @@
+"""Disks that were measured before: what a block of any size takes at each, and how fast some under way make them.
+
+    measured     64 KiB  256 KiB  1 MiB  4 MiB          a chunk of 700 KiB: between the times of two blocks
+                 0.4 ms  0.8 ms   3 ms   11 ms          one of 40 MiB: ten times what 4 MiB take
+
+    under way    1 of 4 disks work       4: all of them       8: two requests of each, and none ever waits for work
+
+Ranks that read or write for all have one request under way each: so the model says how many it takes (Wang and Leiss,
+section 3).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import InputError
+from oocarrays.plan.queueing.advice import Measured
+from oocarrays.plan.queueing.striping import BlockTimes, striped_rate
+
+MOST_UNDER_WAY = 8
+"""Requests of a disk that are told apart: more of them make nothing faster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptDisks:
+    """What was measured of some disks at one time, in one way."""
+
+    disks: tuple[str, ...]
+    """What a person calls them: folders, URLs."""
+    mode: str
+    """``"read"`` or ``"write"``."""
+    measured: tuple[Measured, ...]
+    """By block size, the smallest first."""
+
+    @classmethod
+    def from_json(cls, said: Any) -> KeptDisks:
+        """Read what `to_json` made.
+
+        Raises
+        ------
+        InputError
+            Where it is something else.
+        """
+        try:
+            rows = tuple(
+                Measured(
+                    block=int(block),
+                    cpu=float(cpu),
+                    alone=tuple(map(float, alone)),
+                    spread=tuple(map(float, spread)),
+                    together=float(together),
+                )
+                for block, cpu, alone, spread, together in sorted(said["measured"])
+            )
+            kept = cls(disks=tuple(map(str, said["disks"])), mode=str(said["mode"]), measured=rows)
+        except (TypeError, ValueError, KeyError, IndexError):
+            raise InputError(f"oocarrays.disks: {said!r} is not what oocarrays calibrate --disks keeps") from None
+        if not rows or any(len(row.alone) != len(kept.disks) for row in rows):
+            raise InputError(f"oocarrays.disks: what is kept of {', '.join(kept.disks)} is not one time for each disk")
+        return kept
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as settings keep it.
+
+        >>> row = Measured(block=4096, cpu=1e-5, alone=(0.02,), spread=(0.1,), together=2e5)
+        >>> kept = KeptDisks(disks=("/a",), mode="read", measured=(row,))
+        >>> KeptDisks.from_json(kept.to_json()) == kept
+        True
+        """
+        rows = [[row.block, row.cpu, list(row.alone), list(row.spread), row.together] for row in self.measured]
+        return {"disks": list(self.disks), "mode": self.mode, "measured": rows}
+
+    def places_of(self, parts: Sequence[str]) -> list[int] | None:
+        """Return on which of the disks each part lies; None where one lies on none of them.
+
+        >>> kept = KeptDisks(disks=("/mnt/a", "/mnt/b"), mode="read", measured=())
+        >>> kept.places_of(["/mnt/b/x.zarr", "/mnt/a"]), kept.places_of(["/mnt/bb"])
+        ([1, 0], None)
+        """
+        found = [_place_of(part, self.disks) for part in parts]
+        return None if None in found else found  # type: ignore[return-value]
+
+    def times(self, nbytes: int, parts: Sequence[str]) -> BlockTimes | None:
+        """Return what a block of some bytes takes at the disks of some parts; None where one is on none of them."""
+        places = self.places_of(parts)
+        if places is None:
+            return None
+        known = [row.times for row in self.measured]
+        blocks = [float(each.block) for each in known]
+        disks = tuple(_between(nbytes, blocks, [each.disks[place] for each in known]) for place in places)
+        return BlockTimes(
+            block=max(nbytes, 1),
+            disks=disks,
+            cpu=_between(nbytes, blocks, [each.cpu for each in known]),
+            shared=_between(nbytes, blocks, [each.shared for each in known]),
+        )
+
+
+def _place_of(part: str, disks: Sequence[str]) -> int | None:
+    above = (n for n, disk in enumerate(disks) if f"{part}/".startswith(f"{disk.rstrip('/')}/"))
+    return next(above, None)
+
+
+def _between(nbytes: int, blocks: Sequence[float], seconds: Sequence[float]) -> float:
+    """Seconds of a block between those that were measured; a larger one takes as many times as long as it is larger."""
+    larger = max(nbytes / blocks[-1], 1.0)
+    return float(np.interp(nbytes, blocks, seconds)) * larger
+
+
+def kept_times(kept: Sequence[KeptDisks], mode: str, parts: Sequence[str], nbytes: int) -> BlockTimes | None:
+    """Return what a chunk takes at each of some disks, where all of them were measured together: the last time."""
+    absolute = [part if "://" in part else os.path.abspath(part) for part in parts]
+    ways = (each.times(nbytes, absolute) for each in reversed(kept) if each.mode == mode)
+    return next((times for times in ways if times is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTimes:
+    """What a chunk takes at each disk of a striped store."""
+
+    by_mode: Mapping[str, BlockTimes]
+    """Where it is read, and where it is written; what was not measured is not there."""
+
+    @property
+    def disks(self) -> int:
+        """How many there are."""
+        return max((len(times.disks) for times in self.by_mode.values()), default=0)
+
+    def seconds(self, mode: str, chunks: float, under_way: int) -> float | None:
+        """Seconds of the disks for some chunks, so many of which are under way at one time; None if not known.
+
+        >>> times = ChunkTimes({"read": BlockTimes(block=4096, disks=(0.02,) * 4)})
+        >>> [round(times.seconds("read", 100, many), 2) for many in (1, 2, 4, 8)], times.seconds("write", 1, 1)
+        ([2.0, 1.0, 0.5, 0.5], None)
+        """
+        times = self.by_mode.get(mode)
+        return None if times is None else chunks / chunks_a_second(times, under_way)
+
+
+def chunks_a_second(times: BlockTimes, under_way: int) -> float:
+    """Return how many blocks disks move in a second, of which so many are under way: on fewer disks than all at first.
+
+    >>> times = BlockTimes(block=4096, shared=0.01, disks=(0.02,) * 4)
+    >>> [round(chunks_a_second(times, many)) for many in (1, 2, 4, 16)]
+    [33, 60, 90, 100]
+    """
+    disks = len(times.disks)
+    if under_way < disks:
+        mean = sum(times.disks) / disks
+        return striped_rate(replace(times, disks=(mean,) * max(under_way, 1)), 1).rate / times.block
+    return striped_rate(times, min(under_way // disks, MOST_UNDER_WAY)).rate / times.block

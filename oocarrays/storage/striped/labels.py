@@ -1,0 +1,148 @@
+"""Labels of the disks of a striped store: a descriptor on each says which it is of how many, and whose turn is when."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from zarr.abc.store import Store
+from zarr.core.buffer import Buffer
+from zarr.core.sync import sync
+
+from oocarrays.errors import DescriptorError, InputError
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.urls import joined_url
+from oocarrays.storage.striped.descriptor import Descriptor, Found, in_order, newest_of
+from oocarrays.storage.striped.disk_layout import DiskLayout
+from oocarrays.storage.striped.layout import PARTIAL
+from oocarrays.storage.striped.parts import DOCUMENT, FolderStore, label_of
+from oocarrays.storage.striped.split import PROTOTYPE
+
+
+class Labels:
+    """The descriptors on the disks of one striped store, read until somebody has written them.
+
+    Parameters
+    ----------
+    parts : sequence of stores
+        The disks, as they were given.
+    block : int, optional
+        Bytes of a block that were asked for.
+    """
+
+    def __init__(self, parts: Sequence[Store], block: int | None) -> None:
+        self.parts = parts
+        self._block = block
+        self._layout: DiskLayout | None = None
+        self._id = uuid.uuid4().hex
+
+    @property
+    def url(self) -> str:
+        """The URL that opens the store again."""
+        return joined_url([part if isinstance(part, RemoteStore) else label_of(part) for part in self.parts])
+
+    @property
+    def made(self) -> DiskLayout | None:
+        """Where what lies, once the disks are known to say it."""
+        return self._layout if self._layout is not None and self._layout.made else None
+
+    def forget(self) -> None:
+        """Ask the disks again."""
+        self._layout = None
+
+    async def known(self, *, anew: bool = False) -> DiskLayout:
+        """Return where what lies; asked again until somebody has written."""
+        if self._layout is None or not self._layout.made or anew:
+            self._layout = await self._read_layout()
+        return self._layout
+
+    async def _read_layout(self) -> DiskLayout:
+        what, found, order = f"striped store {self.url}", await self._found(), None
+        try:
+            order = in_order(what, found)
+        except DescriptorError:
+            if not await self._is_bare(found):  # unless another has made it, and written, since it was looked at
+                found = await self._found()
+                order = in_order(what, found)
+        if order is None:
+            for part in self.parts:
+                if isinstance(part, FolderStore):
+                    part.check_disk()
+            members = tuple(range(len(self.parts)))
+            return DiskLayout(
+                parts=dict(enumerate(self.parts)), cycle=members, before=(), block=self._block, made=False
+            )
+        said = newest_of(found)
+        if self._block not in (None, said.block):
+            raise InputError(f"block={self._block}: {what} has {said.block or 'chunks that are not split'}")
+        numbered = [(d.number, self.parts[place]) for place in order if (d := found[place].descriptor) is not None]
+        return DiskLayout(parts=dict(numbered), cycle=said.cycle, before=said.before, block=said.block, made=True)
+
+    async def _found(self) -> list[Found]:
+        """Read the descriptors of all disks."""
+        texts = await asyncio.gather(*(part.get(DOCUMENT, PROTOTYPE) for part in self.parts))
+        return [
+            Found(label=label, descriptor=None if text is None else _descriptor(text.to_bytes(), label))
+            for label, text in zip(map(label_of, self.parts), texts, strict=True)
+        ]
+
+    async def _is_bare(self, found: Sequence[Found]) -> bool:
+        """Return whether there is nothing but some descriptors: of one that was being made, or removed, by who died."""
+        if all(each.descriptor is not None for each in found):
+            return False
+        for part in self.parts:
+            async for key in part.list():
+                if key != DOCUMENT and not PARTIAL.search(key):  # of what another writes just now there is no more yet
+                    return False
+        return True
+
+    async def make(self) -> DiskLayout:
+        """Say on all disks which they are, where that is not said; the disk that is first decides who it was."""
+        layout = await self.known()
+        if layout.made:
+            return layout
+        members = tuple(layout.parts)
+        of = Descriptor(
+            name=self.url, id=self._id, kind="store", disks=len(members), block=self._block, number=0, cycle=members
+        )
+        first = layout.parts[0]
+        await first.set_if_not_exists(DOCUMENT, _buffer(of.to_json()))
+        there = await first.get(DOCUMENT, PROTOTYPE)
+        said = _descriptor((there or _buffer(of.to_json())).to_bytes(), label_of(first))
+        others = [(number, part) for number, part in layout.parts.items() if number]
+        await asyncio.gather(
+            *(part.set(DOCUMENT, _buffer(replace(said, number=number).to_json())) for number, part in others)
+        )
+        return await self.known(anew=True)
+
+    def said(self) -> Descriptor:
+        """Return what the disks say, the newest of it."""
+        texts = [sync(part.get(DOCUMENT, PROTOTYPE)) for part in self.parts]
+        labels = zip(map(label_of, self.parts), texts, strict=True)
+        return newest_of(
+            [Found(label=l, descriptor=None if t is None else _descriptor(t.to_bytes(), l)) for l, t in labels]
+        )
+
+    async def say(self, descriptors: Mapping[int, Descriptor], parts: Mapping[int, Store]) -> None:
+        """Write descriptors down, one disk after the other."""
+        for number, said in descriptors.items():
+            await parts[number].set(DOCUMENT, _buffer(said.to_json()))
+        self._layout = None
+
+    async def check_disk(self, part: Store) -> None:
+        """Refuse to take for missing what is on a disk that has gone."""
+        if await part.get(DOCUMENT, PROTOTYPE) is None:
+            raise DescriptorError(f"disk {label_of(part)} of striped store {self.url} is empty, or has gone")
+
+
+def _buffer(data: bytes) -> Buffer:
+    return PROTOTYPE.buffer.from_bytes(data)
+
+
+def _descriptor(text: bytes, label: str) -> Descriptor:
+    said = Descriptor.from_json(text, f"{label}/{DOCUMENT}")
+    if said.kind != "store":
+        raise DescriptorError(f"{label}/{DOCUMENT} is of a striped file, not of a store")
+    return said
