@@ -48,6 +48,7 @@ from oocarrays.options.clusters import planned_cluster as Cluster
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.layouts.saved import load_plan
 from oocarrays.show.counting import count_requests
+from oocarrays.storage.foreign.places import files
 from oocarrays.storage.metered import metered
 from oocarrays.storage.striped.file import StripedFile
 from oocarrays.storage.striped.opening import open_striped
@@ -97,6 +98,7 @@ __all__ = [
     "create_array",
     "distribute",
     "errors",
+    "files",
     "from_dask",
     "gather_files",
     "iterate",

@@ -31,6 +31,20 @@ def test_the_benchmark_runs_and_our_numbers_hold(runs: Server, tmp_path: Path, c
         assert meter["written_bytes"] == plan["written_bytes"]
 
 
+def test_the_benchmark_of_formats_runs(runs: Server, tmp_path: Path) -> None:
+    asked = ("--jobs", "netcdf,tiff,open", "--ways", "ours,ours-zarr", "--files", "20", "--scale", "16")
+    ran = benchmarked.results(runs, tmp_path, "formats.py", *asked)
+    assert {result["job"]: set(result["rounds"][0]) for result in ran} == {
+        "netcdf": {"ours", "ours-zarr"},
+        "tiff": {"ours"},
+        "open": {"ours"},
+    }
+    for result in ran:
+        for way, run in result["rounds"][0].items():
+            assert run["verdict"] == "ok", (result["job"], way)
+            assert run["peak"] <= run.get("planned", run["peak"])
+
+
 def test_the_benchmark_of_shards_runs(runs: Server, tmp_path: Path) -> None:
     ran = results(runs, tmp_path, "shards.py", "--codec", "zstd")
     assert {name: run["verdict"] for name, run in ran.items()} == dict.fromkeys(

@@ -24,6 +24,7 @@ FLOORS = """
     storage.local
     storage.stores
     storage.striped
+    storage.foreign
     testing
     storage
     storage.codecs
@@ -58,6 +59,7 @@ ROOF = len(FLOORS.split())
 """``oocarrays/__init__.py``, which shows the names of the house, and which no room imports."""
 OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.local"}
 OUTSIDE |= dict.fromkeys(("numcodecs", "fsspec", "obstore", "google_crc32c"), "storage.stores")
+OUTSIDE |= dict.fromkeys(("h5py", "tifffile", "isal"), "storage.foreign")
 OUTSIDE |= dict.fromkeys(("dask", "distributed", "cloudpickle", "xarray"), "graphs") | {
     "matplotlib": "show",
     "awkward": "streaming",

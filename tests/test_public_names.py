@@ -51,6 +51,7 @@ PUBLIC = [
     "create_array",
     "distribute",
     "errors",
+    "files",
     "from_dask",
     "gather_files",
     "iterate",

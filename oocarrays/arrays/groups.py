@@ -19,7 +19,7 @@ from oocarrays.storage.files import group_file
 from oocarrays.storage.files.group_file import GroupFile
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Policy
-from oocarrays.storage.stores.urls import absolute
+from oocarrays.stored.array import placer
 
 
 class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
@@ -98,7 +98,10 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
 
 
 def open_group(
-    store: StoreLike | zarr.Group, *, missing: Literal["fill", "warn", "error"] | None = None
+    store: StoreLike | zarr.Group,
+    *,
+    missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> OutOfCoreGroup:
     """Open a group in a Zarr store, with all arrays in it and in the groups below.
 
@@ -108,6 +111,8 @@ def open_group(
         Where the group is.
     missing : str
         What is made of chunks that its arrays lack, as in `open_array`.
+    storage_options : mapping, optional
+        How a URL is opened, as in `open_array`.
 
     Raises
     ------
@@ -125,4 +130,5 @@ def open_group(
     >>> list(group), group["deep/temp"].chunks
     (['deep/temp'], (1, 4))
     """
-    return OutOfCoreGroup(group_file.describe_group(group_file.open_group(absolute(store))), missing)
+    place = placer(storage_options)(store)
+    return OutOfCoreGroup(group_file.describe_group(group_file.open_group(place)), missing)

@@ -15,8 +15,9 @@ from typing import Any
 
 from oocarrays.errors import ChunksError, NotFoundError
 from oocarrays.options.chunks import parsed_chunks
-from oocarrays.storage.files.formats import dimension_names
+from oocarrays.storage.files.formats import dimension_names, is_foreign
 from oocarrays.storage.files.group_file import GroupFile
+from oocarrays.storage.stores.underway import lists_keys
 
 LINES = 20
 """Arrays that are shown one by one; of more, the rest is counted."""
@@ -24,6 +25,9 @@ LINES = 20
 
 def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     """The chunks of each array that is to be rewritten, by its path, checked as far as names go.
+
+    What is coded as another format does it is rewritten in its own chunks, for other readers of Zarr; so is what nobody
+    lists, to be copied as it is.
 
     Raises
     ------
@@ -46,7 +50,13 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     by_name = _by_name(file, {given: asked for given, asked in chunks.items() if given not in lengths})
     if not wanted | by_name:
         raise ChunksError(f"chunks={chunks!r} are of coordinates only: name them as in {{'time': {{'time': 10}}}}")
-    return wanted | by_name
+    return _others(file) | wanted | by_name
+
+
+def _others(file: GroupFile) -> dict[str, Any]:
+    """The arrays that nobody may copy as they are, in their own chunks."""
+    listed = lists_keys(file.zarr.store_path.store)
+    return {name: array.chunks for name, array in file.arrays.items() if is_foreign(array) or not listed}
 
 
 def _is_dimension(given: Any, asked: Any, dims: Mapping[str, set]) -> bool:

@@ -17,7 +17,7 @@ from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.mapping.grid import Index
 from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
 from oocarrays.storage.local.pages import want
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
@@ -53,6 +53,7 @@ class Places:
         self._scattered = scattered and hasattr(os, "posix_fadvise")
         blobs = blobs_of(file.zarr)
         assert isinstance(blobs, LocalBlobs), "what is in other stores is fetched"
+        self._blobs = blobs
         self._path = blobs.path
         self._expected = None if file.stored.coded else file.stored.chunk_bytes
         self._shard = file.chain.shard
@@ -73,8 +74,9 @@ class Places:
             key = self._file.chunk_key(index)
             files[key] = file = self._open(key)
             if file >= 0:
-                found.append((number, file, 0, os.fstat(file).st_size))
-                self._check_chunk(self._path(key), found[-1][-1])
+                path, offset, nbytes = self._blobs.range_of(key)
+                found.append((number, file, offset, os.fstat(file).st_size if nbytes is None else nbytes))
+                self._check_chunk(path, found[-1][-1])
         return FoundChunks(*np.array(found, np.int64).reshape(-1, 4).T)
 
     def _in_shards(
@@ -115,13 +117,22 @@ class Places:
 
     def _open(self, key: str) -> int:
         """Return an open file; -1 where there is none."""
-        path = self._path(key)
         try:
+            path, _, nbytes = self._blobs.range_of(key)
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except MissingBlob:
+            return -1
         except FileNotFoundError:
+            if nbytes is not None:
+                raise StoreFailure(f"cannot open {path}: it has gone") from None
             return -1
         except OSError as error:
             raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
+        try:
+            self._blobs.check_file(key, file)
+        except BaseException:
+            os.close(file)
+            raise
         if self._scattered:
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         return file

@@ -21,14 +21,14 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import byte_span, cut, element_runs, fill_bits, is_fill, strided
 from oocarrays.storage.chunks.through_zarr import ThroughZarr, through_zarr
 from oocarrays.storage.codecs.codec import decode_into
-from oocarrays.storage.codecs.shards import PartBlob, ShardedBlobs
+from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlob, MissingBlob, byte_view
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of, open_ahead
-from oocarrays.storage.stores.store_blobs import StoreBlob, StoreBlobs
+from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlob, StoreBlobs
 
 Blob = LocalBlob | StoreBlob | PartBlob
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import StorePath, WrapperStore
 
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.underway import taken_bytes
 
 Slices = tuple[slice, ...]
 
@@ -43,7 +44,7 @@ class CountingStore(WrapperStore[Store]):
         if key not in self._shards:
             self._shards[key] = await self._whole(key, prototype)
         shard = self._shards[key]
-        return None if shard is None else shard[_taken(byte_range)]
+        return None if shard is None else shard[taken_bytes(byte_range)]
 
     async def _whole(self, key: str, prototype: BufferPrototype) -> Buffer | None:
         found = await super().get(key, prototype)
@@ -59,15 +60,6 @@ class CountingStore(WrapperStore[Store]):
         """Put bytes under a key."""
         await super().set(key, value)
         self._meter.add(write_requests=1, written_bytes=len(value))
-
-
-def _taken(byte_range: ByteRequest) -> slice:
-    """Return the bytes that are asked for, of all that are under a key."""
-    if isinstance(byte_range, RangeByteRequest):
-        return slice(byte_range.start, byte_range.end)
-    if isinstance(byte_range, OffsetByteRequest):
-        return slice(byte_range.offset, None)
-    return slice(-byte_range.suffix, None)
 
 
 class ThroughZarr:

@@ -21,11 +21,13 @@ from typing import Any, Literal
 import numcodecs
 import numpy as np
 import zarr
+from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, CorruptChunkError
 from oocarrays.mapping.orientation import turned
 from oocarrays.storage.codecs.shards import ShardLayout, layout_of
+from oocarrays.storage.foreign.filters import Chained, FilterCodec, chained
 
 Pipeline = Literal["plain", "numcodecs", "zarrs", "zarr"]
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
@@ -81,9 +83,10 @@ def chain_of(array: zarr.Array) -> Chain:
 
 def _format_2(metadata: Any) -> Chain:
     """In format 2 elements are stored in the byte order that they have in memory."""
-    if metadata.filters:
+    filters, columns = tuple(metadata.filters or ()), metadata.order == "F" and len(metadata.shape) > 1
+    compressor = chained([*filters, metadata.compressor]) if filters else metadata.compressor
+    if filters and compressor is None:
         return Chain(pipeline="zarr")
-    compressor, columns = metadata.compressor, metadata.order == "F" and len(metadata.shape) > 1
     return Chain(
         pipeline="plain" if compressor is None else "numcodecs",
         compressor=compressor,
@@ -96,11 +99,12 @@ def _format_3(codecs: Sequence[Any], dtype: np.dtype) -> Chain:
     while isinstance(codecs[0], TransposeCodec):
         order, codecs = turned(order or range(len(codecs[0].order)), codecs[0].order), codecs[1:]
     order = None if order == tuple(range(len(order or ()))) else order
-    if not _native_bytes(codecs[0], dtype) or len(codecs) > 2:
+    if not _native_bytes(codecs[0], dtype):
         return Chain(pipeline="zarr")
     if len(codecs) == 1:
         return Chain(pipeline="plain", order=order)
-    compressor = numcodec_of(codecs[1])
+    each = [numcodec_of(codec) for codec in codecs[1:]]
+    compressor = each[0] if len(each) == 1 else None if None in each else chained(each)
     if isinstance(codecs[1], BloscCodec) and codecs[1].typesize != dtype.itemsize:
         compressor = None  # numcodecs shuffles elements of the size that they have
     return (
@@ -119,6 +123,10 @@ def _native_bytes(codec: Any, dtype: np.dtype) -> bool:
 
 def numcodec_of(codec: Any) -> numcodecs.abc.Codec | None:
     """Return the codec of numcodecs that does the same as one of Zarr's, or None."""
+    if isinstance(codec, FilterCodec):
+        return codec.codec
+    if isinstance(codec, BytesBytesCodec) and getattr(codec, "codec_name", "").startswith("numcodecs."):
+        return chained([codec._codec])  # type: ignore[attr-defined]
     settings: Any = codec.to_dict().get("configuration", {})
     if isinstance(codec, ZstdCodec):
         return numcodecs.Zstd(level=settings["level"], checksum=settings["checksum"])
@@ -173,9 +181,12 @@ def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: o
     """
     try:
         length, decoded = decoded_length(codec, coded), None
-        if length is None and codec.codec_id not in DECODE_IN_PLACE:
+        if length is None and codec.codec_id not in DECODE_IN_PLACE and not isinstance(codec, Chained):
             decoded = np.frombuffer(codec.decode(coded), np.uint8)
             length = len(decoded)
+        elif isinstance(codec, Chained):
+            codec.decode(coded, out=out)
+            length = out.nbytes
         elif length in (None, out.nbytes):  # a frame that does not say its length is checked by zstd itself
             codec.decode(coded, out=out.reshape(-1).view(np.uint8))
             length = out.nbytes

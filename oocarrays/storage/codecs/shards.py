@@ -26,7 +26,7 @@ from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.store_blobs import StoreBlob, StoreBlobs
+from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlobs
 from oocarrays.storage.stores.underway import Wanted
 
 ENTRY = np.dtype(("<u8", (2,)))
@@ -145,47 +145,6 @@ class ShardKey:
     """The key of the shard below the array."""
     number: int
     """The chunk's number in it."""
-
-
-class PartBlob:
-    """A chunk in a shard: a range of its bytes.
-
-    Parameters
-    ----------
-    blob : Blob
-        The shard, which is closed with this.
-    """
-
-    def __init__(self, blob: LocalBlob | StoreBlob, offset: int, nbytes: int) -> None:
-        self._blob = blob
-        self._offset = offset
-        self.size = nbytes
-        self.name = blob.name
-        self.local = blob.local
-
-    def read_into(self, offset: int, out: memoryview) -> None:
-        """Fill ``out`` from ``offset`` on, in one request."""
-        self._blob.read_into(self._offset + offset, out)
-
-    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
-        """Fill every one of ``outs`` from its offset on, a request each."""
-        self._blob.read_runs([self._offset + offset for offset in offsets], outs)
-
-    def read_all(self) -> np.ndarray:
-        """All bytes, in one request."""
-        data = np.empty(self.size, np.uint8)
-        if self.size:
-            self.read_into(0, data.data)
-        return data
-
-    def pages(self) -> np.ndarray:
-        """All bytes, in place; of local files only."""
-        assert isinstance(self._blob, LocalBlob), "only local files have pages"
-        return self._blob.pages(self._offset, self.size)
-
-    def close(self) -> None:
-        """Close the shard."""
-        self._blob.close()
 
 
 class ShardedBlobs:

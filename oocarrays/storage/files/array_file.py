@@ -39,10 +39,12 @@ from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.files.documents import MARK, WRECKED, said
 from oocarrays.storage.files.places import Place, StoreLike, in_files, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
+from oocarrays.storage.stores.underway import answers_ranges
 
 ZARRS = "zarrs.ZarrsCodecPipeline"
 PYTHON_BYTES = 1024
@@ -115,7 +117,7 @@ class ArrayFile:
     def disk_of(self) -> Callable[[tuple[int, ...]], int] | None:
         """A function that tells on which disk a chunk lies, or its shard; None where there is one disk."""
         joined = joined_in(self.zarr.store_path.store)
-        if joined is None:
+        if joined is None or not joined[0].disks:
             return None
         (store, prefix), path = joined, self.zarr.store_path.path
         before = f"{prefix}{path}/" if path else prefix
@@ -245,9 +247,12 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
     place : path or store, optional
         Where the array is to be, if not where it is.
     """
-    store = array.store_path.store if place is None else place
+    store = array.store_path if place is None else place
     files = in_files(store)
-    local, travels = files and chain.pipeline in ("plain", "numcodecs"), not files and is_remote(store)
+    local, travels = (
+        files and chain.pipeline in ("plain", "numcodecs"),
+        not files and is_remote(getattr(store, "store", store)),
+    )
     grid, itemsize = ChunkGrid.of(tuple(array.shape), chunks), array.dtype.itemsize
     decoding, encoding, behind = _workspace(chain, local, grid.chunk_size * itemsize, itemsize)
     return Stored(
@@ -276,6 +281,8 @@ def _travel_bytes(chain: Chain, chunk_bytes: int, itemsize: int) -> int:
 
 def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Chain]:
     chain = chain_of(array)
+    if chain.pipeline == "plain" and not answers_ranges(array.store_path.store):
+        return array, replace(chain, pipeline="numcodecs", compressor=Chained((), "whole keys"))
     simple = array.dtype.kind in "biuf" and array.dtype.isnative and array.metadata.zarr_format == 3
     if chain.pipeline == "zarr" and simple and isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
         try:

@@ -20,6 +20,7 @@ from oocarrays.mapping.given import chosen, listed
 from oocarrays.mapping.orientation import turned
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
 from oocarrays.storage.files.descriptor import KEY
+from oocarrays.storage.foreign.filters import FilterCodec
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute in which xarray keeps the names of axes, in format 2."""
@@ -66,7 +67,7 @@ def target_settings(
         "shape": source.shape,
         "chunks": chunks,
         "compressors": compressors_in(
-            wanted, source.compressors if compressors is None else compressors, source.dtype.itemsize
+            wanted, carried_compressors(source) if compressors is None else compressors, source.dtype.itemsize
         ),
         "fill_value": metadata.fill_value,
         "attributes": {name: value for name, value in source.attrs.asdict().items() if name != KEY},
@@ -74,6 +75,24 @@ def target_settings(
     }
     made = _format_2 if wanted == 2 else _format_3
     return settings | made(source, settings["attributes"], filters, stored, shards)
+
+
+def carried_compressors(source: zarr.Array) -> Any:
+    """Return the compressors of an array, to be carried over; of filters of another format what does the same in Zarr.
+
+    Parameters
+    ----------
+    source : zarr.Array
+        Its filters are those of HDF5, TIFF and others where it is in such a file: no other Zarr reader knows of them.
+    """
+    if not is_foreign(source):
+        return source.compressors
+    return [BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=source.dtype.itemsize)]
+
+
+def is_foreign(array: zarr.Array) -> bool:
+    """Return whether chunks of an array are coded as another format does it."""
+    return any(isinstance(codec, FilterCodec) for codec in getattr(array.metadata, "codecs", ()))
 
 
 def _check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int) -> None:

@@ -52,12 +52,13 @@ def parts_of(store: Any, path: str = "") -> tuple[str, ...]:
 
 
 def in_files(store: Any) -> bool:
-    """Return whether each chunk is a local file, of which we read and write what we want: in one folder, or in many."""
+    """Return whether each chunk is a local file, or a range of one, of which we read and write what we want."""
+    path = store.path if isinstance(store, StorePath) else ""
     store = store.store if isinstance(store, StorePath) else store
     if local_folder(store) is not None:
         return True
     joined = joined_in(store)
-    return joined is not None and joined[0].files(joined[1]) is not None
+    return joined is not None and joined[0].files(joined[1] + path) is not None
 
 
 def place_name(store: Any, path: str = "") -> str | None:

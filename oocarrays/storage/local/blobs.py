@@ -132,6 +132,11 @@ class LocalBlob:
         return mapped(self._file, self.path, offset, nbytes)
 
     @property
+    def number(self) -> int:
+        """The number of the open file."""
+        return self._file
+
+    @property
     def size(self) -> int:
         """Bytes in the file."""
         return os.fstat(self._file).st_size
@@ -161,6 +166,19 @@ class LocalBlobs:
     def path(self, key: str) -> str:
         """Where the chunk under ``key`` is, or would be."""
         return os.path.join(self.root, key)
+
+    def range_of(self, key: str) -> tuple[str, int, int | None]:
+        """The file of a chunk, where it begins in it, and its bytes; None for all of the file.
+
+        Raises
+        ------
+        MissingBlob
+            Where it is known that there is none.
+        """
+        return self.path(key), 0, None
+
+    def check_file(self, key: str, file: int) -> None:
+        """Refuse an open file that is not the one in which a chunk was found: a chunk file may be a new one."""
 
     def root_of(self, key: str) -> str:
         """The folder below which it is, which is not made again where it has gone."""

@@ -21,7 +21,7 @@ from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
-from oocarrays.storage.local.blobs import LocalBlobs, byte_view
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.watched import watched
@@ -129,28 +129,45 @@ def _each(along: tuple[int, range, int], chunk: int, index: list[int], start: in
         low = high
 
 
-def _path(file: ArrayFile, key: str) -> str:
-    """Return where a chunk lies of which others lie in other folders."""
+def _opened(file: ArrayFile, key: str) -> tuple[int, int, int | None]:
+    """Open the file of a chunk: its number, where the chunk begins in it, and its bytes; None for all of the file.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where it is not stored.
+    """
+    if file.in_folder:
+        return os.open(f"{file.presence.place}/{key}", os.O_RDONLY | os.O_CLOEXEC), 0, None
     blobs = blobs_of(file.zarr)
     assert isinstance(blobs, LocalBlobs), "runs are read from local files"
-    return blobs.path(key)
+    try:
+        path, offset, nbytes = blobs.range_of(key)
+    except MissingBlob:
+        raise FileNotFoundError(key) from None
+    chunk = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        blobs.check_file(key, chunk)
+    except BaseException:
+        os.close(chunk)
+        raise
+    return chunk, offset, nbytes
 
 
 def _read(file: ArrayFile, run: Run, into: memoryview) -> bool:
     """Read a run of a chunk; whether there is that chunk."""
     key = file.zarr.metadata.encode_chunk_key(run.chunk)
-    path = f"{file.presence.place}/{key}" if file.in_folder else _path(file, key)
     try:
-        chunk = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        chunk, offset, nbytes = _opened(file, key)
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
+        raise StoreFailure(f"cannot open {key} of {file.name}: {error.strerror}") from error
     try:
-        nbytes, due = os.fstat(chunk).st_size, file.stored.chunk_bytes
+        nbytes, due = os.fstat(chunk).st_size if nbytes is None else nbytes, file.stored.chunk_bytes
         if nbytes != due:
-            raise CorruptChunkError(f"{path} has {nbytes} bytes; a chunk has {due}")
-        at = run.start
+            raise CorruptChunkError(f"{key} of {file.name} has {nbytes} bytes; a chunk has {due}")
+        at = offset + run.start
         while into:
             got = os.preadv(chunk, [into], at)
             if not got:

@@ -13,6 +13,10 @@ from oocarrays.storage.local.blobs import LocalBlobs
 
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """How URLs of their schemes are opened: each such store enters its own."""
+PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []
+"""What else may know a place, or an object of another library: each returns a store, or None of what is not its own."""
+SHORTER: list[Callable[[Store, str], Store | None]] = []
+"""What may know a shorter way to what is in a store, by its name: each returns a store, or None."""
 
 
 class Joined(Store):

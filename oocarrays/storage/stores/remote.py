@@ -191,6 +191,16 @@ class RemoteStore(WrapperStore[Store]):
         found = await self._tried("list", prefix, lambda: listing(_inner(self), self.prefix + prefix))
         return [(key.removeprefix(self.prefix), size, version) for key, size, version in found]
 
+    async def detail(self, key: str) -> tuple[int, str] | None:
+        """Bytes of one object, and what changes when it is written again; None where there is none."""
+        of = {"ObjectStore": _object_detail, "FsspecStore": _file_detail}.get(type(_inner(self)).__name__)
+        try:
+            if of is None:
+                return await self._tried("read", key, lambda: self._store.getsize(self.prefix + key)), ""
+            return await self._tried("read", key, lambda: of(_inner(self), self.prefix + key))
+        except MISSING:
+            return None
+
     async def _listed(self, prefix: str, names: Callable[[], AsyncIterator[str]], less: str = "") -> AsyncIterator[str]:
         async def collected() -> list[str]:  # type: ignore[valid-type]
             return [name.removeprefix(less) async for name in names()]
@@ -221,6 +231,18 @@ async def _file_details(store: Any, prefix: str) -> Details:
     root = f"{store.path}/"
     found = await store.fs._find(f"{root}{prefix}", detail=True, withdirs=False)
     return [(name.removeprefix(root), info["size"] or 0, _version(info)) for name, info in found.items()]
+
+
+async def _object_detail(store: Any, key: str) -> tuple[int, str]:
+    """Return size and version of one object as obstore gives them."""
+    found = await store.store.head_async(key)
+    return found["size"], found.get("e_tag") or str(found["last_modified"])
+
+
+async def _file_detail(store: Any, key: str) -> tuple[int, str]:
+    """Return size and version of one file as fsspec gives them."""
+    info = await store.fs._info(f"{store.path}/{key}")
+    return info["size"] or 0, _version(info)
 
 
 def _version(info: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Stored chunks as blobs: bytes under keys, in any Zarr store."""
+"""Stored chunks as blobs: bytes under keys, in any Zarr store; and ranges of larger blobs, wherever these are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
-from oocarrays.storage.local.blobs import MissingBlob
+from oocarrays.storage.local.blobs import LocalBlob, MissingBlob
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.underway import Putting, Wanted, fetched, got
 
@@ -63,6 +63,47 @@ class StoreBlob:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class PartBlob:
+    """A chunk that is a range of bytes of a larger blob: of a shard, or of a file of another format.
+
+    Parameters
+    ----------
+    blob : Blob
+        The larger blob, which is closed with this.
+    """
+
+    def __init__(self, blob: LocalBlob | StoreBlob, offset: int, nbytes: int) -> None:
+        self._blob = blob
+        self._offset = offset
+        self.size = nbytes
+        self.name = blob.name
+        self.local = blob.local
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill ``out`` from ``offset`` on, in one request."""
+        self._blob.read_into(self._offset + offset, out)
+
+    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
+        """Fill every one of ``outs`` from its offset on, a request each."""
+        self._blob.read_runs([self._offset + offset for offset in offsets], outs)
+
+    def read_all(self) -> np.ndarray:
+        """All bytes, in one request."""
+        data = np.empty(self.size, np.uint8)
+        if self.size:
+            self.read_into(0, data.data)
+        return data
+
+    def pages(self) -> np.ndarray:
+        """All bytes, in place; of local files only."""
+        assert isinstance(self._blob, LocalBlob), "only local files have pages"
+        return self._blob.pages(self._offset, self.size)
+
+    def close(self) -> None:
+        """Close the larger blob."""
+        self._blob.close()
 
 
 class StoreBlobs:

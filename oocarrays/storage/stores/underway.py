@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
-from zarr.abc.store import ByteRequest, RangeByteRequest, Store
-from zarr.core.buffer import default_buffer_prototype
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
 
 from oocarrays.errors import OocError, StoreFailure
@@ -51,12 +51,61 @@ async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.nda
         Where the store does not give it, whatever it raises.
     """
     try:
-        buffer = await store.get(key, default_buffer_prototype(), part)
+        buffer = await _got(store, key, part)
     except OocError:
         raise
     except Exception as error:  # a store of a user's own raises what it likes
         raise StoreFailure(f"cannot read {key} of {store}: {reason(error)}") from error
     return None if buffer is None else np.frombuffer(buffer.as_buffer_like(), np.uint8)
+
+
+async def _got(store: Store, key: str, part: ByteRequest | None) -> Buffer | None:
+    """Get it of a store that may answer whole keys only."""
+    try:
+        return await store.get(key, default_buffer_prototype(), part)
+    except NotImplementedError:
+        if part is None:
+            raise
+    found = await store.get(key, default_buffer_prototype())
+    return None if found is None else found[taken_bytes(part)]
+
+
+def taken_bytes(part: ByteRequest) -> slice:
+    """Return the bytes that are asked for, of all that are under a key."""
+    if isinstance(part, RangeByteRequest):
+        return slice(part.start, part.end)
+    if isinstance(part, OffsetByteRequest):
+        return slice(part.offset, None)
+    return slice(-part.suffix, None)
+
+
+def answers_ranges(store: Store) -> bool:
+    """Return whether a store of a user's own gives ranges of what is under a key, as Zarr's own do."""
+    if type(store).__module__.startswith(("zarr.", "oocarrays.")):
+        return True
+    try:
+        sync(store.get("zarr.json", default_buffer_prototype(), RangeByteRequest(0, 1)))
+    except NotImplementedError:
+        return False
+    except Exception:  # noqa: BLE001  what it says of a key that may not be there is its own
+        return True
+    return True
+
+
+def lists_keys(store: Store) -> bool:
+    """Return whether a store of a user's own lists its keys, as Zarr's own do."""
+
+    async def first() -> None:
+        async for _ in store.list_prefix(""):
+            return
+
+    if type(store).__module__.startswith(("zarr.", "oocarrays.")):
+        return True
+    try:
+        sync(first())
+    except NotImplementedError:
+        return False
+    return True
 
 
 def _nothing() -> Future[np.ndarray | None]:

@@ -27,7 +27,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, Wrappe
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.mapping.given import named
-from oocarrays.storage.stores.joined import OPENERS, Joined
+from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined
 from oocarrays.storage.stores.remote import Patience, RemoteStore, reason
 from oocarrays.storage.stores.shown import cleaned, shown
 
@@ -91,11 +91,14 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
     ('/data/a b.zarr', '/a.zarr')
     """
     if isinstance(place, FsspecStore | ObjectStore | Joined):
-        return RemoteStore(place, _name_of(place), ways.patience)
+        return _remote(place, _name_of(place), ways)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore | Joined):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
     if isinstance(place, str | os.PathLike):
         check_path(place)
+    for known in PLACES:
+        if (found := known(place, options, ways)) is not None:
+            return found
     if not isinstance(place, str) or "://" not in place:
         return absolute(place)
     scheme = place.partition("://")[0].lower()
@@ -103,10 +106,18 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         return unquote(urlsplit(place).path)
     if scheme in OPENERS:
         joined = OPENERS[scheme](place, options, ways)
-        return RemoteStore(joined, _name_of(joined), ways.patience)
+        return RemoteStore(joined, _name_of(joined), ways.patience) if isinstance(joined, Joined) else joined
     mine = options_of(scheme, options)
     store = _by_obstore(place, scheme, mine, ways) or _by_fsspec(place, scheme, mine, ways)
-    return RemoteStore(store, place.rstrip("/"), ways.patience)
+    return _remote(store, place.rstrip("/"), ways)
+
+
+def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
+    """Return a store as one that is reached by requests, or as what knows a shorter way to what is in it."""
+    for known in SHORTER:
+        if (found := known(store, name)) is not None:
+            return RemoteStore(found, name, ways.patience)
+    return RemoteStore(store, name, ways.patience)
 
 
 def absolute(place: Any) -> Any:

@@ -1,0 +1,139 @@
+"""Chunks that are ranges of local files, read as chunk files are: opened, looked at, read from and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from oocarrays.errors import StoreFailure
+from oocarrays.storage.foreign.files import Files
+from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
+from oocarrays.storage.local.sectors import Piece
+from oocarrays.storage.stores.store_blobs import PartBlob
+
+
+class Ranges(Protocol):
+    """What knows where chunks lie in files."""
+
+    @property
+    def source_files(self) -> Files:
+        """The files."""
+
+    def place(self, path: str, key: str) -> tuple[int, int, int] | None:
+        """Number of the file, offset and bytes of a chunk; None where it is not stored."""
+
+
+class RangeBlob(PartBlob):
+    """A chunk in a file; what it has beyond the end of the file is zero."""
+
+    def __init__(self, blob: LocalBlob, offset: int, nbytes: int, file_bytes: int) -> None:
+        super().__init__(blob, offset, nbytes)
+        self._there = min(nbytes, max(file_bytes - offset, 0))
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """Fill ``out`` from ``offset`` on, in one request."""
+        there = max(min(len(out), self._there - offset), 0)
+        if there:
+            super().read_into(offset, out[:there])
+        if there < len(out):
+            np.frombuffer(out, np.uint8)[there:] = 0
+
+    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
+        """Fill every one of ``outs`` from its offset on, a request each."""
+        if self._there == self.size:
+            super().read_runs(offsets, outs)
+            return
+        for offset, out in zip(offsets, outs, strict=True):
+            self.read_into(offset, out)
+
+    def pages(self) -> np.ndarray:
+        """All bytes, in place where they are all there."""
+        return super().pages() if self._there == self.size else self.read_all()
+
+
+class RangeBlobs(LocalBlobs):
+    """The chunks of an array in local files of another format.
+
+    Parameters
+    ----------
+    path : str
+        The array in its store.
+    """
+
+    def __init__(self, store: Ranges, path: str) -> None:
+        super().__init__(str(store.source_files.root))
+        self._store, self._array = store, path
+
+    def range_of(self, key: str) -> tuple[str, int, int]:
+        """The file of a chunk, where it begins in it, and its bytes.
+
+        Raises
+        ------
+        MissingBlob
+            Where it is not stored.
+        """
+        found = self._store.place(self._array, key)
+        if found is None:
+            raise MissingBlob(key)
+        number, offset, nbytes = found
+        return self._store.source_files.path(number), offset, nbytes
+
+    def check_file(self, key: str, file: int) -> None:
+        """Refuse a file that is not as it was found.
+
+        Raises
+        ------
+        RunError
+            Where it has changed.
+        """
+        found = self._store.place(self._array, key)
+        if found is not None:
+            self._store.source_files.check(found[0], file)
+
+    def path(self, key: str) -> str:
+        """The file of a chunk."""
+        return self.range_of(key)[0]
+
+    def open(self, key: str, read_ahead: bool = False) -> Any:
+        """Return the chunk under ``key``, open for reading."""
+        path, offset, nbytes = self.range_of(key)
+        try:
+            blob = LocalBlob(path, read_ahead=False)
+        except MissingBlob:
+            raise StoreFailure(f"cannot open {path}: it has gone") from None
+        try:
+            self.check_file(key, blob.number)
+            if read_ahead:
+                blob.want(offset, nbytes)
+            return RangeBlob(blob, offset, nbytes, blob.size)
+        except BaseException:
+            blob.close()
+            raise
+
+    def exists(self, key: str) -> bool:
+        """Return whether a chunk is stored under ``key``."""
+        return self._store.place(self._array, key) is not None
+
+    def announce(self, keys: Iterable[str]) -> None:
+        """Nothing: a file is fetched as it is read."""
+
+    def put(self, key: str, data: memoryview) -> None:
+        """Raise: files of other formats are not written."""
+        raise self._refusal(key)
+
+    def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
+        """Raise the same."""
+        raise self._refusal(key)
+
+    def change(self, key: str, pieces: Iterable[Piece]) -> None:
+        """Raise the same."""
+        raise self._refusal(key)
+
+    def remove(self, key: str) -> None:
+        """Raise the same."""
+        raise self._refusal(key)
+
+    def _refusal(self, key: str) -> StoreFailure:
+        return StoreFailure(f"cannot write {key} of {self._store}: it is no Zarr store, and is only read")

@@ -1,0 +1,172 @@
+"""What is known of an array in a file of another format, as data: enough to read its chunks where they lie.
+
+a.nc    air    shape, type, chunk, filters, attributes  ─► Facts        looked at when it is opened
+               chunk 0: bytes 4016 … 9120
+               chunk 1: bytes 9120 … 13977              ─► ChunkTable   looked at when its chunks are read
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+from zarr.dtype import parse_dtype
+
+from oocarrays.mapping.grid import ceil_div, ravel
+
+Readable = str | BinaryIO
+"""A file as libraries open it: its path, or what reads it."""
+FILTERS = "oocarrays.filters"
+"""The codec that stands for all filters of a chunk, by its name in documents."""
+ROW_BYTES = 2**22
+"""Bytes of a chunk of a file that has none: about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """An array in a file."""
+
+    shape: tuple[int, ...]
+    """Extent of each axis, in elements."""
+    chunks: tuple[int, ...]
+    """Length of a chunk in each axis, in elements."""
+    dtype: str
+    """The type of an element, as numpy writes it; ``"O"`` for texts of any length."""
+    filters: tuple[str, ...] = ()
+    """What was done to the bytes of a chunk, the first one first: each a codec of numcodecs, as JSON."""
+    library: str | None = None
+    """What reads it, where its chunks cannot be read by their bytes; None where they can."""
+    fill: Any = None
+    """The value of what is not stored; None for zero."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    """Its attributes, as JSON has them."""
+    names: tuple[str | None, ...] | None = None
+    """Names of its axes."""
+    order: tuple[int, ...] | None = None
+    """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Chunks along each axis."""
+        return tuple(map(ceil_div, self.shape, self.chunks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkTable:
+    """Where the chunks of an array lie in its file."""
+
+    counts: tuple[int, ...]
+    """Chunks along each axis."""
+    offsets: np.ndarray
+    """Where each begins, in bytes, the last axis running fastest."""
+    nbytes: np.ndarray
+    """Bytes of each; 0 for one that is not stored."""
+
+    def place(self, index: tuple[int, ...]) -> tuple[int, int] | None:
+        """Where a chunk begins, and its bytes; None where it is not stored.
+
+        >>> table = ChunkTable(counts=(2,), offsets=np.array([8, 0]), nbytes=np.array([4, 0]))
+        >>> table.place((0,)), table.place((1,))
+        ((8, 4), None)
+        """
+        number = ravel(index, self.counts)
+        nbytes = int(self.nbytes[number])
+        return (int(self.offsets[number]), nbytes) if nbytes else None
+
+
+class Format(Protocol):
+    """A format of files: each is a module's object, known by its name in `FORMATS`."""
+
+    extra: str
+    """Our extra that brings the package that it needs."""
+
+    def groups(self, file: Readable) -> dict[str, dict[str, Any]]:
+        """Attributes of all groups in a file, by their paths; "" is the file itself."""
+
+    def arrays(self, file: Readable) -> tuple[str, ...]:
+        """Paths of all arrays in a file; "" where the file is one array."""
+
+    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
+        """Facts of some arrays; without attributes that say nothing of values, where they are to be ``brief``."""
+
+    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
+        """Where the chunks of an array lie."""
+
+    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
+        """Read elements by the format's own library."""
+
+
+FORMATS: dict[str, Format] = {}
+"""What reads files of each format: each module enters its own."""
+
+
+def document(facts: Facts) -> dict[str, Any]:
+    """Return the metadata of an array as Zarr writes them in format 3.
+
+    >>> made = document(Facts(shape=(4,), chunks=(2,), dtype="<i2", filters=('{"id": "zlib"}',)))
+    >>> made["data_type"], [codec["name"] for codec in made["codecs"]]
+    ('int16', ['bytes', 'oocarrays.filters'])
+    """
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(facts.shape),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(facts.chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        **_typed(facts),
+        "codecs": _codecs(facts),
+        "attributes": facts.attributes,
+        **({"dimension_names": list(facts.names)} if facts.names else {}),
+        "storage_transformers": [],
+    }
+
+
+def _typed(facts: Facts) -> dict[str, Any]:
+    if facts.dtype == "O":
+        return {"data_type": "string", "fill_value": ""}
+    dtype = np.dtype(facts.dtype)
+    made = parse_dtype(dtype.newbyteorder("="), zarr_format=3)
+    fill = np.zeros((), dtype)[()] if facts.fill is None else np.asarray(facts.fill, dtype.newbyteorder("="))[()]
+    return {"data_type": made.to_json(zarr_format=3), "fill_value": made.to_json_scalar(fill, zarr_format=3)}
+
+
+def _codecs(facts: Facts) -> list[dict[str, Any]]:
+    if facts.dtype == "O":
+        return [{"name": "vlen-utf8"}]
+    dtype = np.dtype(facts.dtype)
+    endian = {"configuration": {"endian": "big" if dtype.str[0] == ">" else "little"}} if dtype.itemsize > 1 else {}
+    turned = [] if facts.order is None else [{"name": "transpose", "configuration": {"order": list(facts.order)}}]
+    filters = [json.loads(each) for each in facts.filters]
+    named = {"name": FILTERS, "configuration": {"filters": filters, "library": facts.library}}
+    return [*turned, {"name": "bytes", **endian}, *([named] if filters or facts.library else [])]
+
+
+def rows_of(shape: tuple[int, ...], itemsize: int, most: int = ROW_BYTES) -> tuple[int, ...]:
+    """Cut an array that lies in one piece in chunks that do so, too, of ``most`` bytes, about.
+
+    >>> rows_of((100, 8, 4), 4, 512), rows_of((2, 800, 4), 4, 512), rows_of((5,), 4, 512), rows_of((), 4)
+    ((4, 8, 4), (1, 32, 4), (5,), ())
+    """
+    chunks = list(shape)
+    for axis in range(len(shape)):
+        inner = itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
+        chunks[axis] = max(min(most // max(inner, 1), shape[axis]), 1)
+        if chunks[axis] > 1 or inner <= most:
+            break
+    return tuple(max(c, 1) for c in chunks)
+
+
+def in_one_piece(facts: Facts, offset: int) -> ChunkTable:
+    """Return where chunks lie in an array that lies in one piece from ``offset`` on, cut by `rows_of`."""
+    order = facts.order or tuple(range(len(facts.shape)))
+    size, steps = np.dtype(facts.dtype).itemsize, dict[int, int]()
+    for axis in reversed(order):
+        steps[axis], size = size, size * facts.shape[axis]
+    offsets = np.full((1,) * len(order), offset, np.int64)
+    for axis, (count, chunk) in enumerate(zip(facts.counts, facts.chunks, strict=True)):
+        along = np.arange(count, dtype=np.int64) * chunk * steps[axis]
+        offsets = offsets + along.reshape(-1, *(1,) * (len(order) - axis - 1))
+    nbytes = int(np.prod(facts.chunks, dtype=np.int64)) * np.dtype(facts.dtype).itemsize
+    return ChunkTable(counts=facts.counts, offsets=offsets.reshape(-1), nbytes=np.full(offsets.size, nbytes))

@@ -1,0 +1,241 @@
+"""The files that an array is read from: where they are, and what tells whether one of them has changed.
+
+/data/*.nc          local     size and time of change, at each opening
+s3://bucket/*.nc    remote    size and ETag, as a listing has them; byte ranges, some of them kept
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from zarr.abc.store import RangeByteRequest
+from zarr.core.sync import sync
+
+from oocarrays.errors import NotFoundError, RunError, StoreFailure
+from oocarrays.storage.foreign.facts import Readable
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.underway import got
+
+PAGE_BYTES = 2**18
+"""Bytes of a remote file that are fetched at a time, for libraries that look for its metadata."""
+KEPT_PAGES = 64
+"""Pages of one file that are kept."""
+FEW = 8
+"""Remote files that are looked at one by one; of more, a list is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Files in a folder, or below a prefix of a store, in their order."""
+
+    root: str | RemoteStore
+    """The folder, or the store."""
+    names: tuple[str, ...]
+    """Their names below it."""
+    sizes: tuple[int, ...]
+    """Bytes of each, as they were found."""
+    versions: tuple[str, ...]
+    """Of each what changes when it is written again."""
+
+    @property
+    def local(self) -> bool:
+        """Whether they are on this machine."""
+        return isinstance(self.root, str)
+
+    def path(self, number: int) -> str:
+        """The name of a file, as a person writes it."""
+        root = self.root if isinstance(self.root, str) else self.root.name
+        return os.path.join(root, self.names[number])
+
+    def readable(self, number: int) -> Readable:
+        """A file as libraries open it."""
+        if isinstance(self.root, str):
+            self.check(number, self.path(number))
+            return self.path(number)
+        self._check_remote([number])
+        reader: Any = io.BufferedReader(RemoteFile(self.root, self.names[number], self.sizes[number]), 1)
+        return reader  # type: ignore[no-any-return]
+
+    def check(self, number: int, file: int | str) -> None:
+        """Refuse a local file, or one that is open, that is not as it was found.
+
+        Raises
+        ------
+        RunError
+            Where it has changed.
+        StoreFailure
+            Where it has gone.
+        """
+        try:
+            status = os.fstat(file) if isinstance(file, int) else os.stat(file)
+        except OSError as error:
+            raise StoreFailure(f"cannot read {self.path(number)}: {error.strerror}") from error
+        if (status.st_size, str(status.st_mtime_ns)) != (self.sizes[number], self.versions[number]):
+            raise RunError(f"{self.path(number)} has changed since it was opened: open it again")
+
+    def check_all(self) -> None:
+        """Refuse files of which one is not as it was found.
+
+        Raises
+        ------
+        RunError
+            It names the first one.
+        """
+        if not self.local:
+            self._check_remote(range(len(self.names)))
+            return
+        for number in range(len(self.names)):
+            self.check(number, self.path(number))
+
+    def _check_remote(self, numbers: Sequence[int]) -> None:
+        store = self.root
+        assert isinstance(store, RemoteStore), "what is on this machine is looked at there"
+        if len(numbers) > FEW:
+            listed = {key: (size, version) for key, size, version in sync(store.details("")) or ()}
+            now = [listed.get(self.names[n]) for n in numbers]
+        else:
+            now = [sync(store.detail(self.names[n])) for n in numbers]
+        for number, each in zip(numbers, now, strict=True):
+            if each is None or each != (self.sizes[number], self.versions[number] if each[1] else ""):
+                raise RunError(f"{self.path(number)} has gone, or has changed since it was opened: open it again")
+
+    async def range(self, number: int, start: int, stop: int) -> np.ndarray:
+        """Bytes of a file, from ``start`` to ``stop``, or to its end where that comes before.
+
+        Raises
+        ------
+        RunError, StoreFailure
+            Where they cannot be had, or the file has changed.
+        """
+        stop = min(stop, self.sizes[number])
+        if isinstance(self.root, str):
+            return self._pread(number, start, stop)
+        data = await got(self.root, self.names[number], RangeByteRequest(start, stop))
+        if data is None or len(data) != stop - start:
+            raise RunError(f"{self.path(number)} has gone, or has changed since it was opened")
+        return data
+
+    def read(self, number: int, start: int, stop: int) -> np.ndarray:
+        """Return the same bytes to a thread that waits for them."""
+        if self.local:
+            return self._pread(number, start, min(stop, self.sizes[number]))
+        return sync(self.range(number, start, stop))
+
+    def _pread(self, number: int, start: int, stop: int) -> np.ndarray:
+        path = self.path(number)
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self.check(number, file)
+                return np.frombuffer(os.pread(file, stop - start, start), np.uint8)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+
+
+class RemoteFile(io.RawIOBase):
+    """A file in a store, read by pages: a library that looks for metadata asks for few bytes many times."""
+
+    def __init__(self, store: RemoteStore, key: str, size: int) -> None:
+        self._store, self._key, self._size, self._at = store, key, size, 0
+        self._pages: OrderedDict[int, bytes] = OrderedDict()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return where it stands."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer up to the end of a page."""
+        if self._at >= self._size:
+            return 0
+        page, inside = divmod(self._at, PAGE_BYTES)
+        data = self._page(page)[inside : inside + len(buffer)]
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _page(self, number: int) -> bytes:
+        if number not in self._pages:
+            start = number * PAGE_BYTES
+            part = RangeByteRequest(start, min(start + PAGE_BYTES, self._size))
+            data = sync(got(self._store, self._key, part))
+            if data is None:
+                raise StoreFailure(f"cannot read {self._key} of {self._store}: it has gone")
+            self._pages[number] = data.tobytes()
+            while len(self._pages) > KEPT_PAGES:
+                self._pages.popitem(last=False)
+        return self._pages[number]
+
+
+def local_files(pattern: str) -> Files:
+    """Return the local files of a name with wildcards, or of one without, in the order of their names.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is none.
+    """
+    found = [pattern] if os.path.isfile(pattern) else sorted(filter(os.path.isfile, glob.glob(pattern)))
+    return listed_files(found, pattern)
+
+
+def listed_files(paths: Sequence[str], pattern: str) -> Files:
+    """Return local files as they are now, in the order in which they are given."""
+    if not paths:
+        raise NotFoundError(f"no file is named {pattern}")
+    paths = [os.path.abspath(path) for path in paths]
+    root = os.path.commonpath([os.path.dirname(path) for path in paths])
+    try:
+        status = [os.stat(path) for path in paths]
+    except OSError as error:
+        raise NotFoundError(f"no such file: {error.filename}") from None
+    return Files(
+        root=root,
+        names=tuple(os.path.relpath(path, root) for path in paths),
+        sizes=tuple(each.st_size for each in status),
+        versions=tuple(str(each.st_mtime_ns) for each in status),
+    )
+
+
+def remote_files(store: RemoteStore, pattern: str) -> Files:
+    """Return the files below a prefix of a store whose names fit, in their order.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is none.
+    """
+    if "*" not in pattern:
+        one = sync(store.detail(pattern))
+        listed = [] if one is None else [(pattern, *one)]
+    else:
+        folder = pattern.partition("*")[0].rpartition("/")[0]
+        found_below = sync(store.details(f"{folder}/" if folder else ""))
+        listed = found_below or []
+    found = sorted(each for each in listed if each[0] == pattern or fnmatchcase(each[0], pattern))
+    if not found:
+        raise NotFoundError(f"no file is named {store.name}/{pattern}")
+    names, sizes, versions = zip(*found, strict=True)
+    return Files(root=store, names=names, sizes=sizes, versions=versions)

@@ -1,0 +1,196 @@
+"""Files whose values are packed otherwise: each is decoded by its own attributes, by the CF conventions.
+
+    monday.nc    int16, add_offset 270    ─►  270 + scale × stored    ┐
+    tuesday.nc   int16, add_offset 280    ─►  280 + scale × stored    ├─►  float64
+    time         "hours since monday", "hours since tuesday"          ┘    all since monday
+
+Joined as they are stored, values of tuesday would be wrong by ten.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import UnsupportedError
+from oocarrays.storage.foreign.facts import Facts
+
+FILLS = ("_FillValue", "missing_value")
+PACKED = ("scale_factor", "add_offset", *FILLS, "_Unsigned")
+"""Attributes that say what a stored value stands for."""
+TELLING = (*PACKED, "units", "calendar", "dtype")
+"""The same, and those that must not differ otherwise."""
+MICROSECONDS = {
+    "microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6,
+    "day": 86400 * 10**6,
+}  # fmt: skip
+ABBREVIATED = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second", "min": "minute", "h": "hour"}
+ABBREVIATED |= {"hr": "hour", "d": "day", "msec": "millisecond"}
+CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
+"""Calendars that numpy counts in, from 1582 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """What stored values stand for: ``scale × stored + offset``, or nothing."""
+
+    scale: float = 1.0
+    """What a stored value is multiplied by."""
+    offset: float = 0.0
+    """What is added then."""
+    fills: tuple[Any, ...] = ()
+    """Stored values that stand for none: NaN comes of them."""
+    unsigned: bool | None = None
+    """Whether stored integers are to be taken without a sign, or with one; None as their type has it."""
+
+    def unpacked(self, stored: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Return what stored values stand for.
+
+        >>> Packing(scale=0.5, offset=1.0, fills=(-1,)).unpacked(np.array([2, -1], "i2"), np.dtype("f4"))
+        array([ 2., nan], dtype=float32)
+        """
+        if self.unsigned is not None and stored.dtype.kind in "iu":
+            kind = "u" if self.unsigned else "i"
+            stored = stored.view(f"{stored.dtype.str[0]}{kind}{stored.dtype.itemsize}")
+        values = stored.astype(dtype)
+        if self.scale != 1.0:
+            values *= dtype.type(self.scale)
+        if self.offset != 0.0:
+            values += dtype.type(self.offset)
+        for fill in self.fills:
+            values[stored == np.asarray(fill).astype(stored.dtype)] = np.nan
+        return values
+
+
+def told(facts: Facts) -> tuple[Any, ...]:
+    """What an array says of what its values stand for: of arrays that are joined as stored, all say the same."""
+    return (facts.dtype, *(repr(facts.attributes.get(name)) for name in TELLING))
+
+
+def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, list[Packing], dict[str, Any]]:
+    """How arrays that do not say the same are joined: type and attributes of the whole, and how each is unpacked.
+
+    Parameters
+    ----------
+    all : sequence of Facts
+        One for each way to say it.
+    names : sequence of str
+        A file that says so, for each.
+
+    Raises
+    ------
+    UnsupportedError
+        Where they cannot be: it names two files, and what differs.
+    """
+    first = all[0]
+    attributes = {name: value for name, value in first.attributes.items() if name not in PACKED}
+    if any(np.dtype(each.dtype).kind not in "biuf" for each in all):
+        raise _differ(what, names, "type", all[0].dtype, next(e.dtype for e in all if e.dtype != all[0].dtype))
+    packings = []
+    for each, name in zip(all, names, strict=True):
+        _check_units(first, each, (names[0], name), what)
+        packings.append(_packing(first, each))
+    if any(map(_is_packed, all)):
+        kinds = [_unpacked_type(each) for each in all]
+        return np.result_type(*kinds).str, packings, attributes
+    plain = np.result_type(*(np.dtype(each.dtype).newbyteorder("=") for each in all))
+    moved = any(not float(number).is_integer() for p in packings for number in (p.scale, p.offset))
+    return (np.dtype("f8") if moved else plain).str, packings, attributes
+
+
+def _is_packed(facts: Facts) -> bool:
+    return any(name in facts.attributes for name in PACKED)
+
+
+def _differ(what: str, names: Sequence[str], name: str, one: Any, other: Any) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} has {name} {one!r} in {names[0]} and {other!r} in {names[1]}: they are not joined; "
+        "open the files one by one"
+    )
+
+
+def _check_units(first: Facts, each: Facts, names: tuple[str, str], what: str) -> None:
+    for name in ("calendar", "dtype"):
+        if first.attributes.get(name) != each.attributes.get(name):
+            raise _differ(what, names, name, first.attributes.get(name), each.attributes.get(name))
+    one, other = first.attributes.get("units"), each.attributes.get("units")
+    if one != other and (_since(first) is None or _since(each) is None):
+        raise _differ(what, names, "units", one, other)
+
+
+def _packing(first: Facts, each: Facts) -> Packing:
+    said, scale, offset = each.attributes, 1.0, 0.0
+    if said.get("units") != first.attributes.get("units"):
+        (unit, start), (own, begun) = _since(first) or (1, 0), _since(each) or (1, 0)
+        scale, offset = float(Fraction(own, unit)), float(Fraction(begun - start, unit))
+    step, base = float(_number(said, "scale_factor", 1.0)), float(_number(said, "add_offset", 0.0))
+    fills = tuple(raw_fill(fill) for name in FILLS if name in said for fill in np.ravel(said[name]).tolist())
+    unsigned = {"true": True, "false": False}.get(str(said.get("_Unsigned", "")).lower())
+    return Packing(scale=step * scale, offset=base * scale + offset, fills=fills, unsigned=unsigned)
+
+
+def _number(said: dict[str, Any], name: str, otherwise: float) -> Any:
+    return np.ravel(said.get(name, otherwise))[0]
+
+
+def _unpacked_type(facts: Facts) -> np.dtype:
+    """Return the type of unpacked values, as xarray has it: double where single would lose what is stored."""
+    stored = np.dtype(facts.dtype)
+    if stored.itemsize <= 2 and "add_offset" not in facts.attributes:
+        return np.dtype("f4")
+    if stored.itemsize <= 4 and stored.kind == "f":
+        return np.dtype("f4")
+    return np.dtype("f8")
+
+
+def _since(facts: Facts) -> tuple[int, int] | None:
+    """Microseconds of a unit of time, and from 1970 to its beginning; None where units are none of time."""
+    unit, since, start = str(facts.attributes.get("units", "")).partition(" since ")
+    name = unit.strip().lower()
+    name = ABBREVIATED.get(name, name.removesuffix("s") if name.removesuffix("s") in MICROSECONDS else name)
+    if not since or name not in MICROSECONDS or str(facts.attributes.get("calendar", "standard")) not in CALENDARS:
+        return None
+    try:
+        begun = np.datetime64(_iso(start), "us")
+    except ValueError:
+        return None
+    return None if begun < np.datetime64("1582-10-16") else (MICROSECONDS[name], int(begun.astype(np.int64)))
+
+
+def _iso(text: str) -> str:
+    """Return a date as numpy takes it.
+
+    >>> _iso("2000-1-1 00:00:0.0"), _iso("1900-01-01")
+    ('2000-01-01T00:00:00.0', '1900-01-01')
+    """
+    date, _, clock = text.strip().replace("T", " ").partition(" ")
+    date = "-".join(part.zfill(2) for part in date.split("-"))
+    clock = clock.removesuffix("UTC").removesuffix("Z").strip()
+    if not clock:
+        return date
+    hours, *rest = clock.split(":")
+    rest = [part if len(part.partition(".")[0]) > 1 else f"0{part}" for part in rest]
+    return f"{date}T{':'.join([hours.zfill(2), *rest])}"
+
+
+def coded_fill(value: Any) -> Any:
+    """Return a fill value as xarray keeps it in format 3: bytes of a float, so that NaN is one, and integers as such.
+
+    >>> coded_fill(np.float32(1.5)), raw_fill(coded_fill(np.float32(1.5))), coded_fill(np.int16(-1))
+    ('AAAAAAAA+D8=', 1.5, -1)
+    """
+    if isinstance(value, np.floating):
+        return b64encode(np.asarray(value, "<f8").tobytes()).decode()
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def raw_fill(value: Any) -> Any:
+    """Return a fill value as it is stored: the way back."""
+    return float(np.frombuffer(b64decode(value), "<f8")[0]) if isinstance(value, str) else value

@@ -1,0 +1,348 @@
+"""Places that are files of another format, by name and by their first bytes; and objects of other libraries.
+
+a.nc   a.nc:/group/air   a.nc/air   "days/*.nc"          s3://bucket/a.nc   s3://bucket/days/*.nc/air
+files:///data/days/*.nc?concat_dim=time                  files:///data/a.raw?shape=10,20&dtype=<f4
+h5py.Dataset   numpy.memmap
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+import numpy as np
+from zarr.abc.store import RangeByteRequest
+from zarr.core.sync import sync
+from zarr.storage import StorePath, ZipStore
+
+from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.mapping.given import whole
+from oocarrays.storage.foreign import hdf5, numpy_files, tiff
+from oocarrays.storage.foreign.arrays import alone
+from oocarrays.storage.foreign.facts import FORMATS
+from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
+from oocarrays.storage.foreign.looking import Contents
+from oocarrays.storage.foreign.numpy_files import piece_facts
+from oocarrays.storage.foreign.references import references
+from oocarrays.storage.foreign.sessions import session
+from oocarrays.storage.foreign.store import ForeignStore
+from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.underway import got
+from oocarrays.storage.stores.urls import Ways, opened, store_of
+
+SCHEME = "files"
+SIGNATURES = {hdf5.SIGNATURE: "hdf5", numpy_files.SIGNATURE: "npy", b"PK\3\4": "zip", b"CDF\1": "cdf", b"CDF\2": "cdf"}
+SIGNATURES |= dict.fromkeys(tiff.SIGNATURES, "tiff") | {b"CDF\5": "cdf"}
+"""How files begin, and what they are."""
+NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|tif|tiff|ome\.tif|npy)$", re.IGNORECASE)
+"""How names of such files end where they are not on this machine."""
+WILD = re.compile(r"[*?\[]")
+DEFAULT = Ways()
+USER_BLOCKS = (512, 1024, 2048, 4096)
+"""Bytes of somebody else's with which a file of HDF5 may begin."""
+NAMED_FILES = 16
+"""Files of a list whose names stand in its URL."""
+
+
+def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> Any:
+    """Return the store of a place that is a file of another format, or a path in it; None of any other place."""
+    if isinstance(place, np.memmap):
+        return _memmap(place)
+    if type(place).__module__.partition(".")[0] == "h5py":
+        return _h5py_object(place)
+    if not isinstance(place, str | os.PathLike):
+        return session(place)
+    text = os.fspath(place)
+    if "://" in text and not text.startswith(("file://", "local://")):
+        return _remote(text, options, ways)
+    found = _split(unquote(text.partition("://")[2]) if "://" in text else text)
+    if found is None:
+        return None
+    pattern, inner = found
+    return _local(pattern, inner, None)
+
+
+PLACES.append(foreign_place)
+SHORTER.append(references)
+
+
+def files(
+    place: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    concat_dim: str | int | None = None,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    offset: int = 0,
+    order: str = "C",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return files that are not Zarr as a store, for everything that takes a source.
+
+    Parameters
+    ----------
+    place : path, URL, or sequence of paths
+        NetCDF-4, HDF5, TIFF and numpy's files; with ``shape`` and ``dtype`` any file. A name may have wildcards.
+    concat_dim : str or int, optional
+        The axis along which several files follow one another, in the order of their names or as they are listed; by
+        default the one that has no end in NetCDF.
+    shape, dtype
+        Of a raw file: extents, and the type of an element with its byte order.
+    offset : int
+        Bytes before the first element of a raw file.
+    order : str
+        ``"C"`` or ``"F"``: whether the last axis of a raw file runs fastest, or the first.
+    storage_options : mapping, optional
+        How URLs are opened.
+
+    Raises
+    ------
+    InputError
+        Where files cannot be read so; `NotFoundError` where there is none.
+
+    Examples
+    --------
+    >>> import tempfile, zarr
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.arange(12, dtype="<i2").tofile(f"{folder}/a.raw")
+    ...     zarr.open_array(files(f"{folder}/a.raw", shape=(3, 4), dtype="<i2"), mode="r")[1]
+    array([4, 5, 6, 7], dtype=int16)
+    """
+    if isinstance(place, str | os.PathLike):
+        named = os.fspath(place)
+        if "://" not in named:
+            named = os.path.abspath(named)
+    else:
+        named = ",".join(quote(os.path.abspath(each), safe="/:@+~ *") for each in place)
+    asked: dict[str, Any] = {}
+    if concat_dim is not None:
+        asked["concat_dim"] = concat_dim
+    if (shape is None) != (dtype is None):
+        raise InputError("a raw file has both shape= and dtype=")
+    if shape is not None:
+        asked |= {"shape": ",".join(map(str, shape)), "dtype": np.dtype(dtype).str, "offset": offset, "order": order}
+    return opened_files(f"{SCHEME}://{named}{'?' if asked else ''}{urlencode(asked, safe=',<>|')}", storage_options)
+
+
+def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways = DEFAULT) -> Any:
+    """Return the store of a URL that `files` makes."""
+    rest = url.partition("://")[2]
+    names, _, query = rest.rpartition("?") if re.search(r"\?[a-z_]+=[^/]*", rest) else (rest, "", "")
+    query, _, inner = query.partition("/")
+    asked = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = asked.keys() - {"concat_dim", "shape", "dtype", "offset", "order"}
+    if unknown:
+        raise InputError(f"{url}: files:// takes concat_dim, shape, dtype, offset and order, not {sorted(unknown)}")
+    if "shape" in asked:
+        return _raw(names, asked, url)
+    dim: Any = asked.get("concat_dim")
+    dim = int(dim) if dim is not None and dim.isdigit() else dim
+    if "://" in names:
+        return _remote(names, options, ways, dim)
+    if "," in names and not os.path.exists(names):
+        listed = [unquote(each) for each in names.split(",")]
+        return _store(listed_files(listed, names), dim, inner, _shortened(url, listed))
+    pattern, within = _split(names) or (names, "")
+    found = _local(pattern, inner or within, dim)
+    if found is None:
+        raise _no_format(pattern)
+    return found
+
+
+def _no_format(path: str) -> UnsupportedError:
+    return UnsupportedError(f"{path} is no file of NetCDF-4, HDF5, TIFF or numpy: give shape= and dtype=")
+
+
+def _shortened(url: str, listed: Sequence[str]) -> str:
+    """A name for many files: it does not open them again."""
+    return url if len(listed) <= NAMED_FILES else f"{len(listed)} files from {listed[0]} to {listed[-1]}"
+
+
+OPENERS[SCHEME] = opened_files
+
+
+# ---------------------------------------------------------------------- what is where
+
+
+def _split(text: str) -> tuple[str, str] | None:
+    """The file, or the name with wildcards, of a local place, and what is named in it; None where it is none."""
+    before, colon, inner = text.rpartition(":/")
+    if colon and (os.path.isfile(before) or WILD.search(before)):
+        return before, inner.strip("/")
+    if WILD.search(text) and not os.path.lexists(text):
+        return _named_part(text)
+    path, rest = os.path.abspath(text), ""
+    while path != os.path.dirname(path) and not os.path.isdir(path):
+        if os.path.isfile(path):
+            return path, rest
+        path, name = os.path.split(path)
+        rest = f"{name}/{rest}" if rest else name
+    return None
+
+
+def _named_part(text: str) -> tuple[str, str] | None:
+    """The same by the ends of names."""
+    parts = text.split("/")
+    for number, part in enumerate(parts):
+        if NAMED.search(part):
+            return "/".join(parts[: number + 1]), "/".join(parts[number + 1 :])
+    return None
+
+
+def _local(pattern: str, inner: str, dim: Any) -> Any:
+    if os.path.isfile(pattern):
+        kind = _kind_of(_head(pattern), pattern)
+        if kind is None:
+            return None
+        if kind == "zip":
+            store = opened(ZipStore(os.path.abspath(pattern), mode="r"))
+            return StorePath(store, inner) if inner else store
+    found = local_files(pattern)
+    pattern = os.path.abspath(pattern)
+    url = pattern if dim is None else f"{SCHEME}://{pattern}?{urlencode({'concat_dim': dim})}"
+    return _store(found, dim, inner, url)
+
+
+def _head(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(8)
+            for start in USER_BLOCKS if NAMED.search(path) and _kind_of(head, path) is None else ():
+                file.seek(start)
+                if file.read(8) == hdf5.SIGNATURE:
+                    return hdf5.SIGNATURE
+            return head
+    except OSError:
+        return b""
+
+
+def _kind_of(head: bytes, name: str) -> str | None:
+    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
+    if kind == "cdf":
+        raise UnsupportedError(
+            f"{name} is a NetCDF-3 file: write it as NetCDF-4 (nccopy -k nc4), or open it by "
+            "xarray.open_dataset(…, chunks={}) and take from_dask"
+        )
+    return kind
+
+
+def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = None) -> Any:
+    scheme, _, rest = url.partition("://")
+    if scheme in (SCHEME, "striped", "memory", "reference") or scheme in OPENERS:
+        return None
+    rest, colon, inner = rest.partition(":/")
+    found = _named_part(rest)
+    if found is None:
+        return None
+    (path, within), inner = found, inner if colon else ""
+    folder = path.partition("*")[0].rpartition("/")[0]
+    root: RemoteStore = store_of(f"{scheme}://{folder}", options, ways)
+    pattern = path.removeprefix(f"{folder}/")
+    if "*" not in pattern and _kind_of(_remote_head(root, pattern), url) not in FORMATS:
+        return None
+    name = f"{scheme}://{path}"
+    name = name if dim is None else f"{SCHEME}://{name}?{urlencode({'concat_dim': dim})}"
+    return _store(remote_files(root, pattern), dim, inner or within, name)
+
+
+def _remote_head(root: RemoteStore, key: str) -> bytes:
+    data = sync(got(root, key, RangeByteRequest(0, 8)))
+    return b"" if data is None else data.tobytes()
+
+
+def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
+    """Return the store of some files, all of one format."""
+    first = found.readable(0)
+    head = _head(first) if isinstance(first, str) else first.read(8)
+    kind = _kind_of(head, found.path(0))
+    if kind not in FORMATS:
+        raise _no_format(found.path(0))
+    if not isinstance(first, str):
+        first.seek(0)
+    format = FORMATS[kind]
+    names, groups = format.arrays(first), format.groups(first)
+    if len(found.names) > 1 and dim is None:
+        dim = _endless(found, kind, names)
+    contents = Contents(files=found, format=kind, names=names, groups=groups, dim=dim)
+    contents.prepare(inner)
+    return _placed(ForeignStore(contents, url), inner)
+
+
+def _placed(store: ForeignStore, inner: str) -> Any:
+    remote = RemoteStore(store, store.url, DEFAULT.patience)
+    return StorePath(remote, inner) if inner else remote
+
+
+def _endless(found: Files, kind: str, names: Sequence[str]) -> str:
+    """The axis along which files are joined where nobody says so: the only one that has no end.
+
+    Raises
+    ------
+    InputError
+        Where there is none, or more than one.
+    """
+    endless = hdf5.endless(found.readable(0)) if kind == "hdf5" else []
+    if len(endless) != 1:
+        raise InputError(
+            f"{len(found.names)} files, {found.path(0)} among them: say along which axis they follow one another, as "
+            "files(…, concat_dim='time')"
+        )
+    return endless[0]
+
+
+# ---------------------------------------------------------------------- one array in one piece
+
+
+def _raw(names: str, asked: Mapping[str, str], url: str) -> Any:
+    try:
+        shape, dtype = tuple(int(n) for n in asked["shape"].split(",") if n), np.dtype(asked["dtype"])
+        offset = int(asked.get("offset", 0))
+    except (KeyError, ValueError, TypeError):
+        raise InputError(f"{url}: a raw file has shape=10,20 and dtype=<f4, and may have offset= and order=") from None
+    if asked.get("order", "C") not in ("C", "F"):
+        raise InputError(f"order={asked['order']!r} is neither 'C' nor 'F'")
+    return _piece(names, shape, dtype, whole(offset, "offset", 0), columns=asked.get("order") == "F", url=url)
+
+
+def _piece(path: str, shape: tuple[int, ...], dtype: np.dtype, offset: int, *, columns: bool, url: str) -> Any:
+    found = local_files(path)
+    needed = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if found.sizes[0] < needed:
+        raise InputError(f"{found.path(0)} has {found.sizes[0]} bytes; shape {shape} of {dtype} needs {needed}")
+    array = alone(str(offset), piece_facts(shape, dtype, columns=columns))
+    contents = Contents(files=found, format="raw", names=("",), groups={}, known={"": array})
+    return _placed(ForeignStore(contents, url), "")
+
+
+def _memmap(array: np.memmap) -> Any:
+    """A file that is mapped: as it lies, from the first element on."""
+    columns = not array.flags.c_contiguous and array.flags.f_contiguous
+    if array.filename is None or not (array.flags.c_contiguous or columns):
+        raise UnsupportedError("of a numpy.memmap only what lies in one piece is a source: give the whole of it")
+    if array.flags.writeable:
+        array.flush()
+    mapped: Any = array._mmap  # type: ignore[attr-defined]
+    base = np.frombuffer(mapped, np.uint8).ctypes.data
+    first = array.offset - array.offset % _granularity()
+    offset, path = first + array.ctypes.data - base, os.path.abspath(array.filename)
+    asked = {"shape": ",".join(map(str, array.shape)), "dtype": array.dtype.str, "offset": offset}
+    asked["order"] = "F" if columns else "C"
+    return opened_files(f"{SCHEME}://{path}?{urlencode(asked, safe=',<>|')}")
+
+
+def _granularity() -> int:
+    import mmap
+
+    return mmap.ALLOCATIONGRANULARITY
+
+
+def _h5py_object(node: Any) -> Any:
+    file = node.file
+    if not os.path.isfile(file.filename):
+        raise UnsupportedError(f"{file.filename} is no file on this machine: name it by its URL")
+    if file.mode != "r":
+        file.flush()
+    return _local(file.filename, node.name.strip("/"), None)

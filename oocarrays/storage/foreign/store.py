@@ -1,0 +1,366 @@
+"""A store of Zarr, read-only, whose chunks are byte ranges of files of another format.
+
+    a.nc  ─►  zarr.json             made of what the file says
+              air/zarr.json
+              air/c/0/0/0           bytes 4016 … 9120 of a.nc
+
+Local ranges are read by ``pread`` and mapped as chunk files are: see `blobs`. What cannot be read by its bytes is read
+by the format's library, a chunk at a time, and is handed out as plain elements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numcodecs.vlen import VLenUTF8
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+
+from oocarrays.errors import NotFoundError, StoreFailure
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.section import Section
+from oocarrays.storage.foreign.arrays import ForeignArray, made_section
+from oocarrays.storage.foreign.blobs import RangeBlobs
+from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, document
+from oocarrays.storage.foreign.files import Files
+from oocarrays.storage.foreign.filters import codec_of
+from oocarrays.storage.foreign.looking import Contents
+from oocarrays.storage.stores.joined import Joined
+
+DOCUMENT = "zarr.json"
+KEPT_TABLES = 4096
+"""Tables of chunks that a process keeps of one store."""
+
+
+class ForeignStore(Joined):
+    """Files of another format as a store of Zarr.
+
+    Parameters
+    ----------
+    contents : Contents
+        The files, and what is known of them.
+    url : str
+        What opens it again.
+    """
+
+    supports_writes = supports_deletes = supports_partial_writes = False
+    supports_listing = True
+
+    def __init__(self, contents: Contents, url: str) -> None:
+        super().__init__(read_only=True)
+        self._contents = contents
+        self._url = url
+        self._tables: OrderedDict[tuple[str, int], ChunkTable] = OrderedDict()
+        self._lock = threading.Lock()
+
+    # -------------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def url(self) -> str:
+        """What opens it again."""
+        return self._url
+
+    @property
+    def source_files(self) -> Files:
+        """The files."""
+        return self._contents.files
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """Nothing: nobody has laid it out over disks."""
+        return ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folder of its files, where that is on this machine."""
+        root = self.source_files.root
+        return (root,) if isinstance(root, str) else ()
+
+    def disk_of(self, key: str) -> int:
+        """Return 0."""
+        return 0
+
+    def below(self, folder: str) -> Joined:
+        """Raise: nothing is written below it."""
+        raise NotFoundError(f"{self} is a file, and has no folder {folder}")
+
+    def files(self, prefix: str, *, past_cache: bool = False) -> RangeBlobs | None:
+        """Return the chunks of an array as ranges of local files; None where they are not such."""
+        path = prefix.strip("/")
+        if not self.source_files.local or path not in self._contents.names:
+            return None
+        return None if self._contents.array(path).made else RangeBlobs(self, path)
+
+    async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
+        """Return all files, their bytes, and what changes with each writing."""
+        files = self.source_files
+        found = zip(files.names, files.sizes, files.versions, strict=True)
+        return [(f"{prefix}{name}", size, version) for name, size, version in found if version]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ForeignStore) and (self.url, self.source_files) == (other.url, other.source_files)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __repr__(self) -> str:
+        return f"ForeignStore({self.url!r})"
+
+    def __reduce__(self) -> Any:
+        return ForeignStore, (self._contents, self._url)
+
+    def with_read_only(self, read_only: bool = False) -> ForeignStore:
+        """Return the same store: there is none that can be written."""
+        if not read_only:
+            raise NotImplementedError(f"{self} is only read")
+        return self
+
+    # -------------------------------------------------------------------------------------------------- where it lies
+
+    def place(self, path: str, key: str) -> tuple[int, int, int] | None:
+        """Number of the file, offset and bytes of a chunk of an array that is mapped; None where it is not stored."""
+        array = self._contents.array(path)
+        part, index = array.place(_index(key))
+        found = self.table(array, part).place(index)
+        return None if found is None else (part, *found)
+
+    def table(self, array: ForeignArray, part: int) -> ChunkTable:
+        """Where the chunks of an array lie in one of the files: looked at once, by each process that reads of it."""
+        key = array.name, part
+        with self._lock:
+            found = self._tables.get(key)
+            if found is not None:
+                self._tables.move_to_end(key)
+                return found
+        format = FORMATS[self._contents.format]
+        made = format.table(self.source_files.readable(part), array.name, array.part_facts(part))
+        with self._lock:
+            self._tables[key] = made
+            while len(self._tables) > KEPT_TABLES:
+                self._tables.popitem(last=False)
+        return made
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Get what is under ``key``: a document, or a chunk; None where there is no such."""
+        data = await self._data(key, byte_range)
+        return None if data is None else prototype.buffer.from_array_like(data)
+
+    async def _data(self, key: str, byte_range: ByteRequest | None) -> np.ndarray | None:
+        path, name = _parted(key)
+        if name == DOCUMENT:
+            said = await asyncio.to_thread(self._document, path)
+            return None if said is None else _part(np.frombuffer(said, np.uint8), byte_range)
+        if not name.startswith("c") or path not in self._contents.names:
+            return None
+        try:
+            array = await asyncio.to_thread(self._contents.array, path)
+            if array.made:
+                made = await asyncio.to_thread(self._made_chunk, array, _index(name))
+                return _part(made, byte_range)
+            return await self._range(path, name, byte_range)
+        except (ValueError, IndexError):
+            return None
+
+    def _document(self, path: str) -> bytes | None:
+        self.source_files.check_all()
+        if path in self._contents.names:
+            return json.dumps(document(self._contents.array(path).facts)).encode()
+        attributes = self._contents.groups.get(path)
+        if attributes is None:
+            return None
+        return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
+
+    async def _range(self, path: str, name: str, byte_range: ByteRequest | None) -> np.ndarray | None:
+        found = await asyncio.to_thread(self.place, path, name)
+        if found is None:
+            return None
+        number, offset, nbytes = found
+        start, stop = _asked(byte_range, nbytes)
+        data = await self.source_files.range(number, offset + start, offset + stop)
+        return data if len(data) == stop - start else _padded(data, stop - start)
+
+    def _made_chunk(self, array: ForeignArray, index: tuple[int, ...]) -> np.ndarray:
+        """Return a whole chunk as plain elements, its end beyond the array zero; texts as Zarr codes them."""
+        section = array.grid.section(index)
+        data = made_section(array, section, lambda part, there: self._elements(array, part, there))
+        if array.facts.dtype == "O":
+            return np.frombuffer(VLenUTF8().encode(_whole(data, array.facts.chunks, "")), np.uint8)
+        return _whole(data, array.facts.chunks, 0).reshape(-1).view(np.uint8)
+
+    def _elements(self, array: ForeignArray, part: int, there: Section) -> np.ndarray:
+        """Read elements of one file, as they are stored."""
+        facts = array.part_facts(part)
+        if facts.library is not None:
+            format = FORMATS[self._contents.format]
+            return format.read(self.source_files.readable(part), array.name, there.slices)
+        table, grid = self.table(array, part), ChunkGrid.of(facts.shape, facts.chunks)
+        out = np.empty(there.shape, facts.dtype)
+        for index in product(*grid.touched(there)):
+            chunk, here = self._chunk(table, part, index, facts), grid.section(index)
+            common = here.intersection(there)
+            if common is not None:
+                out[common.relative_to(there.lower).slices] = chunk[common.relative_to(here.lower).slices]
+        return out
+
+    def _chunk(self, table: ChunkTable, part: int, index: tuple[int, ...], facts: Facts) -> np.ndarray:
+        """Read and decode a whole chunk of one file."""
+        found, dtype = table.place(index), np.dtype(facts.dtype)
+        if found is None:
+            return np.full(facts.chunks, 0 if facts.fill is None else facts.fill, dtype)
+        data = self.source_files.read(part, found[0], sum(found))
+        codec = codec_of(facts.filters, None)
+        out = np.empty(int(np.prod(facts.chunks, dtype=np.int64)) * dtype.itemsize, np.uint8)
+        if codec is None:
+            out[: len(data)] = data
+        else:
+            codec.decode(data, out=out)
+        return _as_stored(out.view(dtype), facts)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Get many, all at one time."""
+        return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        """Return whether there is anything under ``key``."""
+        path, name = _parted(key)
+        if name == DOCUMENT:
+            return path in self._contents.names or path in self._contents.groups
+        if path not in self._contents.names:
+            return False
+        try:
+            array = await asyncio.to_thread(self._contents.array, path)
+            return array.made or await asyncio.to_thread(self.place, path, name) is not None
+        except (ValueError, IndexError):
+            return False
+
+    # ------------------------------------------------------------------------------------------------------ listing
+
+    async def list(self) -> AsyncIterator[str]:
+        """All keys."""
+        async for key in self.list_prefix(""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """All keys that begin with ``prefix``."""
+        for path in (*self._contents.groups, *self._contents.names):
+            above = f"{path}/" if path else ""
+            if (above + DOCUMENT).startswith(prefix):
+                yield above + DOCUMENT
+            if path in self._contents.names and (above.startswith(prefix) or prefix.startswith(f"{above}c/")):
+                array = await asyncio.to_thread(self._contents.array, path)
+                for index in product(*map(range, array.grid.counts)):
+                    key = "/".join(("c", *map(str, index)))
+                    if f"{above}{key}".startswith(prefix) and await self.exists(above + key):
+                        yield above + key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """All names right below ``prefix``; of chunks only whether there are any."""
+        path = prefix.strip("/")
+        if path in self._contents.names:
+            yield DOCUMENT
+            yield "c"
+            if self._contents.names != ("",):
+                return
+        if path in self._contents.groups:
+            await asyncio.to_thread(self._contents.look_at, [n for n in self._contents.names if n.startswith(path)])
+            yield DOCUMENT
+            above = f"{path}/" if path else ""
+            below = [each for each in (*self._contents.groups, *self._contents.names) if each.startswith(above)]
+            names = (each.removeprefix(above).partition("/")[0] for each in below if each != path)
+            for name in dict.fromkeys(names):
+                yield name
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Raise: files of other formats are not written."""
+        raise StoreFailure(f"cannot write {key} of {self}: it is no Zarr store, and is only read")
+
+    async def delete(self, key: str) -> None:
+        """Raise: nothing of them is removed."""
+        raise StoreFailure(f"cannot remove {key} of {self}: it is no Zarr store, and is only read")
+
+
+def foreign_in(store: Any) -> ForeignStore | None:
+    """Return the foreign store that a store is, or wraps."""
+    while not isinstance(store, ForeignStore) and isinstance(getattr(store, "_store", None), Store):
+        store = store._store
+    return store if isinstance(store, ForeignStore) else None
+
+
+def _parted(key: str) -> tuple[str, str]:
+    """The array of a key, and what is below it.
+
+    >>> _parted("air/c/0/1"), _parted("zarr.json"), _parted("deep/air/zarr.json"), _parted("air/c")
+    (('air', 'c/0/1'), ('', 'zarr.json'), ('deep/air', 'zarr.json'), ('air', 'c'))
+    """
+    parts = key.split("/")
+    if parts[-1] == DOCUMENT:
+        return "/".join(parts[:-1]), DOCUMENT
+    at = len(parts)
+    while at and parts[at - 1].isdigit():
+        at -= 1
+    at = at - 1 if at and parts[at - 1] == "c" else at
+    return "/".join(parts[:at]), "/".join(parts[at:])
+
+
+def _index(name: str) -> tuple[int, ...]:
+    """The index of a chunk in its key.
+
+    >>> _index("c/0/12"), _index("c")
+    ((0, 12), ())
+    """
+    return tuple(map(int, name.split("/")[1:]))
+
+
+def _asked(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
+    """Where a range begins and ends in so many bytes."""
+    if byte_range is None:
+        return 0, nbytes
+    if isinstance(byte_range, RangeByteRequest):
+        return byte_range.start, min(byte_range.end, nbytes)
+    if isinstance(byte_range, OffsetByteRequest):
+        return byte_range.offset, nbytes
+    return max(nbytes - byte_range.suffix, 0), nbytes
+
+
+def _part(data: np.ndarray, byte_range: ByteRequest | None) -> np.ndarray:
+    start, stop = _asked(byte_range, len(data))
+    return data[start:stop]
+
+
+def _padded(data: np.ndarray, nbytes: int) -> np.ndarray:
+    """The same, and zeros: what a chunk at the end of a file has beyond it."""
+    out = np.zeros(nbytes, np.uint8)
+    out[: len(data)] = data
+    return out
+
+
+def _whole(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.ndarray:
+    """A chunk of its full length, of what the array has of it."""
+    if data.shape == chunks:
+        return np.ascontiguousarray(data)
+    out = np.full(chunks, beyond, data.dtype)
+    out[tuple(map(slice, data.shape))] = data
+    return out
+
+
+def _as_stored(elements: np.ndarray, facts: Facts) -> np.ndarray:
+    """A chunk's elements with the array's axes."""
+    if facts.order is None:
+        return elements.reshape(facts.chunks)
+    lying = elements.reshape([facts.chunks[axis] for axis in facts.order])
+    return lying.transpose(np.argsort(facts.order))

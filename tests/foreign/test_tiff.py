@@ -1,0 +1,99 @@
+"""TIFF files, written by tifffile, against what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.ndimage
+import tifffile
+import zarr
+
+import oocarrays as ooc
+from oocarrays.errors import NotFoundError
+
+RNG = np.random.default_rng(5)
+IMAGE = RNG.integers(0, 60000, (300, 200)).astype("u2")
+STACK = RNG.integers(0, 250, (7, 96, 80)).astype("u1")
+COLOUR = RNG.integers(0, 250, (96, 80, 3)).astype("u1")
+HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
+WAYS: dict[str, tuple[Any, dict[str, Any], str | None]] = {
+    "in one piece": (IMAGE, {}, None),
+    "tiles": (IMAGE, {"tile": (64, 48)}, None),
+    "tiles, deflated": (IMAGE, {"tile": (64, 48), "compression": "zlib"}, "zlib"),
+    "strips": (IMAGE, {"rowsperstrip": 60}, None),
+    "strips, the last one short": (IMAGE, {"rowsperstrip": 64}, None),
+    "strips, deflated": (IMAGE, {"rowsperstrip": 60, "compression": "zlib"}, "zlib"),
+    "strips, deflated, the last one short": (IMAGE, {"rowsperstrip": 64, "compression": "zlib"}, "tifffile"),
+    "big": (IMAGE, {"bigtiff": True, "tile": (64, 48)}, None),
+    "the other end first": (IMAGE, {"byteorder": ">", "tile": (64, 48)}, "zarr"),
+    "predicted": (IMAGE, {"tile": (64, 48), "compression": "zlib", "predictor": True}, "tifffile"),
+    "stack": (STACK, {"photometric": "minisblack"}, None),
+    "stack of tiles": (STACK, {"photometric": "minisblack", "tile": (32, 32), "compression": "zlib"}, "zlib"),
+    "colour": (COLOUR, {"photometric": "rgb"}, None),
+    "colour, tiles": (COLOUR, {"photometric": "rgb", "tile": (32, 48)}, None),
+    "colours apart": (np.moveaxis(COLOUR, 2, 0), {"photometric": "rgb", "planarconfig": "separate"}, None),
+    "ImageJ": (STACK, {"imagej": True}, None),
+    "OME": (STACK, {"ome": True, "photometric": "minisblack", "tile": (32, 32)}, None),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_store_an_image_is_read_as_tifffile_reads_it(tmp_path: Path, way: str) -> None:
+    data, how, codec = WAYS[way]
+    path = tmp_path / ("a.ome.tif" if how.get("ome") else "a.tif")
+    tifffile.imwrite(path, data, **{k: v for k, v in how.items() if k != "ome"})
+    expected = tifffile.imread(path)
+    a = ooc.open_array(path, missing="error")
+    assert a._file.stored.codec == codec
+    np.testing.assert_array_equal(a[...], expected)
+    np.testing.assert_array_equal(a[..., 5:50:3, 2], expected[..., 5:50:3, 2])
+    job = ooc.rechunk(path, tmp_path / "b.zarr", chunks=tuple(min(n, 33) for n in a.shape), **HERE)
+    np.testing.assert_array_equal(job.run()[...], expected)
+
+
+READS: dict[str, Callable[[Any], Any]] = {
+    "open": lambda store: ooc.open_array(store)[...],
+    "strided": lambda store: ooc.open_array(store)[:300, :200][...],
+    "sections": lambda store: ooc.read_sections(store, [...], **HERE).compute()[0],
+    "lazy": lambda store: ooc.open_array(store).to_dask().compute(scheduler="threads"),
+}
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("read", READS)
+def test_a_store_that_answers_whole_keys_only_is_a_source(tmp_path: Path, compression: Any, read: str) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", IMAGE, tile=(64, 48), compression=compression)
+    with tifffile.imread(tmp_path / "a.tif", aszarr=True) as store:
+        np.testing.assert_array_equal(READS[read](store), IMAGE)
+        job = ooc.rechunk(store, tmp_path / "b.zarr", chunks=(300, 10), **HERE)
+        np.testing.assert_array_equal(job.run()[...], IMAGE)
+
+
+def test_levels_and_series_are_a_group(tmp_path: Path) -> None:
+    with tifffile.TiffWriter(tmp_path / "a.ome.tif") as file:
+        file.write(IMAGE, tile=(64, 64), subifds=1, photometric="minisblack")
+        file.write(IMAGE[::2, ::2], tile=(64, 64), subfiletype=1, photometric="minisblack")
+    group = ooc.open_group(tmp_path / "a.ome.tif")
+    assert {name: array.shape for name, array in group.items()} == {"0": (300, 200), "1": (150, 100)}
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "a.ome.tif/1")[...], IMAGE[::2, ::2])
+    with pytest.raises(NotFoundError):
+        ooc.open_array(tmp_path / "a.ome.tif/7")
+
+
+def test_an_image_is_filtered_as_scipy_does_it(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", IMAGE, tile=(64, 48), compression="zlib")
+    job = ooc.map_slabs(
+        partial(scipy.ndimage.median_filter, size=3),
+        tmp_path / "a.tif",
+        tmp_path / "b.zarr",
+        depth=1,
+        boundary="reflect",
+        **HERE,
+    )
+    np.testing.assert_array_equal(job.run()[...], scipy.ndimage.median_filter(IMAGE, 3, mode="reflect"))
+    assert zarr.open_array(tmp_path / "b.zarr", mode="r").shape == IMAGE.shape

@@ -1,0 +1,89 @@
+"""Files that are not Zarr, over S3's own interface: only their metadata and the bytes that are wanted are fetched."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tifffile
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+import oocarrays as ooc
+from oocarrays.errors import NotFoundError, RunError
+from oocarrays.stored.array import placer
+from tests.stores.servers import S3
+
+AIR = np.random.default_rng(2).normal(280, 10, (24, 60, 50)).astype("f4")
+
+
+def put(s3: S3, name: str, data: bytes) -> str:
+    folder, _, key = name.rpartition("/")
+    sync(placer(s3.direct)(s3.url(folder)).set(key, default_buffer_prototype().buffer.from_bytes(data)))
+    return s3.url(name)
+
+
+def hdf5(data: np.ndarray) -> bytes:
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
+        x = file.create_dataset(
+            "deep/air", data=data, chunks=(6, 60, 50), maxshape=(None, 60, 50), compression="gzip", shuffle=True
+        )
+        time = file.create_dataset("time", data=np.arange(len(data)), maxshape=(None,), chunks=(24,))
+        time.make_scale("time")
+        x.dims[0].attach_scale(time)
+    return made.getvalue()
+
+
+def test_arrays_of_a_file_in_a_bucket_are_sources(s3: S3, library: str, tmp_path: Path) -> None:
+    url = put(s3, f"hdf5-{library}/a.nc", hdf5(AIR))
+    how: Any = {"storage_options": s3.options}
+    for place in (f"{url}/deep/air", f"{url}:/deep/air"):
+        a = ooc.open_array(place, **how)
+        np.testing.assert_array_equal(a[...], AIR)
+        np.testing.assert_array_equal(a[3, 5:9, ::7], AIR[3, 5:9, ::7])
+    job = ooc.rechunk(f"{url}/deep/air", tmp_path / "b.zarr", chunks=(24, 10, 10), memory="64MiB", **how)
+    np.testing.assert_array_equal(job.run()[...], AIR)
+    assert job.meter.read_requests == 4
+    assert "deep/air" in ooc.open_group(url, **how)
+
+
+def test_files_in_a_bucket_are_joined(s3: S3, library: str, tmp_path: Path) -> None:
+    for day in range(3):
+        put(s3, f"days-{library}/{day}.nc", hdf5(AIR + day))
+    job = ooc.rechunk(
+        f"{s3.url(f'days-{library}')}/*.nc/deep/air", s3.url(f"series-{library}"), chunks=(72, 10, 10), memory="128MiB",
+        storage_options=s3.options, overwrite=True,
+    )  # fmt: skip
+    np.testing.assert_array_equal(job.run()[...], np.concatenate([AIR, AIR + 1, AIR + 2]))
+
+
+def test_a_file_that_was_written_again_is_not_read_as_it_was(s3: S3, library: str) -> None:
+    url = put(s3, f"again-{library}/a.h5", hdf5(AIR))
+    a = ooc.open_array(f"{url}/deep/air", storage_options=s3.options)
+    put(s3, f"again-{library}/a.h5", hdf5(AIR[:6]))
+    with pytest.raises(RunError, match=r"changed since it was opened|cannot read"):
+        a[...]
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_images_and_arrays_of_numpy_in_a_bucket_are_sources(s3: S3, library: str, compression: Any) -> None:
+    image, made = AIR[0], io.BytesIO()
+    tifffile.imwrite(made, image, tile=(16, 32), compression=compression)
+    url = put(s3, f"images-{library}/{compression}.tif", made.getvalue())
+    np.testing.assert_array_equal(ooc.open_array(url, storage_options=s3.options)[...], image)
+    made = io.BytesIO()
+    np.save(made, AIR)
+    url = put(s3, f"images-{library}/{compression}.npy", made.getvalue())
+    np.testing.assert_array_equal(ooc.open_array(url, storage_options=s3.options)[::3, 7], AIR[::3, 7])
+
+
+def test_what_is_not_there_is_not_found(s3: S3, library: str) -> None:
+    put(s3, f"none-{library}/a.h5", hdf5(AIR))
+    for name in ("b.h5", "*.tif", "a.h5/cloud"):
+        with pytest.raises(NotFoundError):
+            ooc.open_array(f"{s3.url(f'none-{library}')}/{name}", storage_options=s3.options)
