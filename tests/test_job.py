@@ -137,7 +137,8 @@ def test_a_log_gets_a_line_each_tenth_and_a_terminal_one_that_changes(
     shown = out.getvalue()
     assert ("\r" in shown) == terminal
     shares = [int(share) for share in re.findall(r"(\d+) %", shown)]
-    assert shares == sorted(shares) and shares[-1] == 100
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
     assert shown.endswith("\n")
     assert terminal or len(shown.splitlines()) == len(shares) <= 11
 
