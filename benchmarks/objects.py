@@ -2,6 +2,9 @@
 
     python benchmarks/objects.py [--latency SECONDS]      prints its port
 
+Told ``disks``, ``service`` and ``rate``, it is a file system of so many I/O nodes with a disk each: objects go to them
+in turn, and a node serves one read at a time, in ``service`` seconds and at ``rate`` bytes a second.
+
 It takes a fraction of a millisecond a request, where moto's server takes 3: what is measured against it is the
 distance. It is told what to do, and tells what it counted, as `proxy.py`.
 """
@@ -27,6 +30,8 @@ class Objects(Proxy):
     def __init__(self, latency: float) -> None:
         super().__init__(0, latency)
         self.objects: dict[str, bytes] = {}
+        self.free: dict[int, float] = {}
+        self.told |= {"disks": 0, "service": 0.0, "rate": float("inf")}
 
     async def asked(self, head: list[str], body: bytes) -> tuple[bytes, bytes]:
         """Return the answer to a request, and its body."""
@@ -48,7 +53,18 @@ class Objects(Proxy):
                 self.objects.pop(f"{key}/{name.decode()}", None)
             gone = b"".join(b"<Deleted><Key>%b</Key></Deleted>" % name for name in names)
             return self._answer(FOUND, b"<DeleteResult>%b</DeleteResult>" % gone)
-        return self._got(key, headers, bare=method == "HEAD")
+        head, body = self._got(key, headers, bare=method == "HEAD")
+        await self._turn(key, len(body))
+        return head, body
+
+    async def _turn(self, key: str, nbytes: int) -> None:
+        """Wait until the disk that has an object has read so much of it."""
+        if not self.told["disks"] or key not in self.objects:
+            return
+        disk, now = list(self.objects).index(key) % self.told["disks"], asyncio.get_running_loop().time()
+        seconds = self.told["service"] + nbytes / self.told["rate"]
+        self.free[disk] = max(self.free.get(disk, 0.0), now) + seconds
+        await asyncio.sleep(self.free[disk] - now)
 
     def _put(self, key: str, headers: dict[str, str], body: bytes) -> tuple[bytes, bytes]:
         if headers.get("if-none-match") == "*" and key in self.objects:

@@ -77,9 +77,9 @@ class Server:
                 time.sleep(0.1)
         return port
 
-    def tell(self, latency: float) -> None:
-        """How far away the server is from now on, in seconds a request."""
-        told = json.dumps({"latency": latency}).encode()
+    def tell(self, latency: float, **more: float) -> None:
+        """How far away the server is from now on, in seconds a request, and what else `objects.py` is told."""
+        told = json.dumps({"latency": latency, **more}).encode()
         urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/-/set", told, method="POST")).close()
 
     def counts(self) -> dict:

@@ -17,6 +17,7 @@ except ModuleNotFoundError as error:
 from oocarrays import errors, kernels, testing
 from oocarrays.advice.advising import Advice
 from oocarrays.arrays.array import OutOfCoreArray
+from oocarrays.arrays.comparing import Comparison, compare
 from oocarrays.arrays.creating import create_array, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.arrays.local_array import LocalArrays
@@ -64,6 +65,7 @@ __all__ = [
     "Cluster",
     "Collapsed",
     "CollectiveWriteJob",
+    "Comparison",
     "Cyclic",
     "DatasetJob",
     "DistributedArray",
@@ -90,6 +92,7 @@ __all__ = [
     "StripedStore",
     "Trace",
     "clean",
+    "compare",
     "count_requests",
     "create_array",
     "distribute",

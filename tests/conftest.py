@@ -25,6 +25,7 @@ ONCE = """
     test_worker_memory test_killed_tasks test_lost_workers test_collective_on_workers test_files_on_workers
     test_blocks_on_workers test_slab_memory test_resume_refused test_run_again test_cli_resume test_chunk_locks
     test_clean fuzz test_picture test_picture_exchange test_power_loss_of_groups test_planning_huge
+    test_resume_kinds test_resume_in_place test_groups_resume
 """
 NEWEST = """
     stores test_schedules_on_workers test_redistribution_on_workers test_groups_on_workers test_lazy_on_workers

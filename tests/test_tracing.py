@@ -211,6 +211,68 @@ def test_the_command_line_advises_from_a_file(
     assert "none.json cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("where", "value", "line"),
+    [
+        (("version",), 9, "is no trace: version 9 of it is not known; 1 is"),
+        (("accesses", 0, "weight"), -3, "must be a finite number, at least 0"),
+        (("accesses", 0, "dataset"), "x", "of which the trace says nothing"),
+        (("datasets", 0, "stored", "grid", "chunks"), [0, 0], "every chunk length must be at least 1"),
+        (("datasets", 0, "stored", "grid", "chunks"), [5], "has 1 axes; the array has 2"),
+        (("datasets", 0, "stored", "itemsize"), -8, "elements of -8 bytes"),
+        (("datasets", 0, "stored", "grid", "shape"), [2, 3], "which has shape (2, 3)"),
+    ],
+)
+def test_a_file_that_says_what_cannot_be_is_refused_in_one_line(
+    stored: zarr.Array,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    where: tuple[Any, ...],
+    value: Any,
+    line: str,
+) -> None:
+    data = ooc.trace(da.from_zarr(stored)).as_json()
+    data = json.loads(json.dumps(data))
+    inner = data
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = value
+    (tmp_path / "t.json").write_text(json.dumps(data))
+    assert main(["advise", str(tmp_path / "t.json")]) == 2
+    told = capsys.readouterr().err
+    assert line in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"\xff\xfe", b'{"format": "oocarrays tr'])
+def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "t.json").write_bytes(content)
+    with pytest.raises(InputError, match="is no trace"):
+        ooc.Trace.load(tmp_path / "t.json")
+
+
+def test_what_a_program_read_before_it_failed_is_traced(stored: zarr.Array) -> None:
+    with pytest.raises(ZeroDivisionError), ooc.trace() as seen:  # noqa: PT012
+        stored[3]
+        1 / 0  # noqa: B018
+    assert [access.largest for access in seen.accesses] == [(1, 40)]
+    with pytest.raises(IndexError), ooc.trace() as failed:
+        stored[99]
+    assert failed.accesses == ()
+
+
+@pytest.mark.parametrize("shape", [(), (0, 6)])
+def test_arrays_of_one_element_and_of_none_are_kept_as_they_are(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    array = zarr.create_array(tmp_path / "z.zarr", shape=shape, chunks=tuple(max(n, 1) for n in shape), dtype="f4")
+    with ooc.trace() as seen:
+        array[...]
+    if seen.accesses:
+        assert all(each.kept for each in seen.advise(memory="64MiB", scheduler="threads").arrays)
+    else:
+        with pytest.raises(InputError, match="nothing that is stored is read"):
+            seen.advise(memory="64MiB")
+
+
 def test_a_large_graph_is_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     big = zarr.create_array({}, shape=(10**6, 10**6), chunks=(1000, 1000), dtype="f4")
 

@@ -11,6 +11,11 @@ array lies, and the method) is run in turn with the others, from the call to the
 the rounds are added up with the weights of the setup: so all setups and versions are made of the same measurements.
 Results are checked. What the model says of more ranks, each on a worker of its own, is drawn beside, and marked so.
 
+``--storage nodes`` puts the arrays where a read takes as long as on the paper's machine: on eight I/O nodes with a disk
+each, which all workers share (`NODES`). Requests, messages and Dask are real; what messages would take more on its
+network (`NETWORK`) is added to the seconds that are measured. Arrays are small there (``--edge``), for such disks give
+33 MB a second together.
+
 What Figure 3 leaves open is varied: a thousand setups of random weights and patterns are made of the same measurements.
 """
 
@@ -22,6 +27,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -34,7 +40,9 @@ import zarr
 from collective_peers import workers
 from data import values
 from distributed import Client
+from peers.s3_stores import open_store
 from programs import BLOCKS, LAYOUTS, SETUPS, Setup, chunks_for
+from s3 import BUCKET, served
 
 import oocarrays as ooc
 from oocarrays.graphs import settings
@@ -49,6 +57,14 @@ WORKERS = 4
 CORES = settings.local_cores()
 MADE_IN = "row"
 """How every producer makes its array, where nobody tells it otherwise."""
+NODES = {"disks": 8, "service": 0.0168, "rate": 4.2e6}
+"""I/O nodes of the paper's machine (4.1: 8 of 128 processors), seconds a request and bytes a second of each. The paper
+prints no times: these are the line through what Wang and Leiss measured of a file server and its disk on another
+machine of that time, 17.3 ms for 4 KB, 19.5 for 8 KB and 20.5 for 16 KB."""
+NETWORK = 12.5e6
+"""Bytes a second that each rank sends and receives there: the slowest of the paper's three networks, 100 Mb/s (4.1)."""
+EDGES = {"here": 16384, "nodes": 2048}
+"""Rows and columns of an array, by storage."""
 VERSIONS = ("naive", "indiscriminate", "selective")
 METHODS = {"independent": "independent", "collective": "two-phase"}
 FIGURES = {
@@ -68,8 +84,11 @@ def main() -> None:
     """Run the benchmark as the command line asks."""
     options = _parser().parse_args()
     print(machine.facts(None), flush=True)
-    with rounds.working_folder(options), workers(WORKERS) as client:
-        found = {}
+    options.edge = options.edge or EDGES[options.storage]
+    with ExitStack() as stack:
+        stack.enter_context(rounds.working_folder(options))
+        options.server = stack.enter_context(served(options.workdir, False)) if options.storage == "nodes" else None
+        client, found = stack.enter_context(workers(WORKERS)), {}
         for number in options.figures:
             found[number] = _figure(client, number, options)
             print("", *_table(number, found[number]), sep="\n", flush=True)
@@ -87,7 +106,8 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = rounds.parser(__doc__ or "", cache=("warm",), timeout=300)
     parser.add_argument("--by-pattern", action="store_true", help="run one block for each pattern")
-    parser.add_argument("--edge", type=int, default=16384, help="rows and columns of an array (default: %(default)s)")
+    parser.add_argument("--edge", type=int, help=f"rows and columns of an array (default: {EDGES})")
+    parser.add_argument("--storage", choices=tuple(EDGES), default="here", help="(default: %(default)s)")
     parser.add_argument(
         "--figures", type=lambda text: [int(n) for n in text.split(",")], default=list(FIGURES), help="default: 6,7,8,9"
     )
@@ -140,7 +160,7 @@ def _figure(client: Client, number: int, options: argparse.Namespace) -> dict[Re
     runs: dict[Read, list[float]] = {read: [] for read in measured.values()}
     for turn in range(options.rounds + options.discard):
         for read in runs:
-            seconds, results = _run(client, read, places[read[2]], ranks, options.clock)
+            seconds, results = _run(client, read, places[read[2]], ranks, options)
             known = expected.setdefault(read[:2], results)
             if not np.allclose(known, results):
                 raise SystemExit(f"{read}: {results} is not {known}")
@@ -156,14 +176,20 @@ def _alike(read: Read) -> Read:
 
 def _made(shape: tuple[int, int], stored: str, options: argparse.Namespace) -> str:
     """An array that lies in some pattern; its values are known."""
-    place = os.path.join(options.workdir, f"{stored}-{shape[0]}x{shape[1]}.zarr")
-    if not os.path.exists(place):
-        chunks = _chunks(stored, shape)
-        z = zarr.create_array(place, shape=shape, chunks=chunks, dtype="f4")
+    name, server = f"{stored}-{shape[0]}x{shape[1]}.zarr", options.server
+    place = f"s3://{BUCKET}/{name}" if server else os.path.join(options.workdir, name)
+    if server or not os.path.exists(place):
+        chunks, store, how = _chunks(stored, shape), place, {}
+        if server:
+            server.tell(0.0, disks=0)
+            store, how = open_store(place), {"compressors": None, "overwrite": True}
+        z = zarr.create_array(store, shape=shape, chunks=chunks, dtype="f4", **how)
         step = -(-max(shape[0] // 8, 1) // chunks[0]) * chunks[0]
         for low in range(0, shape[0], step):
             part = slice(low, min(low + step, shape[0])), slice(0, shape[1])
             z[part] = values(part)
+        if server:
+            server.tell(0.0, **NODES)
     return place
 
 
@@ -172,14 +198,17 @@ def _chunks(stored: str, shape: tuple[int, int]) -> tuple[int, int]:
     return max(down * shape[0] // 64, 1), max(across * shape[1] // 64, 1)
 
 
-def _run(client: Client, read: Read, place: str, ranks: int, clock: str) -> tuple[float, list[float]]:
+def _run(client: Client, read: Read, place: str, ranks: int, options: argparse.Namespace) -> tuple[float, list[float]]:
     """One run of a block: seconds from the call to the last result, and what every rank found."""
     block, pattern, _, method = read
-    start = _now(client, clock)
-    parts = ooc.read_sections(place, LAYOUTS[pattern], ranks=ranks, method=method, scheduler=client)
+    start = _now(client, options.clock)
+    # persisted: the optimiser of a delayed call would put the whole read in the task of each rank
+    parts = ooc.read_sections(place, LAYOUTS[pattern], ranks=ranks, method=method, scheduler=client).persist()
     results = [dask.delayed(BLOCKS[block].compute)(parts.local(rank)) for rank in range(ranks)]
     found = list(dask.compute(*results, scheduler=client))
-    return _now(client, clock) - start, found
+    seconds = _now(client, options.clock) - start
+    sent = parts.plan.exchanged_bytes if options.storage == "nodes" else 0
+    return seconds + sent / ranks / NETWORK, found
 
 
 def _now(client: Client, clock: str) -> float:

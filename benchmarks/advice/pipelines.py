@@ -4,8 +4,8 @@
     python benchmarks/advice/pipelines.py maps series --clock processor --json out.json
 
 Each pipeline is a graph of Dask on threads, whose tasks each read a section by Zarr and reduce it; nothing of ours
-reads. Its trace is made of the same sections. The array is written in each of four layouts, zstd-coded; layouts that
-several pipelines need are written once. Answers are checked against those of the first layout.
+reads. Its trace is recorded by `ooc.trace` in a run in today's chunks. The array is written in each of four layouts,
+zstd-coded; layouts that several pipelines need are written once. Answers are checked against those of the first layout.
 How fast these values are decoded is measured first, as `oocarrays calibrate` does; then what a saving is predicted to
 be, in seconds a run, stands beside what it was.
 """
@@ -32,12 +32,9 @@ import rounds
 import zarr
 from data import values
 
+import oocarrays as ooc
 from oocarrays.graphs import settings
-from oocarrays.mapping.section import Section
-from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.price import ZARR_CHUNK_SECONDS
-from oocarrays.plan.advice.trace import Trace
-from oocarrays.storage.files import array_file
 
 Shape = tuple[int, ...]
 CUBE, IMAGE = (1024, 512, 512), (16384, 16384)
@@ -156,7 +153,7 @@ def _race(name: str, pipeline: Pipeline, options: argparse.Namespace) -> dict:
     shape = tuple(max(n // options.scale, 16) for n in pipeline.shape)
     sections, known = pipeline.sections(shape), habits(shape)
     today = _made(shape, known[pipeline.today], options)
-    advice = _trace(today, sections).advise(memory="4GiB", scheduler="threads")
+    advice = _trace(today, sections, options.clock).advise(memory="4GiB", scheduler="threads")
     (verdict,) = advice.arrays
     layouts = {"today": known[pipeline.today], "advised": verdict.chunks}
     layouts |= {habit: chunks for habit, chunks in known.items() if habit != pipeline.today}
@@ -208,13 +205,11 @@ def _made(shape: Shape, chunks: Shape, options: argparse.Namespace) -> str:
     return place
 
 
-def _trace(place: str, sections: list[tuple[slice, ...]]) -> Trace:
-    """Return the trace of a pipeline."""
-    opened = array_file.open_array(place)
-    file = array_file.describe_source(opened, "fill")
-    dataset = Dataset(name=place, dtype=file.dtype.str, stored=file.stored)
-    taken = [Section.of(range(*s.indices(n)) for s, n in zip(each, opened.shape, strict=True)) for each in sections]
-    return Trace().reads(dataset, taken, weight=WEIGHT, block="pipeline", by="zarr")
+def _trace(place: str, sections: list[tuple[slice, ...]], clock: str) -> ooc.Trace:
+    """Return the trace of a pipeline, recorded in a run."""
+    with ooc.trace(block="pipeline", weight=WEIGHT) as seen:
+        _run(place, sections, clock)
+    return seen.trace
 
 
 def _run(place: str, sections: list[tuple[slice, ...]], clock: str) -> tuple[float, list[float]]:

@@ -25,6 +25,7 @@ from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError, RunError
 from oocarrays.graphs.calibrate.exchange import await_all, calibrate_exchange
+from oocarrays.graphs.calibrate.rounds import whole_step_seconds
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.plan.cost import PAGE_BYTES
 from oocarrays.plan.exchange.schedule import complete_exchange
@@ -61,10 +62,12 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
     -------
     dict
         ``worker_task_seconds``: wall seconds of chains of small pinned tasks, one chain a worker, over the tasks of
-        one chain: it mostly waits for word from the scheduler. With two workers or more, also ``message_seconds``: α,
+        one chain: it mostly waits for word from the scheduler. ``scheduler_seconds``: in which its loop is busy
+        with a task. With two workers or more, also ``message_seconds``: α,
         seconds of one step of an exchange with empty messages, its tasks and all; never below zero. And
         ``message_bandwidth``: 1/β, bytes a second that each rank sends while it receives as many; always above zero.
-        And what `calibrate_exchange` fits to whole redistributions.
+        ``step_seconds``: the same as α where one task of a rank holds a whole round. And what `calibrate_exchange` fits
+        to whole redistributions.
 
     Raises
     ------
@@ -77,10 +80,12 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
     if not workers:
         raise InputError(f"the scheduler at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
     measured: dict[str, Any] = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers))}
+    measured["scheduler_seconds"] = _least(lambda: _scheduler_seconds(client, workers))
     if len(workers) > 1:
         small = _least(lambda: _step_seconds(client, workers, SMALL_BYTES))
         large = _least(lambda: _step_seconds(client, workers, LARGE_BYTES))
         measured["message_seconds"], measured["message_bandwidth"] = fit(small, large)
+        measured["step_seconds"] = whole_step_seconds(client, workers)
         measured |= calibrate_exchange(client, workers)
     return measured
 
@@ -111,6 +116,15 @@ def _task_seconds(client: Client, workers: list[str]) -> float:
     start = time.perf_counter()
     _run(client, workers, graph, [(name, rank, LINKS - 1) for rank in range(len(workers))])
     return (time.perf_counter() - start) / LINKS
+
+
+def _scheduler_seconds(client: Client, workers: list[str]) -> float:
+    """Seconds for which a scheduler's loop is busy with a task: of the processor, in its thread."""
+    graph, name = _chains(workers)
+    before = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
+    _run(client, workers, graph, [(name, rank, LINKS - 1) for rank in range(len(workers))])
+    after = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
+    return max(float(after - before), 1e-6) / len(graph)
 
 
 def _chains(workers: list[str]) -> tuple[Graph, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dask.task_spec import Task, TaskRef
@@ -16,9 +15,9 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
-from oocarrays.graphs.rechunk.resume import Terms, planned, resumed
+from oocarrays.graphs.rechunk.resume import GoingOn, planned, resumed
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Found, Part, Stored, Trust, check_sources, look
+from oocarrays.graphs.run.looking import CHUNKS_READ, Found, Part, Stored, Trust, check_sources, look
 from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, with_kept
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
@@ -34,7 +33,6 @@ from oocarrays.storage.files.places import StoreLike, place_name
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.texts import Kept
-from oocarrays.storage.stores.remote import RemoteStore
 
 
 class GroupGraphBuilder:
@@ -112,31 +110,14 @@ def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
 
 
 def resumed_group(
-    target: StoreLike,
-    source: Any,
-    place: Callable[[Any], Any],
-    scratch: str | RemoteStore,
-    terms: Terms,
-    copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan],
-    missing: str | None = None,
-    trust: Trust = TRUSTED,
+    target: StoreLike, asked: GoingOn, copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan]
 ) -> tuple[GroupRun, Any]:
     """A run of a group that stopped, less what it has done; and where it goes on.
 
     Parameters
     ----------
-    place : callable
-        Makes stores of URLs.
-    scratch : folder or prefix
-        Where scratch goes, if there is none where the journals say.
-    terms : callable
-        As `resumed` takes it.
     copying : callable
-        Plans how arrays are copied, of a source, less some, with the resources that ``terms`` gives.
-    missing : str, optional
-        What is made of chunks that the source lacks; by default as the run was asked.
-    trust : Trust
-        How far what it has left is trusted.
+        Plans how arrays are copied, of a source, less some, with the resources that the terms give.
 
     Raises
     ------
@@ -146,20 +127,17 @@ def resumed_group(
         Where a journal does not belong to what it stands beside, or the source has changed.
     """
     journal, id, content = journal_of(target, "group")
+    trust, moved = asked.trust, asked.source is not None
     _check_names(target, content)
-    file = _source(content, source, target, place)
-    file = file.with_policy(policy_of(content.get("missing") if missing is None else missing))
-    moved = source is not None
+    file = _source(content, asked.source, target, asked.place)
+    file = file.with_policy(policy_of(content.get("missing") if asked.missing is None else asked.missing))
     names = [name for name in content["members"] if not is_finished(member_store(target, name))]
     if trust.again and len(names) < len(content["members"]):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
     before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})
-    where, resources = terms(before)
-    going_on = partial(
-        resumed, place=place, otherwise=scratch, terms=lambda _: (where, resources), missing=missing, trust=trust,
-        kind=MemberRun,
-    )  # fmt: skip
-    left = {name: _member(target, name, file, going_on, moved=moved) for name in names}
+    where, resources = asked.terms(before)
+    each = replace(asked, terms=lambda _: (where, resources))
+    left = {name: _member(target, name, file, each, moved=moved) for name in names}
     notices = _check_arrays(file, content, target, trust, moved=moved)
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
     found = _looked(with_kept(stored, kept), target, verify=trust.verify)
@@ -184,7 +162,6 @@ def resumed_group(
         content, trust, anew=anew, id=id, done=frozenset() if anew else frozenset(stored.keys() - lost),
         lost=frozenset() if anew else lost, kept=kept, moved=moved, notices=tuple(notices),
     ).told(found.notice, *(notice for run in left.values() for notice in run.notices))  # fmt: skip
-    finished_bytes = sum(nbytes for name, nbytes in content["members"].items() if name not in left)
     return GroupRun(
         _plan_of(content, {name: run.plan for name, run in left.items()}),
         file,
@@ -193,7 +170,6 @@ def resumed_group(
         content,
         id=id,
         remains=remains,
-        finished_bytes=finished_bytes,
     ), where
 
 
@@ -254,9 +230,7 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
     return CopyPlan(batches=tuple(batches), **content["copies"])
 
 
-def _member(
-    target: StoreLike, name: str, source: GroupFile, going_on: Callable[..., tuple[MemberRun, Any]], *, moved: bool
-) -> MemberRun:
+def _member(target: StoreLike, name: str, source: GroupFile, asked: GoingOn, *, moved: bool) -> MemberRun:
     """The run of one array.
 
     Raises
@@ -266,6 +240,6 @@ def _member(
     """
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    run, _ = going_on(member_store(target, name), source.arrays[name])
+    run, _ = resumed(member_store(target, name), replace(asked, source=source.arrays[name]), MemberRun)
     run.remains = replace(run.remains, moved=moved)
     return run

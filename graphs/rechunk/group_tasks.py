@@ -108,8 +108,6 @@ class GroupRun(KeptRun):
         That of the members.
     remains : Remains
         What the run that is resumed has left, if one is: its parts are batches of copies.
-    finished_bytes : int
-        Bytes of the arrays that were rewritten before.
     """
 
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
@@ -127,14 +125,12 @@ class GroupRun(KeptRun):
         *,
         id: str,
         remains: Remains = NOTHING_LEFT,
-        finished_bytes: int = 0,
     ) -> None:
         self.plan = plan
         self.destination = destination
         self.members = dict(members)
         self.content = content
         self.remains = remains
-        self.finished_bytes = finished_bytes
         self._source = Sealed(source)
         super().__init__(destination.store, plan.processes, id)
         for member in self.members.values():
@@ -343,7 +339,8 @@ class GroupRun(KeptRun):
         """The share of what is rewritten, in bytes, that is still to be written."""
         sizes = {name: member.plan.target.nbytes for name, member in self.members.items()}
         left = sum(member.left * sizes[name] for name, member in self.members.items())
-        return left / max(sum(sizes.values()) + self.finished_bytes, 1)
+        every: int = sum(self.content["members"].values())
+        return left / max(every, 1)
 
     @property
     def expected(self) -> tuple[float, float]:

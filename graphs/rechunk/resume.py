@@ -77,30 +77,33 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoingOn:
+    """Wishes of who goes on with a rechunk that stopped, beside what its journal says."""
+
+    source: Any
+    """What it reads, where that is elsewhere now; None for where the journal says."""
+    place: Callable[[Any], Any]
+    """Makes stores of URLs."""
+    scratch: str | RemoteStore
+    """Where scratch goes, if there is none where the journal says."""
+    terms: Terms
+    """Where a plan is to go on, and with which resources."""
+    missing: str | None = None
+    """What is made of chunks that the source lacks; by default as the run was asked."""
+    trust: Trust = TRUSTED
+    """How far what it has left is trusted."""
+
+
 def resumed(
     target: StoreLike,
-    source: Any,
-    place: Callable[[Any], Any],
-    otherwise: str | RemoteStore,
-    terms: Terms,
-    missing: str | None = None,
-    trust: Trust = TRUSTED,
+    asked: GoingOn,
     kind: type[Run] = RechunkRun,  # type: ignore[assignment]
 ) -> tuple[Run, Any]:
     """A run that stopped, less what it has done; and where it goes on.
 
     Parameters
     ----------
-    place : callable
-        Makes stores of URLs.
-    otherwise : folder or prefix
-        Where scratch goes, if there is none where the journal says.
-    terms : callable
-        Where a plan is to go on, and with which resources: as `Terms` has it.
-    missing : str, optional
-        What is made of chunks that the source lacks; by default as the run was asked.
-    trust : Trust
-        How far what it has left is trusted.
     kind : type
         Of the run.
 
@@ -114,9 +117,9 @@ def resumed(
         Where there are no such workers; where no plan fits.
     """
     journal, id, content = journal_of(target, "array")
-    before = _plan(content, target)
-    file = _source(content, source, target, place, missing)
-    blocks, moved = bool(content.get("blocks")), source is not None
+    before, trust = _plan(content, target), asked.trust
+    file = _source(content, asked.source, target, asked.place, asked.missing)
+    blocks, moved = bool(content.get("blocks")), asked.source is not None
     if blocks and trust.again:
         raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
     notices = [] if blocks else check_sources([file.zarr], content, target, trust, given=moved)
@@ -126,10 +129,10 @@ def resumed(
     destination = Destination(
         store=target,
         resumed=True,
-        scratch=trusted_scratch(scratch_place(place(content["scratch"])), id, otherwise),
+        scratch=trusted_scratch(scratch_place(asked.place(content["scratch"])), id, asked.scratch),
         past_cache_above=past_cache_above(),
     )
-    where, resources = terms(before)
+    where, resources = asked.terms(before)
     plan = before if resources is None else replanned(before, file, destination, resources)
     mark = partial(mark_of_plan, id, content.get(BEGINNING, ""))
     there = _there(journal, before, target, scratch_below(destination.scratch, id), trust, mark)

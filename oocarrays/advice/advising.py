@@ -21,7 +21,6 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.options import advised
 from oocarrays.options.asked import cluster_of, resources_of
-from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.counting import footprints
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.uses import seen_in
@@ -242,13 +241,10 @@ def advise(
     kept = {trace.dataset(name).name for name in names}
     ranks = None if ranks is None else whole(ranks, "ranks", 1)
     resources = resources_of(cluster_of(scheduler, workers), memory)
-    arrays = {each.name: each.stored for each in trace.datasets if _is_used(each, trace)}
+    used = {access.dataset for access in trace.accesses}
+    arrays = {each.name: each.stored for each in trace.datasets if each.name in used}
     found = verdicts(arrays, seen_in(trace, ranks), resources, weights=weights, fixed=kept.__contains__)
     return Advice(trace, found)
-
-
-def _is_used(dataset: Dataset, trace: Trace) -> bool:
-    return any(access.dataset == dataset.name for access in trace.accesses)
 
 
 def _kind(each: Sequence[Any]) -> tuple[Any, ...]:

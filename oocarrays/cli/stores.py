@@ -1,4 +1,4 @@
-"""What there is: ``oocarrays info`` shows a store, ``oocarrays clean`` removes what dead runs have left."""
+"""What there is: ``oocarrays info`` shows a store, ``compare`` two, ``clean`` removes what dead runs have left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import Commands, store_options
+from oocarrays.arrays.comparing import compare
+from oocarrays.cli.options import FAILED, Commands, store_options
 from oocarrays.jobs.rechunking import clean
 from oocarrays.show import report
 from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
@@ -18,13 +19,35 @@ from oocarrays.streaming.rebuilding import holds_streams, stream_rows
 
 
 def add_stores(commands: Commands) -> None:
-    """Put ``clean`` and ``info`` beside the others of the command line."""
+    """Put ``clean``, ``info`` and ``compare`` beside the others of the command line."""
     _clean_options(commands.add_parser("clean", help="remove what dead runs have left in a folder"))
     info = commands.add_parser("info", help="show what a store holds: an array, or a group as a tree")
     info.add_argument("store", metavar="STORE")
     info.add_argument("--json", action="store_true", help="for machines")
     store_options(info)
     info.set_defaults(command=_info)
+    _compare_options(commands.add_parser("compare", help="say whether two arrays, or groups, are equal, and where not"))
+
+
+def _compare_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="a Zarr array or group: a path, or a URL")
+    parser.add_argument("b", metavar="B", help="another, of any chunks and codecs")
+    parser.add_argument("--rtol", type=float, default=0.0, help="equal where |a - b| <= atol + rtol * |b|")
+    parser.add_argument("--atol", type=float, default=0.0)
+    parser.add_argument("--nan-differs", action="store_true", help="NaN is unlike NaN, too")
+    parser.add_argument("--memory", metavar="SIZE", help="bytes that may be held, such as 256MiB")
+    store_options(parser)
+    parser.set_defaults(command=_compare)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Say what is unlike; exit with 0 where nothing is, with 1 where something is."""
+    found = compare(
+        options.a, options.b, rtol=options.rtol, atol=options.atol, equal_nan=not options.nan_differs,
+        memory=options.memory, storage_options=dict(options.storage_option) or None,
+    )  # fmt: skip
+    print(found)
+    return 0 if found else FAILED
 
 
 def _clean_options(parser: argparse.ArgumentParser) -> None:

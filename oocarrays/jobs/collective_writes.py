@@ -81,7 +81,7 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
 
     def going_on_with(self, parts: Sequence[int | None]) -> CollectiveWriteJob:
         """The same, which refuses parts that are not those of a run that was killed, by their checksums."""
-        self._run.note = {**self._run.note, PARTS: parts}
+        self._run.note = {**self._run.note, PARTS: list(parts)}
         return self
 
     def _begin(self) -> None:

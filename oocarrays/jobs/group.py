@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import zarr
@@ -16,9 +16,8 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, resumed_group
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
-from oocarrays.graphs.rechunk.resume import Terms, journal_content
+from oocarrays.graphs.rechunk.resume import GoingOn, journal_content
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.looking import TRUSTED, Trust
 from oocarrays.jobs.job import Job
 from oocarrays.options.group_chunks import LINES, asked_for
 from oocarrays.options.rechunks import Planner
@@ -34,7 +33,6 @@ from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.stores.remote import RemoteStore
 
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
@@ -169,21 +167,13 @@ def group_job(
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
 
 
-def resume_group(
-    target: StoreLike,
-    source: Any,
-    place: Callable[[Any], Any],
-    scratch: str | RemoteStore,
-    terms: Terms,
-    missing: str | None = None,
-    trust: Trust = TRUSTED,
-) -> GroupJob:
+def resume_group(target: StoreLike, asked: GoingOn) -> GroupJob:
     """Plan to go on with a run of a group that stopped."""
 
     def copying(file: GroupFile, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
         return _planned_copies(file, target, wanted, resources)
 
-    return _job(*resumed_group(target, source, place, scratch, terms, copying, missing, trust))
+    return _job(*resumed_group(target, asked, copying))
 
 
 def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:

@@ -15,7 +15,7 @@ from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.graphs.files.resume import FilesLeft
-from oocarrays.graphs.rechunk.resume import resumed
+from oocarrays.graphs.rechunk.resume import GoingOn, resumed
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.graphs.settings import setting
 from oocarrays.jobs.collective_writes import resume_sections
@@ -136,8 +136,12 @@ def _rechunk(asked: StoppedJob) -> Job[Any, Any]:
         return means.cluster, None if means.same else resources_of(means.cluster, means.memory, ranks=_ranks(means))
 
     given = None if asked.given is None else asked.given[0]
-    how = (asked.target, given, asked.place, asked.scratch, terms, asked.missing, asked.trust)
-    return resume_group(*how) if "members" in asked.content else rechunk_job(*resumed(*how))
+    wishes = GoingOn(
+        source=given, place=asked.place, scratch=asked.scratch, terms=terms, missing=asked.missing, trust=asked.trust
+    )
+    if "members" in asked.content:
+        return resume_group(asked.target, wishes)
+    return rechunk_job(*resumed(asked.target, wishes))
 
 
 def _map_slabs(asked: StoppedJob) -> Job[Any, Any]:

@@ -22,6 +22,7 @@ from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.jobs.shift_job import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
 from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
+from oocarrays.mapping.given import flag
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.storage.files.documents import unfinished_run
@@ -192,6 +193,7 @@ def resume(
         ...
     oocarrays.errors.NotFoundError: nothing to resume: no unfinished array in /no/such.zarr
     """
+    again, as_is, verify = flag(again, "again"), flag(as_is, "as_is"), flag(verify, "verify")
     if again and as_is:
         raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
     place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,6 +134,8 @@ def _on_workers(
 
 
 def _sizes(blocks: dict[str, int] | None) -> dict[str, int]:
+    if blocks is not None and not isinstance(blocks, Mapping):
+        raise InputError(f"blocks={blocks!r} is no mapping such as {{'superblock': 2**20}}")
     for name, size in (blocks or {}).items():
         chosen(name, "blocks", BLOCKS)
         whole(size, f"blocks[{name!r}]", 1)

@@ -370,7 +370,12 @@ class Streams:
 
     def _number(self, cell: Any) -> int:
         index = cell if isinstance(cell, tuple) else (cell,)
-        if len(index) != len(self._shape) or not all(-n <= k < n for k, n in zip(index, self._shape, strict=True)):
+        numbers = all(isinstance(k, int | np.integer) for k in index)
+        if (
+            not numbers
+            or len(index) != len(self._shape)
+            or not all(-n <= k < n for k, n in zip(index, self._shape, strict=True))
+        ):
             raise SelectionError(f"{cell!r} is no cell of shape {self._shape}")
         wrapped = tuple(int(k) % n for k, n in zip(index, self._shape, strict=True))
         return int(np.ravel_multi_index(wrapped, self._shape)) if self._shape else 0

@@ -207,7 +207,10 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
     trace_collections([each for each in flat if not isinstance(each, GraphJob | RankArrays)], seen)
     found = _trace_of(seen, name, weight)
     if not found.accesses:
-        raise InputError(f"{name!r} reads no stored array: there is no Zarr array in its graph")
+        raise InputError(
+            f"{name!r} reads no stored array: there is no Zarr array in its graph; what has been computed already is "
+            f"seen in a run, inside 'with ooc.trace() as t:'"
+        )
     return found
 
 

@@ -54,7 +54,12 @@ def test_two_workers_give_every_constant(two_workers: Client) -> None:
     exchange = measured.pop("exchange")
     assert set(exchange) == set(Costs().exchange)
     assert all(0 <= value < 2 for value in exchange.values())
-    assert set(measured) == {"worker_task_seconds", "message_seconds", "message_bandwidth", "graph_seconds"}
+    assert set(measured) == {
+        "worker_task_seconds", "scheduler_seconds", "message_seconds", "message_bandwidth", "step_seconds",
+        "graph_seconds",
+    }  # fmt: skip
+    assert 1e-6 < measured["scheduler_seconds"] < 0.1
+    assert 1e-5 < measured["step_seconds"] < 1
     assert all(type(value) is float for value in measured.values())
     assert 1e-5 < measured["worker_task_seconds"] < 0.5
     assert 0 <= measured["message_seconds"] < 2
@@ -66,7 +71,7 @@ def test_two_workers_give_every_constant(two_workers: Client) -> None:
 def test_one_worker_sends_no_messages() -> None:
     with cluster_of(1) as client:
         measured = calibrate_workers(client)
-    assert set(measured) == {"worker_task_seconds"}
+    assert set(measured) == {"worker_task_seconds", "scheduler_seconds"}
     assert 1e-5 < measured["worker_task_seconds"] < 0.5
 
 

@@ -61,7 +61,7 @@ def in_background(work: Any) -> tuple[threading.Thread, list[Any]]:
     return thread, came
 
 
-@pytest.mark.parametrize("method", ["independent", "two-phase", "staged"])
+@pytest.mark.parametrize("method", ["independent", "two-phase", "assembled", "staged"])
 def test_a_worker_that_stands_still_for_a_while_goes_on(two: Client, field: Path, method: str) -> None:
     job = job_of(two, field, method)
     pid = two.run(os.getpid)[job.placement[1]]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import suppress
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.cost import Costs
+from oocarrays.plan.rechunk import assembled, candidates
 from oocarrays.plan.rechunk.counting import MAX_TASKS
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
@@ -223,3 +226,34 @@ def test_the_least_budget_that_a_refusal_names_is_true_to_the_byte(problem: dict
     if least is not None:  # an array without elements needs nothing
         assert refused(least) is None
         assert refused(least - 1) is not None
+
+
+# ---------------------------------------------------------------------- steps of planning
+
+MANY_AXES = {
+    "4-D": ((200, 100, 721, 1440), (1, 1, 721, 1440), (200, 1, 20, 20)),
+    "5-D": ((100,) * 5, (1, 10, 10, 100, 100), (100, 100, 10, 10, 1)),
+    "6-D": ((30,) * 6, (1, 3, 5, 7, 30, 30), (30, 30, 7, 5, 3, 1)),
+    "6-D, in turn": ((64,) * 6, (4,) * 6, (64, 1) * 3),
+    "8-D": ((16,) * 8, (2,) * 8, (16, 1) * 4),
+}
+MOST_COUNTED = 15_000
+"""Candidates: each takes 40 to 70 microseconds."""
+
+
+@pytest.mark.parametrize("budget", [MIB, 64 * MIB, 2**30])
+@pytest.mark.parametrize(("shape", "source", "target"), MANY_AXES.values(), ids=MANY_AXES)
+def test_arrays_of_many_axes_are_planned_or_refused_in_few_steps(
+    shape, source, target, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    for module, name in ((candidates, "count_pass"), (assembled, "_count")):
+        count = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, count=count, name=name: counted.append(name) or count(*args))
+    for workers, codec, remote in product((None, 4), (None, "zstd"), (False, True)):
+        counted.clear()
+        how = {"itemsize": 4, "codec": codec, "local": not remote, "remote": remote, "travel_bytes": MIB * remote}
+        ends = [Stored(grid=ChunkGrid.of(shape, chunks), **how) for chunks in (source, target)]
+        with suppress(BudgetError):
+            plan_rechunk(*ends, Resources(budget=budget, costs=COSTS, workers=workers, threads=2))
+        assert 0 < len(counted) < MOST_COUNTED

@@ -171,3 +171,29 @@ def test_the_command_line_lays_out_adds_empties_and_verifies(
     assert main(["stripe", url(last), "--add", disks[1]]) == 2
     assert main(["stripe", str(tmp_path / "x.zarr"), "--verify"]) == 2
     assert main(["stripe", str(tmp_path / "x.zarr")]) == 2
+
+
+@pytest.mark.parametrize("fails_after", [6, 9, 14])
+def test_a_disk_that_fails_in_a_run_ends_it_in_one_line_and_the_run_goes_on_when_it_is_well(
+    disks: list[str], rows: str, fails_after: int
+) -> None:
+    slow = [SlowDisk(disk, fails_after=fails_after if number == 1 else None) for number, disk in enumerate(disks)]
+    target, how = ooc.StripedStore(slow).below("y.zarr"), {"method": "independent", "scheduler": "threads"}
+    with pytest.raises(ooc.OocError) as failed:
+        ooc.rechunk(rows, target, chunks=(96, 5), **how).run()
+    assert "Input/output error" in str(failed.value)
+    assert "\n" not in str(failed.value)
+    with pytest.raises((ooc.errors.UnfinishedError, ooc.errors.NotFoundError)):
+        ooc.open_array(url(disks, "y.zarr"))
+    again = ooc.rechunk(rows, url(disks, "y.zarr"), chunks=(96, 5), overwrite=True, **how).run()
+    assert (again[...] == DATA).all()
+    assert (ooc.open_array(rows)[...] == DATA).all()
+
+
+def test_a_slow_disk_changes_nothing_but_seconds(disks: list[str], rows: str) -> None:
+    slow = [
+        SlowDisk(disk, seconds=0.01 if number == 2 else 0.0, jitter="exponential") for number, disk in enumerate(disks)
+    ]
+    made = ooc.rechunk(rows, ooc.StripedStore(slow).below("z.zarr"), chunks=(96, 5), scheduler="threads").run()
+    assert (made[...] == DATA).all()
+    assert (ooc.open_array(url(disks, "z.zarr"))[...] == DATA).all()

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 
-from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.plan.advice.price import Use
 
 SIZES = (2**21, 2**23, 2**19, 2**25)
@@ -52,46 +53,40 @@ def candidates(stored: Stored, uses: Iterable[Use], most_bytes: int = MOST_BYTES
     >>> shapes[0].tolist(), [4096, 512] in shapes.tolist(), [4096, 64] in shapes.tolist()
     ([64, 4096], True, True)
     """
-    today = stored.grid.chunks
-    found = dict.fromkeys([today])
-    if stored.nbytes:
-        limits = _Limits(stored, min(most_bytes, MOST_BYTES))
-        for shape in _shapes(stored, list(uses)):
-            if limits.allow(shape):
-                found[shape] = None
-            if len(found) >= MOST_SHAPES:
-                break
-    return np.array(list(found), np.int64).reshape(len(found), len(today))
+    found = _allowed(stored.grid, stored.itemsize, tuple(_sections(uses)), min(most_bytes, MOST_BYTES))
+    return np.array(found, np.int64).reshape(len(found), len(stored.grid.chunks))
 
 
-class _Limits:
-    """Sizes between which a chunk is worth a file."""
+@lru_cache(maxsize=1024)
+def _allowed(grid: ChunkGrid, itemsize: int, wanted: tuple[Shape, ...], most: int) -> tuple[Shape, ...]:
+    """Return today's chunks, and what is worth a look beside them: arrays that are alike are looked at once."""
+    found, nbytes = dict.fromkeys([grid.chunks]), math.prod(grid.shape) * itemsize
+    if not nbytes:
+        return tuple(found)
+    least, chunks = min(LEAST_BYTES, grid.chunk_size * itemsize, nbytes), max(MOST_CHUNKS, grid.count)
+    for shape in _shapes(grid, itemsize, wanted):
+        if shape in found or not least <= math.prod(shape) * itemsize <= most:
+            continue
+        if math.prod(map(ceil_div, grid.shape, shape)) <= chunks:
+            found[shape] = None
+        if len(found) >= MOST_SHAPES:
+            break
+    return tuple(found)
 
-    def __init__(self, stored: Stored, most: int) -> None:
-        self.stored, self.most = stored, most
-        self.least = min(LEAST_BYTES, stored.chunk_bytes, stored.nbytes)
 
-    def allow(self, shape: Shape) -> bool:
-        """Whether chunks of a shape are neither too large, nor too small, nor too many."""
-        nbytes = math.prod(shape) * self.stored.itemsize
-        count = math.prod(map(ceil_div, self.stored.grid.shape, shape))
-        return self.least <= nbytes <= self.most and count <= max(MOST_CHUNKS, self.stored.grid.count)
-
-
-def _shapes(stored: Stored, uses: Sequence[Use]) -> Iterator[Shape]:
+def _shapes(grid: ChunkGrid, itemsize: int, wanted: Sequence[Shape]) -> Iterator[Shape]:
     """Every shape that is worth a look, the likeliest first; some more than once."""
-    extents = stored.grid.shape
-    wanted = _sections(uses)
+    extents = grid.shape
     starts = [*wanted, *_between(wanted)]
     yield from starts
     for nbytes in SIZES:
         for start in starts:
-            yield from _sized(start, extents, nbytes // stored.itemsize)
+            yield from _sized(start, extents, nbytes // itemsize)
     for nbytes in SIZES:
-        yield from _sized(stored.grid.chunks, extents, nbytes // stored.itemsize)
+        yield from _sized(grid.chunks, extents, nbytes // itemsize)
 
 
-def _sections(uses: Sequence[Use]) -> list[Shape]:
+def _sections(uses: Iterable[Use]) -> list[Shape]:
     """The shapes of the sections that are used, those of which most is used first."""
     seen: dict[Shape, int] = {}
     for use in uses:

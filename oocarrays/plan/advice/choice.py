@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from oocarrays.plan.resources import Resources
 
 WORTH = 0.9
 """Of the seconds today: what would take more is kept as it is, for predictions are no better than that."""
+ALIKE = 256
+"""Prices that are kept, at most: a few KiB each."""
 WORTH_A_COPY = 0.9
 """Of the seconds with one layout: a second copy that saves less is not made."""
 
@@ -102,7 +105,8 @@ def priced(unit: Unit, resources: Resources) -> Priced:
     BudgetError
         Where some use fits in memory in none of them; it names the least.
     """
-    found = {id(use): prices(use, unit.stored, unit.shapes, resources) for use in _uses(unit)}
+    look = len(unit.shapes), unit.shapes.astype(np.int64).tobytes()
+    found = {id(use): _alike(use, unit.stored, *look, resources) for use in _uses(unit)}
     least = max(map(_least_held, found.values()), default=0)
     if least > resources.budget:
         raise BudgetError(resources.budget, least, f"array {unit.array!r} in any chunks")
@@ -114,11 +118,24 @@ def priced(unit: Unit, resources: Resources) -> Priced:
         for reader, each in zip(unit.readers, details, strict=True)
     )
     times = sum(count for _, count in unit.writing) if unit.writing else 1.0
-    rewriting = times * rewriting_seconds(unit.stored, unit.shapes, unit.shapes, resources)
+    rewriting = times * _rewriting(unit.stored, *look, resources)
     writing = _sum(written, [count for _, count in unit.writing], len(unit.shapes))
     if unit.fixed:
         rewriting = np.where(np.eye(len(unit.shapes), dtype=bool), 0.0, math.inf)
     return Priced(unit, reading, writing, rewriting, details, written)
+
+
+@lru_cache(maxsize=ALIKE)
+def _alike(use: Use, stored: Stored, shapes: int, chunks: bytes, resources: Resources) -> Prices:
+    """Price a use; arrays that are alike, and are used alike, are priced once."""
+    return prices(use, stored, np.frombuffer(chunks, np.int64).reshape(shapes, len(stored.grid.chunks)), resources)
+
+
+@lru_cache(maxsize=ALIKE)
+def _rewriting(stored: Stored, shapes: int, chunks: bytes, resources: Resources) -> np.ndarray:
+    """Seconds from each layout to each other."""
+    every = np.frombuffer(chunks, np.int64).reshape(shapes, len(stored.grid.chunks))
+    return rewriting_seconds(stored, every, every, resources)
 
 
 def _sum(each: Sequence[Prices], counts: Sequence[float], layouts: int) -> np.ndarray:

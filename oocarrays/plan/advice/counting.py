@@ -104,7 +104,7 @@ class Intervals:
             inside = np.where(self.step == 1, inside, np.where(c == 1, self.length, at_edge))
             pieces = np.where(self.step == 1, visited, self.length)
         whole = inside @ self.times
-        listed = not plain and int(self.length.sum()) <= MOST_LISTED
+        listed = not plain and max(int(self.length.sum()), self.extent) <= MOST_LISTED
         return Counts(
             visits=visited @ self.times,
             distinct=self._listed(chunks) if listed else _covered(first, last, bool((np.diff(stop) < 0).any())),
@@ -140,9 +140,13 @@ class Intervals:
 
     def _listed(self, chunks: np.ndarray) -> np.ndarray:
         """Chunks that strided intervals touch, element by element."""
-        each = zip(self.first.tolist(), self.step.tolist(), self.length.tolist(), strict=True)
-        taken = np.unique(np.concatenate([first + step * np.arange(length) for first, step, length in each]))
-        return np.array([1 + int(np.count_nonzero(np.diff(taken // c))) for c in chunks.tolist()], np.int64)
+        taken = np.zeros(self.extent, bool)
+        for first, step, length in zip(self.first.tolist(), self.step.tolist(), self.length.tolist(), strict=True):
+            taken[first : first + step * length : step] = True
+        if taken.all():
+            return np.asarray(-(-self.extent // chunks))
+        each = (np.logical_or.reduceat(taken, np.arange(0, self.extent, c)) for c in chunks.tolist())
+        return np.array([np.count_nonzero(touched) for touched in each], np.int64)
 
 
 def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:

@@ -16,10 +16,11 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from oocarrays.errors import InputError, JournalError, NotFoundError
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import listed, whole
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan import shown
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.words import patterns_of
@@ -61,10 +62,11 @@ class Trace:
             negative or not finite.
         """
         known: dict[str, Dataset] = {}
-        for each in datasets:
+        for each in _each(datasets, Dataset, "datasets"):
+            _check_dataset(each)
             known[each.name] = _same(known.get(each.name, each), each)
         together: dict[tuple[Any, ...], Access] = {}
-        for access in accesses:
+        for access in _each(accesses, Access, "accesses"):
             _check(access, known)
             before = together.get(access.kind)
             together[access.kind] = _added(before, access) if before else replace(access, weight=float(access.weight))
@@ -325,6 +327,30 @@ def checked_weight(weight: Any, what: str) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise InputError(f"{what} is {weight!r}: it must be a finite number, at least 0")
     return number
+
+
+Kind = TypeVar("Kind")
+
+
+def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
+    """Return a list of what is given, all of one kind."""
+    each = listed(given, name)
+    wrong = next((one for one in each if not isinstance(one, kind)), None)
+    if wrong is not None:
+        raise InputError(f"{name}: {wrong!r} is no {kind.__name__}")
+    return each
+
+
+def _check_dataset(dataset: Dataset) -> None:
+    """Refuse an array that cannot be: a file that was written by hand may say anything."""
+    shape, stored = dataset.shape, dataset.stored
+    ChunkGrid.of(shape, stored.grid.chunks)
+    if min(shape, default=0) < 0 or stored.itemsize < 1:
+        raise InputError(
+            f"{dataset.name} has shape {shape} and elements of {stored.itemsize} bytes: neither is negative"
+        )
+    for given in filter(None, (dataset.shards, stored.shard_chunks)):
+        ChunkGrid.of(shape, given)
 
 
 def _check(access: Access, known: dict[str, Dataset]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from oocarrays.plan.advice.access import Access, Dataset
 from oocarrays.plan.advice.counting import Footprint
@@ -10,6 +11,9 @@ from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import Use
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.verdict import Seen
+
+ALIKE = 1024
+"""Patterns that are kept, so that those who are alike are counted once."""
 
 
 def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[Seen]:
@@ -26,22 +30,27 @@ def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[Seen]:
     >>> [(each.block, each.count, each.use.sections, each.use.ranks) for each in seen_in(t)]
     [('block 1', 3.0, 4, 4)]
     """
+    datasets = {each.name: each for each in trace.datasets}
     for access in trace.accesses:
-        use = use_of(access, trace.dataset(access.dataset), ranks)
+        use = use_of(access, datasets[access.dataset], ranks)
         yield Seen(block=access.block, array=access.dataset, use=use, count=access.weight)
 
 
 def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Use:
     """Return what a block does with an array."""
     by_zarr = access.by == "zarr" and ranks is None
-    return Use(
-        footprints=tuple(footprint(pattern, dataset.shape) for pattern in access.patterns),
-        writes=access.writes,
-        ranks=None if by_zarr else access.ranks or ranks,
-        by_zarr=by_zarr,
-    )
+    asked = None if by_zarr else access.ranks or ranks
+    return _use(access.patterns, dataset.shape, access.writes, asked, by_zarr)
 
 
+@lru_cache(maxsize=ALIKE)
+def _use(patterns: tuple[Pattern, ...], shape: tuple[int, ...], writes: bool, ranks: int | None, by_zarr: bool) -> Use:
+    """Return a use: the same one for blocks that take the same of arrays of the same shape."""
+    taken = tuple(footprint(pattern, shape) for pattern in patterns)
+    return Use(footprints=taken, writes=writes, ranks=ranks, by_zarr=by_zarr)
+
+
+@lru_cache(maxsize=ALIKE)
 def footprint(pattern: Pattern, shape: tuple[int, ...]) -> Footprint:
     """Return the sections of a pattern, to be counted in chunks."""
     return Footprint.of(pattern.ranges(), shape, pattern.times)

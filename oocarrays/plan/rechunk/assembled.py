@@ -30,8 +30,10 @@ from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, REQUESTS, Problem, S
 
 STAGE_BYTES = 4 * MIB
 """Of a piece so much is laid out at a time, about: enough for a request, and less than a core's cache."""
-FINE_AXES, SOME = 3, 4
-"""Of arrays of more axes than these fewer lengths are looked at along each, and only the last of them."""
+SOME = 4
+"""Axes along which boxes are of several chunks, at most: the last ones."""
+BOXES = 1000
+"""Boxes that are looked at, about: the more axes there are, the fewer lengths along each."""
 COUNTER_BYTES = 8
 """What a process holds for each target chunk: how many writers it still has, and what is known of it."""
 
@@ -80,10 +82,10 @@ def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
     """Boxes of at most ``room`` source chunks, and such as fill it; one chunk always."""
     source, target = problem.source.grid, problem.target.grid
     axes = [a for a, n in enumerate(source.counts) if n > 1]
-    fine = len(axes) <= FINE_AXES
     lengths = [[1]] * len(source.counts)
+    most = max(int(BOXES ** (1 / max(len(axes[-SOME:]), 1))), 3)
     for axis in axes[-SOME:]:
-        lengths[axis] = _lengths(source.counts[axis], source.chunks[axis], target.chunks[axis], fine=fine)
+        lengths[axis] = _lengths(source.counts[axis], source.chunks[axis], target.chunks[axis], most)
     for box in product(*lengths):
         if math.prod(box) <= room:
             yield box
@@ -104,15 +106,16 @@ def _filling(box: tuple[int, ...], axes: Sequence[int], counts: Sequence[int], r
                 yield (*box[:axis], length, *box[axis + 1 :])
 
 
-def _lengths(count: int, source: int, target: int, *, fine: bool) -> list[int]:
-    """Chunks of a box along one axis: one, those of a target chunk, and more of these.
+def _lengths(count: int, source: int, target: int, most: int) -> list[int]:
+    """Chunks of a box along one axis, so many lengths about: one, those of a target chunk, and more of these.
 
-    >>> _lengths(100, 256, 768, fine=True)
-    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]
+    >>> _lengths(100, 256, 768, 20), _lengths(100, 256, 768, 4)
+    ([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100], [1, 3, 16, 48, 100])
     """
     step = math.lcm(source, target) // source
     step = step if step <= count else ceil_div(target, source)
-    more = [first << bit for first in (1, step) for bit in range(0, count.bit_length(), 1 if fine else 3)]
+    every = ceil_div(2 * count.bit_length(), most)
+    more = [first << bit for first in (1, step) for bit in range(0, count.bit_length(), every)]
     return sorted({*(n for n in more if n < count), count})
 
 

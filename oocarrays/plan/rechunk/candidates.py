@@ -6,7 +6,7 @@ model. There is no rule of thumb beside these two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import permutations, product
@@ -14,12 +14,12 @@ from itertools import permutations, product
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted, count_pass
 from oocarrays.plan.rechunk.passes import Access, Method, Pass
-from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, REQUESTS, TILE_BYTES, TRAVEL_COPIES, Problem, Shape
+from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, REQUESTS, TILE_BYTES, TRAVEL_COPIES, Problem, Shape, some
 
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
-MOST_AXES = 8
-"""Axes that are looked at, at most, where there are many: from which regions are grown, along which they are shared."""
+REGIONS = 100
+"""Regions that are looked at, about, with each axis along which they are shared out."""
 
 
 class Infeasible(Exception):
@@ -177,17 +177,13 @@ def _regions(
         for order, fraction in product(_axis_orders(axes), FRACTIONS)
         for box in _boxes(counts, order, max(chunks // fraction, 1), ranks)
     )
-    return tuple((box, split) for box in boxes for split in (_splits(counts, box) if shared else (0,)))
+    found = tuple((box, split) for box in boxes for split in (_splits(counts, box) if shared else (0,)))
+    return found[:: ceil_div(len(found), REGIONS)]
 
 
 def _splits(counts: tuple[int, ...], region: tuple[int, ...]) -> tuple[int, ...]:
-    left = _some(tuple(axis for axis, (n, r) in enumerate(zip(counts, region, strict=True)) if r < n))
+    left = some(tuple(axis for axis, (n, r) in enumerate(zip(counts, region, strict=True)) if r < n))
     return left or (max(range(len(counts)), key=counts.__getitem__, default=0),)
-
-
-def _some(axes: Sequence[int]) -> tuple[int, ...]:
-    """All axes, or where they are many some of them, evenly."""
-    return tuple(axes[:: max(ceil_div(len(axes), MOST_AXES), 1)])
 
 
 def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -195,7 +191,7 @@ def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     if len(axes) <= 3:
         yield from permutations(axes)
         return
-    for axis in _some(axes):
+    for axis in some(axes):
         first = axes.index(axis)
         forward = axes[first:] + axes[:first]
         yield forward
@@ -211,6 +207,6 @@ def _boxes(counts: tuple[int, ...], order: tuple[int, ...], chunks: int, ranks: 
     parts = [ceil_div(n, r) for n, r in zip(counts, region, strict=True)]
     even = tuple(map(ceil_div, counts, parts))
     yield even
-    for axis in _some(sorted(order)):
+    for axis in some(sorted(order)):
         more = ceil_div(parts[axis], ranks) * ranks
         yield (*even[:axis], ceil_div(counts[axis], more), *even[axis + 1 :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oocarrays.mapping.grid import Stored
@@ -17,6 +18,8 @@ TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
 """Requests that a rank may have under way, worth a look."""
+MOST_AXES = 4
+"""Axes that are looked at, at most, where there are many: from which regions are grown, along which they are shared."""
 TRAVEL_COPIES = 2
 """A library holds a message twice while it joins the parts that came, or copies what goes."""
 
@@ -76,3 +79,14 @@ class Shape:
     requests: int
     workspace: tuple[int, int] = (0, 0)
     """Bytes of chunks that a rank keeps, and of what reading and writing take beside them."""
+
+
+def some(axes: Sequence[int]) -> tuple[int, ...]:
+    """All axes, or where they are many some of them, evenly, the first and the last among them.
+
+    >>> some(range(3)), some(range(7))
+    ((0, 1, 2), (0, 2, 4, 6))
+    """
+    if len(axes) <= MOST_AXES:
+        return tuple(axes)
+    return tuple(axes[place * (len(axes) - 1) // (MOST_AXES - 1)] for place in range(MOST_AXES))

@@ -11,10 +11,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, TRAVEL_COPIES, Problem
+from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, TRAVEL_COPIES, Problem, some
 
 LEAST_SCRATCH_CHUNK = MIB
 """Bytes: scratch is made of few files."""
+PATHS = 4
+"""Ways through scratch that are looked at for a number of passes: each takes a search for every pass."""
 CACHED_SHARE = 0.25
 """Of what the system's cache can keep so much may be scratch: it begins to write out what is more by itself."""
 
@@ -43,8 +45,14 @@ def scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:
     )
 
 
-def scratch_paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Chunks of the scratch arrays on the way: between a region of the source's chunks and one of the target's.
+def scratch_paths(problem: Problem, stages: int) -> list[tuple[tuple[int, ...], ...]]:
+    """Chunks of the scratch arrays on the way, `PATHS` at most, evenly chosen."""
+    found = sorted(set(_paths(problem, stages)))
+    return found[:: ceil_div(len(found), PATHS)]
+
+
+def _paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Between a region of the source's chunks and one of the target's.
 
     With two passes each scratch chunk is the part that both have in common (as in rechunker's algorithm); with
     more, the scratch chunks step from the one to the other in equal ratios.
@@ -65,16 +73,15 @@ def _between(start: tuple[int, ...], stop: tuple[int, ...], step: float) -> tupl
 
 
 def _grown(stored: Stored, room: int) -> list[tuple[int, ...]]:
-    """Boxes of whole chunks of at most a quarter, or half, of ``room`` bytes, grown along one axis first."""
+    """Boxes of whole chunks of at most a quarter of ``room`` bytes, grown along one axis first."""
     shape, chunks = stored.grid.shape, stored.grid.chunks
     boxes = set()
-    for first in range(len(shape)):
-        for divisor in (2, 4):
-            box = [min(c, n) for c, n in zip(chunks, shape, strict=True)]
-            for axis in (first, *(a for a in reversed(range(len(shape))) if a != first)):
-                times = max(room // divisor // (math.prod(box) * stored.itemsize), 1)
-                box[axis] = min(box[axis] * times, shape[axis])
-            boxes.add(tuple(box))
+    for first in some(range(len(shape))):
+        box = [min(c, n) for c, n in zip(chunks, shape, strict=True)]
+        for axis in (first, *(a for a in reversed(range(len(shape))) if a != first)):
+            times = max(room // 4 // (math.prod(box) * stored.itemsize), 1)
+            box[axis] = min(box[axis] * times, shape[axis])
+        boxes.add(tuple(box))
     return sorted(boxes) or [()]
 
 

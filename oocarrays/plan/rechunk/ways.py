@@ -74,12 +74,20 @@ class Way:
 
 
 def look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[Way]:
-    """Every strategy with every number of ranks."""
+    """Every strategy with every number of ranks; staged plans last, which others may rule out."""
     found: list[Way] = []
     every = list(product(problems, strategies))
-    for problem, strategy in [each for each in every if not _is_crowded(*each)] or every:
-        found += _ways(problem, strategy, found)
+    looked_at = [each for each in every if not _is_crowded(*each)] or every
+    for problem, strategy in sorted(looked_at, key=lambda each: each[1] == "staged"):
+        if strategy != "staged" or _may_stage(strategies) or any(way.passes for way in found):
+            found += _ways(problem, strategy, found)
     return found
+
+
+def _may_stage(strategies: Sequence[Strategy]) -> bool:
+    """Whether staged plans are looked at where nothing else fits: not where assembled ones may be, which need as
+    little."""
+    return "assembled" not in strategies
 
 
 def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
@@ -94,6 +102,7 @@ def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], 
 
     Fewer ranks mostly need less, and are looked at first.
     """
+    strategies = [name for name in strategies if name != "staged" or _may_stage(strategies)]
     few = min(problem.ranks for problem in problems)
     fewest = [each for each in problems if each.ranks == few or each.resources.on_workers]
     too_little = problems[0].resources.budget
@@ -143,7 +152,7 @@ def _needs(problem: Problem, strategy: Strategy) -> int:
     if strategy != "staged":
         return min(_smallest(each, (strategy,)) for each in _ordered(problem, strategy))
     least = 2**62
-    for path in {path for stages in STAGES for path in scratch_paths(problem, stages)}:
+    for path in chain.from_iterable(scratch_paths(problem, stages) for stages in STAGES):
         needed = 0
         for leg in legs(problem, path):
             if needed < least:  # else another path needs less than this one's first passes
@@ -173,7 +182,7 @@ def _fits_so(problem: Problem, strategy: Strategy) -> bool:
         return all(fits(leg, _counted(leg, name)) for leg, name in _assembling(problem))
     if strategy != "staged":
         return any(fits(each, _counted(each, strategy)) for each in _ordered(problem, strategy))
-    paths = (path for stages in STAGES for path in set(scratch_paths(problem, stages)))
+    paths = chain.from_iterable(scratch_paths(problem, stages) for stages in STAGES)
     return any(
         all(any(fits(leg, _counted(leg, name)) for name in ONE_PASS) for leg in legs(problem, path)) for path in paths
     )
@@ -240,7 +249,7 @@ def _assembling(problem: Problem) -> list[tuple[Problem, Method]]:
 def _staged(problem: Problem, stages: int) -> Way:
     """The cheapest sequence of ``stages`` passes, or the least bytes where none fits."""
     known: dict[tuple[Stored, Stored], Way] = {}
-    ways = [_along(problem, path, known) for path in sorted(set(scratch_paths(problem, stages)))]
+    ways = [_along(problem, path, known) for path in scratch_paths(problem, stages)]
     fitting = [way for way in ways if way.passes]
     return min(fitting, key=lambda way: way.seconds) if fitting else min(ways, key=lambda way: way.least)
 

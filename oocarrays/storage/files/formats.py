@@ -16,7 +16,7 @@ from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
-from oocarrays.mapping.given import chosen
+from oocarrays.mapping.given import chosen, listed
 from oocarrays.mapping.orientation import turned
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
 from oocarrays.storage.files.descriptor import KEY
@@ -98,7 +98,7 @@ def _format_2(
     separator = metadata.dimension_separator if same else "."
     return {
         "dtype": metadata.dtype if same else metadata.data_type,
-        "filters": (_kept_filters(source, 2) if filters is None else filters) or None,
+        "filters": (_kept_filters(source, 2) if filters is None else listed(filters, "filters")) or None,
         "order": "C" if order in (None, rows) else "F",
         "chunk_key_encoding": {"name": "v2", "separator": separator},
     }
@@ -116,7 +116,7 @@ def _format_3(
         )
     if not same:
         attributes.pop(DIMENSIONS, None)
-    kept = _kept_filters(source, 3) if filters is None else list(filters or ())
+    kept = _kept_filters(source, 3) if filters is None else listed(filters, "filters")
     if order not in (None, tuple(range(source.ndim))):
         kept.append(TransposeCodec(order=order))
     return {
@@ -162,8 +162,8 @@ def in_order(made: dict[str, Any], order: tuple[int, ...] | None) -> dict[str, A
         _check_order_2(order, rows)
         return made | {"order": "F"}
     given = made["filters"]
-    listed = () if given in ("auto", None) else given if isinstance(given, Sequence) else (given,)
-    return made | {"filters": [*listed, TransposeCodec(order=order)]}
+    several = () if given in ("auto", None) else given if isinstance(given, Sequence) else (given,)
+    return made | {"filters": [*several, TransposeCodec(order=order)]}
 
 
 def _check_order_2(order: tuple[int, ...] | None, rows: tuple[int, ...]) -> None:
@@ -182,12 +182,12 @@ def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
 
 def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
     """Compressors in the words of either format, as a format has them; None for none."""
-    listed = (
+    several = (
         list(compressors) if isinstance(compressors, Sequence) and not isinstance(compressors, str) else [compressors]
     )
     if zarr_format == 3:
-        return [_compressor_3(c, itemsize) if isinstance(c, numcodecs.abc.Codec) else c for c in listed] or None
-    return [_compressor_2(c) if isinstance(c, Codec) else c for c in listed] or None
+        return [_compressor_3(c, itemsize) if isinstance(c, numcodecs.abc.Codec) else c for c in several] or None
+    return [_compressor_2(c) if isinstance(c, Codec) else c for c in several] or None
 
 
 def _compressor_2(codec: Codec) -> numcodecs.abc.Codec:

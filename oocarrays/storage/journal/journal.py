@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
@@ -181,7 +181,7 @@ class Journal:
         check_entry(entry, digest, KEPT, self.store)
         return receipts_in(entry, KEPT, self.store) or {}
 
-    def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
+    def record(self, part: tuple[int, ...], stored: Kept | None = None) -> None:
         """Write down that ``part`` is finished; fine where it is written down already.
 
         Parameters
@@ -199,11 +199,7 @@ class Journal:
         self.prepare(part, stored, durable=self.durable)()
 
     def prepare(
-        self,
-        part: tuple[int, ...],
-        stored: Mapping[str, Mapping[str, Receipt]] | None = None,
-        *,
-        durable: bool = False,
+        self, part: tuple[int, ...], stored: Kept | None = None, *, durable: bool = False
     ) -> Callable[[], None]:
         """Write down that ``part`` is finished where nobody finds it; what is returned gives that its name.
 

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import product
+from itertools import chain, islice, product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -102,16 +102,17 @@ class SectionReader:
     # -------------------------------------------------------------------------------------------- local files
 
     def read_local(self, threads: int) -> None:
-        """Read from local files, with so many threads."""
-        places = Places(self.file, self.meter, scattered=self.plan.scattered)
+        """Read from local files, with so many threads at most: no more than there are batches."""
+        places, batches = Places(self.file, self.meter, scattered=self.plan.scattered), self.plan.batches()
+        first = [*islice(batches, 1 if self._is_little() else threads)]
         with self._missing:
-            if self._is_little() or threads < 2:
-                self._work(self.plan.batches(), places, IN_FLIGHT)
+            if len(first) < 2:
+                self._work(chain(first, batches), places, IN_FLIGHT)
             else:
-                self._work_together(places, threads)
+                self._work_together(chain(first, batches), places, len(first))
 
-    def _work_together(self, places: Places, threads: int) -> None:
-        shared = SharedQueue(self.plan.batches())
+    def _work_together(self, batches: Iterator[Batch], places: Places, threads: int) -> None:
+        shared = SharedQueue(batches)
         with ThreadPoolExecutor(threads, "sieve") as pool:
             work = [pool.submit(self._work, shared, places, max(IN_FLIGHT // threads, 1)) for _ in range(threads)]
             for each in work:

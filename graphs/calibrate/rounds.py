@@ -1,0 +1,111 @@
+"""Seconds of a step where one task of a rank holds a whole round: between workers, without a word to the scheduler.
+
+    read ─► together     RANKS ranks, RANKS − 1 steps of small messages
+    read ─► alone        as many tasks, no steps: what is taken off
+
+Thakur 1995, section 4.2: a step takes its start-up, however little is sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocarrays.graphs.calibrate.exchange import TIMEOUT_SECONDS, await_all
+from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.placement import TOGETHER
+from oocarrays.graphs.exchange.messages import Messages, Round
+from oocarrays.graphs.exchange.rounds import whole_round
+from oocarrays.graphs.run.buffers import Outbox
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.telling import this_worker
+from oocarrays.mapping.layouts.placing import spread
+from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
+
+if TYPE_CHECKING:  # importing it takes longer than most commands
+    from distributed import Client
+
+RANKS = 8
+"""Ranks that exchange, or one a worker where there are more of these."""
+MESSAGE_BYTES = 64
+"""Of each message."""
+TIMES = 4
+"""Times that both are timed: the first one opens connections."""
+
+
+@dataclass(eq=False, kw_only=True)
+class SmallRound(Messages):
+    """The tasks of a round in which every rank has a few bytes for every other."""
+
+    schedule: Schedule
+    """Who sends to whom in which step."""
+    homes: Sequence[str]
+    """The worker of each rank."""
+
+    def __post_init__(self) -> None:
+        self.id = new_suffix()
+        self._arrive()
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether ranks are workers."""
+        return True
+
+    def order(self, round: Round) -> Schedule:
+        """Who sends to whom."""
+        return self.schedule
+
+    def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
+        """Look at what has come, and keep nothing."""
+        assert all(part is None or len(part) == MESSAGE_BYTES for part in came.values())
+
+    def _read(self, rank: int) -> Outbox:
+        """Have messages, and have them found."""
+        from oocarrays.graphs.exchange.between import Exchanges
+
+        worker = this_worker()
+        assert worker is not None, "ranks are workers"
+        outbox = Outbox([np.zeros(MESSAGE_BYTES, "u1") for _ in range(self.schedule.ranks)], None)
+        Exchanges.of(worker).hold(self, (), rank, outbox)
+        return outbox
+
+    def _alone(self, rank: int, outbox: Outbox) -> None:
+        """Send nothing."""
+
+
+def whole_step_seconds(client: Client, workers: Sequence[str]) -> float:
+    """Measure a step of a round that one task of each rank holds, on an idle cluster of two workers or more.
+
+    Raises
+    ------
+    RunError
+        Where the workers do not finish.
+    """
+    ranks = max(RANKS, len(workers))
+    with_steps, without = (
+        min(_seconds(client, workers, ranks, whole=whole) for _ in range(TIMES)) for whole in (True, False)
+    )
+    return max(with_steps - without, 1e-4) / (ranks - 1)
+
+
+def _seconds(client: Client, workers: Sequence[str], ranks: int, *, whole: bool) -> float:
+    homes = spread(ranks, workers)
+    run = SmallRound(schedule=complete_exchange(ranks), homes=homes)
+    builder = Builder(run.id, SmallRound.task, run)
+    builder.share("exchange")
+    read = [builder.add("read", rank) for rank in range(ranks)]
+    if whole:
+        ends = [builder.add_whole(whole_round, TOGETHER, rank, held=read[rank], after=read) for rank in range(ranks)]
+    else:
+        ends = [builder.add("alone", rank, buffers=(read[rank],), after=read) for rank in range(ranks)]
+    pin(client, run.id, homes, run.topic)
+    start = time.perf_counter()
+    futures: list[Any] = client.get(builder.graph, ends, sync=False)  # type: ignore[no-untyped-call]
+    await_all(futures, "a round of small messages", TIMEOUT_SECONDS)
+    for future in futures:
+        future.result()
+    return time.perf_counter() - start

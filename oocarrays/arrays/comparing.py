@@ -1,0 +1,270 @@
+"""Two arrays, or two groups, element by element, whatever their chunks and codecs, in a budget of memory.
+
+a   ├───┼───┼───┼───┤ ┐
+                      ├─ slab by slab ─► what is unlike in it ─► all that is unlike
+b   ├─┼─┼─┼─┼─┼─┼─┼─┤ ┘   a thread each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import zarr
+
+from oocarrays.arrays.groups import OutOfCoreGroup
+from oocarrays.errors import BudgetError, InputError
+from oocarrays.graphs import settings
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.kernels.differences import HELD, Differences, Tolerance, differences
+from oocarrays.plan.slabs.cuts import plan_slabs
+from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.show import report
+from oocarrays.storage.files import array_file, group_file
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import StoreLike, location
+from oocarrays.storage.metered import new_meter
+from oocarrays.storage.sections.windows import Windows
+from oocarrays.stored.array import StoredArray, missing_of, placer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What is unlike in two arrays, or in two groups; true where nothing is."""
+
+    names: tuple[str, str]
+    """What was compared, as a person calls it."""
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """Of two arrays."""
+    dtypes: tuple[str, str] | None = None
+    """Of two arrays: elements of unlike dtypes are equal where their values are."""
+    differences: Differences = field(default_factory=Differences)
+    """Elements of two arrays of one shape."""
+    attributes: tuple[str, ...] = ()
+    """Attributes that are unlike, or that one has and the other has not: of groups, and of the arrays in them."""
+    only: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """Of two groups: arrays that the one has alone, and those that the other has."""
+    arrays: Mapping[str, Comparison] = field(default_factory=dict)
+    """Of two groups: the arrays of both, by their paths."""
+
+    def __bool__(self) -> bool:
+        alike = self.shapes is None or self.shapes[0] == self.shapes[1]
+        here = alike and not self.differences.count and not self.attributes and not any(self.only)
+        return here and all(self.arrays.values())
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterable[str]:
+        for name, each in self.arrays.items():
+            yield from (f"{name}: {line}" for line in each._lines())
+        for which, names in zip(self.names, self.only, strict=True):
+            if names:
+                yield f"only in {which}: {', '.join(names)}"
+        if self.attributes:
+            yield f"attributes differ: {', '.join(self.attributes)}"
+        if self.shapes is not None:
+            yield self._elements()
+        elif self:
+            yield "equal"
+
+    def _elements(self) -> str:
+        assert self.shapes is not None
+        if self.shapes[0] != self.shapes[1]:
+            return f"shapes differ: {report.shape_text(self.shapes[0])} and {report.shape_text(self.shapes[1])}"
+        said = "" if self.dtypes is None or self.dtypes[0] == self.dtypes[1] else f", of {' and '.join(self.dtypes)}"
+        found, size = self.differences, int(np.prod(self.shapes[0], dtype=object))
+        if not found.count:
+            return f"equal{said}"
+        a, b = found.values
+        far = f", at most {found.largest:g} apart" if found.largest == found.largest else ""
+        return f"{found.count} of {size} elements differ{said}{far}; the first at {found.first}: {a!r} and {b!r}"
+
+
+def compare(
+    a: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | StoreLike,
+    b: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | StoreLike,
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    equal_nan: bool = True,
+    memory: int | float | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Compare two arrays element by element, or two groups array by array with their attributes; reads both once.
+
+    Parameters
+    ----------
+    a, b : OutOfCoreArray, OutOfCoreGroup, zarr.Array, zarr.Group, path, URL or store
+        Two arrays, of any chunks, codecs and formats, or two groups.
+    rtol, atol : float
+        Elements are equal where ``|a - b| <= atol + rtol * |b|``, as numpy has it.
+    equal_nan : bool
+        Whether NaN is equal to NaN in the same place.
+    memory : int or str
+        Bytes that this process may hold for it; by default as in `rechunk`.
+    storage_options : mapping
+        How URLs are opened.
+
+    Returns
+    -------
+    Comparison
+        True where they are equal; printed, it says how many elements differ, by how much, and which is the first.
+
+    Raises
+    ------
+    InputError
+        Where one is an array and the other a group; `BudgetError` where not one slab of both fits.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> a = zarr.create_array({}, data=np.arange(12.0).reshape(3, 4), chunks=(1, 4))
+    >>> b = zarr.create_array({}, data=np.arange(12.0).reshape(3, 4), chunks=(3, 1))
+    >>> bool(compare(a, b))
+    True
+    >>> b[1, 2] = 6.5
+    >>> print(compare(a, b))
+    1 of 12 elements differ, at most 0.5 apart; the first at (1, 2): 6.0 and 6.5
+    """
+    tolerance = Tolerance(rtol=_not_negative(rtol, "rtol"), atol=_not_negative(atol, "atol"), equal_nan=bool(equal_nan))
+    budget, place = settings.budget(memory), placer(storage_options)
+    kinds = [_is_group(each, place) for each in (a, b)]
+    if kinds[0] != kinds[1]:
+        raise InputError(f"of {a!r} and {b!r} one is a group, the other an array: name an array in the group")
+    if kinds[0]:
+        return _groups(_group(a, place), _group(b, place), tolerance, budget)
+    return _arrays([_file(each, place) for each in (a, b)], tolerance, budget)
+
+
+def _not_negative(value: Any, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not number >= 0:
+        raise InputError(f"{name}={value!r} is not a number from 0 on")
+    return number
+
+
+def _is_group(given: Any, place: Any) -> bool:
+    return isinstance(given, OutOfCoreGroup | zarr.Group) or (
+        not isinstance(given, StoredArray | zarr.Array) and group_file.holds_group(place(given))
+    )
+
+
+def _group(given: Any, place: Any) -> zarr.Group:
+    return given.zarr if isinstance(given, OutOfCoreGroup) else group_file.open_group(place(given))
+
+
+def _file(given: Any, place: Any) -> ArrayFile:
+    return array_file.describe_source(array_file.open_array(place(given)), missing_of(given))
+
+
+def _groups(a: zarr.Group, b: zarr.Group, tolerance: Tolerance, budget: int) -> Comparison:
+    files = [group_file.describe_group(group).arrays for group in (a, b)]
+    mine, theirs = ({name for name in here if name not in there} for here, there in (files, files[::-1]))
+    both = [name for name in files[0] if name in files[1]]
+    return Comparison(
+        names=(group_file.group_location(a), group_file.group_location(b)),
+        attributes=_unlike(a.attrs.asdict(), b.attrs.asdict()),
+        only=(tuple(sorted(mine)), tuple(sorted(theirs))),
+        arrays={name: _members([each[name] for each in files], tolerance, budget) for name in both},
+    )
+
+
+def _members(arrays: Sequence[zarr.Array], tolerance: Tolerance, budget: int) -> Comparison:
+    """Compare two arrays of groups, whose attributes count; those of no fixed size as Zarr reads them."""
+    attributes = _unlike(*(array.attrs.asdict() for array in arrays))
+    if any(array.dtype.kind in "OT" for array in arrays):
+        return replace(_by_zarr(arrays), attributes=attributes)
+    files = [array_file.describe_source(array, missing_of(array)) for array in arrays]
+    return replace(_arrays(files, tolerance, budget), attributes=attributes)
+
+
+def _unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of what is not the same in both: by what is written, so that NaN is NaN.
+
+    >>> _unlike({"units": "K", "n": float("nan")}, {"n": float("nan"), "long_name": "air"})
+    ('long_name', 'units')
+    """
+    missing = object()
+    names = {*a, *b}
+    return tuple(sorted(name for name in names if repr(a.get(name, missing)) != repr(b.get(name, missing))))
+
+
+def _by_zarr(arrays: Sequence[zarr.Array]) -> Comparison:
+    a, b = arrays
+    found = Differences()
+    if a.shape == b.shape:
+        step = max(a.chunks[0] if a.ndim else 1, 1)
+        for start in range(0, a.shape[0] if a.ndim else 1, step):
+            index = (slice(start, start + step),) if a.ndim else ()
+            x, y = (np.asarray(each[index]) for each in arrays)
+            unlike = np.argwhere(x != y)
+            if len(unlike):
+                first = tuple(int(i) for i in unlike[0])
+                place = (first[0] + start, *first[1:]) if a.ndim else ()
+                found += Differences(count=len(unlike), first=place, values=(x[first], y[first]), largest=np.nan)
+    return _comparison(arrays, found)
+
+
+def _comparison(arrays: Sequence[zarr.Array], found: Differences) -> Comparison:
+    a, b = arrays
+    return Comparison(
+        names=(location(a), location(b)),
+        shapes=(a.shape, b.shape),
+        dtypes=(str(a.dtype), str(b.dtype)),
+        differences=found,
+    )
+
+
+def _arrays(files: Sequence[ArrayFile], tolerance: Tolerance, budget: int) -> Comparison:
+    arrays = [file.zarr for file in files]
+    if arrays[0].shape != arrays[1].shape or not np.prod(arrays[0].shape, dtype=object):
+        return _comparison(arrays, Differences())
+    if not arrays[0].shape:
+        x, y = (np.asarray(array[()]).reshape(1) for array in arrays)
+        found = differences(x, y, (0,), tolerance)
+        return _comparison(arrays, replace(found, first=None if found.first is None else ()))
+    return _comparison(arrays, _elements(files, _planned(files, budget), tolerance))
+
+
+def _planned(files: Sequence[ArrayFile], budget: int) -> SlabPlan:
+    asked = SlabOptions(
+        budget=budget,
+        ranks=settings.local_cores(),
+        prefetch=0,
+        workspace=HELD,
+        past_cache_above=settings.past_cache_above(),
+    )
+    try:
+        return plan_slabs([file.stored for file in files], (), asked)
+    except BudgetError as error:
+        raise BudgetError(error.budget, error.least, "comparing two arrays") from None
+
+
+def _elements(files: Sequence[ArrayFile], plan: SlabPlan, tolerance: Tolerance) -> Differences:
+    """Look at all slabs, those of a rank in a thread of its own."""
+    meter = new_meter()
+    windows = Windows(plan, files, meter)
+
+    def of_rank(rank: int) -> Differences:
+        found = Differences()
+        for slab in plan.slabs(rank):
+            a, b = windows.read(slab)
+            found += differences(a, b, plan.core(slab).lower, tolerance)
+            del a, b  # before the next ones are read
+        return found
+
+    with ThreadPoolExecutor(plan.ranks, "oocarrays-compare") as pool:
+        found = reduce(Differences.__add__, pool.map(of_rank, range(plan.ranks)), Differences())
+    for file in files:
+        file.presence.check()
+    warn_of_missing(meter, files[0].presence.name)
+    return found

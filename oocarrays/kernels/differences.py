@@ -1,0 +1,121 @@
+"""What is unlike in two blocks: how many elements, which is the first, and how far they are apart at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+PIECE = 2**16
+"""Elements that are looked at in one go: what is made of them stays in the processor's cache."""
+HELD = 64 * PIECE
+"""Bytes that are held beside two blocks, at most: of each element both values as numbers, and some answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far two elements may be apart and count as equal: ``|a - b| <= atol + rtol * |b|``, as numpy has it."""
+
+    rtol: float = 0.0
+    """Of the second element."""
+    atol: float = 0.0
+    """Whatever the elements are."""
+    equal_nan: bool = True
+    """Whether NaN is equal to NaN in the same place."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether only the same elements are equal."""
+        return not self.rtol and not self.atol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """Elements of two arrays that are unlike."""
+
+    count: int = 0
+    """How many."""
+    first: tuple[int, ...] | None = None
+    """Index of the first of them, in row order; None where there is none."""
+    values: tuple[object, ...] = ()
+    """What both arrays have there."""
+    largest: float = 0.0
+    """The most by which numbers differ: infinite, or NaN, where one of two is."""
+
+    def __add__(self, other: Differences) -> Differences:
+        """Of two parts together, in whatever order they were looked at.
+
+        >>> a, b = Differences(count=1, first=(3, 0), largest=2.0), Differences(count=2, first=(0, 7), largest=1.0)
+        >>> a + b
+        Differences(count=3, first=(0, 7), values=(), largest=2.0)
+        """
+        earlier = min((each for each in (self, other) if each.first is not None), key=_first, default=self)
+        return Differences(
+            count=self.count + other.count,
+            first=earlier.first,
+            values=earlier.values,
+            largest=float(np.maximum(self.largest, other.largest)),  # NaN is more than any number
+        )
+
+
+def _first(found: Differences) -> tuple[int, ...]:
+    return found.first or ()
+
+
+def differences(a: np.ndarray, b: np.ndarray, lower: Sequence[int], tolerance: Tolerance) -> Differences:
+    """Compare two blocks of one shape.
+
+    Parameters
+    ----------
+    lower : sequence of int
+        Where they begin in their arrays.
+
+    Examples
+    --------
+    >>> differences(np.array([1.0, 2, np.nan]), np.array([1.0, 2.5, np.nan]), (10,), Tolerance())
+    Differences(count=1, first=(11,), values=(2.0, 2.5), largest=0.5)
+    """
+    found = Differences()
+    for start, x, y in _pieces(a, b):
+        unlike = _unlike(x, y, tolerance)
+        count = int(np.count_nonzero(unlike))
+        if count:
+            at = int(np.argmax(unlike))
+            place = tuple(int(i) + n for i, n in zip(np.unravel_index(start + at, a.shape), lower, strict=True))
+            far = _farthest(x[unlike], y[unlike])
+            found += Differences(count=count, first=place, values=(x[at].item(), y[at].item()), largest=far)
+    return found
+
+
+def _pieces(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Runs of elements in row order, and where each begins."""
+    flat, other = a.reshape(-1), b.reshape(-1)
+    for start in range(0, math.prod(a.shape), PIECE):
+        yield start, flat[start : start + PIECE], other[start : start + PIECE]
+
+
+def _unlike(x: np.ndarray, y: np.ndarray, tolerance: Tolerance) -> np.ndarray:
+    unlike: np.ndarray = x != y
+    if not tolerance.exact and x.dtype.kind in "iufcb":
+        with np.errstate(invalid="ignore", over="ignore"):
+            u, v = _numbers(x), _numbers(y)
+            unlike &= ~(np.abs(u - v) <= tolerance.atol + tolerance.rtol * np.abs(v)) | ~(
+                np.isfinite(u) & np.isfinite(v)
+            )
+    if tolerance.equal_nan and unlike.any():
+        unlike &= ~((x != x) & (y != y))  # NaN and NaT alone are unlike themselves
+    return unlike
+
+
+def _numbers(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.result_type(x.dtype, np.float64), copy=False)
+
+
+def _farthest(x: np.ndarray, y: np.ndarray) -> float:
+    """By how much elements differ at most; of what are no numbers, NaN."""
+    if x.dtype.kind not in "iufcb" or y.dtype.kind not in "iufcb":
+        return math.nan
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(np.abs(_numbers(x) - _numbers(y)).max())
