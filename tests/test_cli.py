@@ -197,7 +197,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "negative budget": ([*rechunk(), "--memory=-1GiB"], r"memory='-1GiB' must be above zero"),
     "budget that is no number": ([*rechunk(), "--memory=nan"], r"memory='nan'"),
     "endless budget": ([*rechunk(), "--memory=inf"], r"memory='inf'"),
-    "target exists": (rechunk(target="there.zarr"), r"there\.zarr exists; ask for overwrite"),
+    "target exists": (rechunk(target="there.zarr"), r"there\.zarr exists; ask for --overwrite to"),
     "target is the source": (rechunk(target="rows.zarr"), r"rows\.zarr is the source itself"),
     "target is the source, overwrite": ([*rechunk(target="./rows.zarr"), "--overwrite"], r"is the source itself"),
     "target inside the source": ([*rechunk(target="rows.zarr/new"), "--overwrite"], r"one inside the other"),

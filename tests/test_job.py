@@ -24,6 +24,7 @@ from zarr.storage import MemoryStore, WrapperStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.show.planned import phase_seconds, seconds_outside
+from oocarrays.show.report import _logged_lines
 from oocarrays.storage.files.documents import MARK
 from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
 
@@ -123,6 +124,31 @@ def test_dask_progress_bar_shows_it(source: Path, tmp_path: Path) -> None:
 def test_our_progress_bar_ends_at_the_end(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     plan(source, tmp_path / "target.zarr").run(progress=True)
     assert "100 %" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_log_gets_a_line_each_tenth_and_a_terminal_one_that_changes(
+    terminal: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stderr", out)
+    plan(source, tmp_path / "target.zarr").run(progress=True)
+    shown = out.getvalue()
+    assert ("\r" in shown) == terminal
+    shares = [int(share) for share in re.findall(r"(\d+) %", shown)]
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
+    assert shown.endswith("\n")
+    assert terminal or len(shown.splitlines()) == len(shares) <= 11
+
+
+def test_a_log_of_a_slow_run_gets_a_line_each_minute() -> None:
+    out = io.StringIO()
+    write = _logged_lines(out)
+    for second in range(0, 301):
+        write(float(second), 1e6, float(second), False)
+    assert re.findall(r"(\d+)\.0 s,", out.getvalue()) == ["60", "120", "180", "240", "300"]
 
 
 def test_processes_are_refused_in_one_line(source: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import shlex
 import signal
 import sys
@@ -54,10 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _terminated_as_interrupted(), _warnings_in_a_line():
             return int(options.command(options) or 0)
     except InputError as error:
-        print(f"oocarrays: {error}", file=sys.stderr)
+        print(f"oocarrays: {_as_typed(str(error), options)}", file=sys.stderr)
         return WRONG_INPUT
     except OocError as error:
-        print(f"oocarrays: {error}", file=sys.stderr)
+        print(f"oocarrays: {_as_typed(str(error), options)}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
@@ -97,6 +98,17 @@ def _warnings_in_a_line() -> Iterator[None]:
 
         warnings.showwarning = show
         yield
+
+
+def _as_typed(message: str, options: argparse.Namespace) -> str:
+    """Name the option ``--overwrite`` as it is typed, where the command has it.
+
+    >>> _as_typed("it exists; ask for overwrite to replace it", argparse.Namespace(overwrite=False))
+    'it exists; ask for --overwrite to replace it'
+    >>> _as_typed("write it again with overwrite", argparse.Namespace())
+    'write it again with overwrite'
+    """
+    return re.sub(r"\b(ask for|with) overwrite\b", r"\1 --overwrite", message) if "overwrite" in options else message
 
 
 def _what_now(options: argparse.Namespace) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -200,7 +200,10 @@ def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
 def progress_bar(
     plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any, stream: TextIO | None = None
 ) -> Iterator[None]:
-    """Show, while the block runs, how many of a plan's bytes have been read and written."""
+    """Show, while the block runs, how many of a plan's bytes have been read and written.
+
+    A terminal shows one line that changes; a file, such as a batch job's log, gets a line each tenth or minute.
+    """
     out = stream or sys.stderr
     stop = threading.Event()
     start = time.perf_counter()
@@ -208,13 +211,12 @@ def progress_bar(
     t = plan.traffic
     to_read = t.read_bytes * reads / max(t.read_requests, 1)
     to_write = t.written_bytes * writes / max(t.write_requests, 1)
+    shown = _changing_line(out) if out.isatty() else _logged_lines(out)
 
-    def show() -> None:
+    def show(*, last: bool = False) -> None:
         read = done_share(run.meter.read_requests, reads) * to_read
         written = done_share(run.meter.write_requests + run.meter.skipped_chunks, writes) * to_write
-        line = bar_line(read + written, to_read + to_write, time.perf_counter() - start)
-        out.write("\r" + line.ljust(LINE_WIDTH))
-        out.flush()
+        shown(read + written, to_read + to_write, time.perf_counter() - start, last)
 
     def show_again_and_again() -> None:
         while not stop.wait(0.1):
@@ -227,8 +229,41 @@ def progress_bar(
     finally:
         stop.set()
         thread.join()
-        show()
-        out.write("\n")
+        show(last=True)
+
+
+def _changing_line(out: TextIO) -> Callable[[float, float, float, bool], None]:
+    """Return what writes each state over the one before."""
+
+    def write(done: float, total: float, elapsed: float, last: bool) -> None:
+        out.write("\r" + bar_line(done, total, elapsed).ljust(LINE_WIDTH) + "\n" * last)
+        out.flush()
+
+    return write
+
+
+def _logged_lines(out: TextIO) -> Callable[[float, float, float, bool], None]:
+    """Return what writes a line where another tenth is done, or a minute has gone by, and the last state.
+
+    >>> write = _logged_lines(sys.stdout)
+    >>> for i, done in enumerate((5, 12, 14, 15, 31, 31)):
+    ...     write(done, 100, 25.0 * i, i == 5)
+    [███                           ]  12 %  12 B of 100 B, 25.0 s, 183.33 s left
+    [█████████                     ]  31 %  31 B of 100 B, 100.0 s, 222.58 s left
+    [█████████                     ]  31 %  31 B of 100 B, 125.0 s, 278.23 s left
+    """
+    tenths, minute = 0, 0.0
+
+    def write(done: float, total: float, elapsed: float, last: bool) -> None:
+        nonlocal tenths, minute
+        now = int(10 * done / total) if total else 10
+        if not (last or now > tenths or elapsed >= minute + 60):
+            return
+        tenths, minute = now, elapsed
+        out.write(bar_line(done, total, elapsed) + "\n")
+        out.flush()
+
+    return write
 
 
 def done_share(made: int, expected: float) -> float:
