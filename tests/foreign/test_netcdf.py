@@ -373,3 +373,24 @@ def test_nothing_is_written_into_a_file(day: Path) -> None:
     with pytest.raises(InputError):
         ooc.rechunk(f"{day}:/air", day, chunks=(24, 5, 5), overwrite=True, **HERE)
     assert day.read_bytes() == before
+
+
+@pytest.mark.parametrize("change", ["values", "packing", "nothing"])
+def test_what_is_not_joined_must_be_the_same_in_all_files(tmp_path: Path, change: str) -> None:
+    for day in range(3):
+        lat = np.array([1.0, np.nan, 3.0])
+        encoding: dict[str, Any] = {"area": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
+        if day == 2 and change == "values":
+            lat[2] = 4.0
+        if day == 2 and change == "packing":
+            encoding["area"]["scale_factor"] = 0.25
+        parts = {"air": (("time", "lat"), np.ones((2, 3))), "area": ("lat", np.array([1.0, 2.0, 3.0]))}
+        made = xr.Dataset(parts, {"time": [2 * day, 2 * day + 1], "height": ("lat", lat)})
+        made.to_netcdf(tmp_path / f"{day}.nc", encoding=encoding)
+    paths = sorted(tmp_path.glob("*.nc"))
+    if change == "nothing":
+        store = ooc.files(paths, concat_dim="time")
+        np.testing.assert_array_equal(ooc.open_group(store)["height"][:], [1.0, np.nan, 3.0])
+        return
+    with pytest.raises(UnsupportedError, match=r"(height|area) has other values in .*2.nc than in .*0.nc"):
+        ooc.open_group(ooc.files(paths, concat_dim="time"))["area"][:]

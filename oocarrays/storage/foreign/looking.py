@@ -7,19 +7,24 @@ open_group("*.nc")        what each file says of every array; those without the 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from oocarrays.errors import UnsupportedError
 from oocarrays.storage.foreign import hdf5, numpy_files, tiff  # noqa: F401  each enters its format
 from oocarrays.storage.foreign.arrays import ForeignArray, alone, joined
 from oocarrays.storage.foreign.facts import FORMATS, Facts
 from oocarrays.storage.foreign.files import Files
-from oocarrays.storage.foreign.packing import PACKED
+from oocarrays.storage.foreign.packing import PACKED, told
 
+COORDINATE_BYTES = 2**22
+"""Bytes of an array that is not joined, up to which all of it is held against that of the other files."""
 _looking = threading.RLock()
 
 
@@ -77,13 +82,25 @@ class Contents:
         return names.index(self.dim) if self.dim in names else None
 
     def _check_same(self, name: str, all: list[Facts]) -> None:
-        """Refuse an array that is not joined, and is another one in some of the files."""
+        """Refuse an array that is not joined, and is another one in some of the files: of large ones both ends."""
         for number, each in enumerate(all):
             if (each.shape, each.dtype) != (all[0].shape, all[0].dtype):
                 raise UnsupportedError(
                     f"{name} has shape {all[0].shape} in {self.files.path(0)} and {each.shape} in "
                     f"{self.files.path(number)}, and no axis {self.dim} along which they are joined"
                 )
+        parts = _both_ends(all[0])
+        first = [self._values(0, name, part) for part in parts]
+        for number in range(1, len(all)):
+            there = (self._values(number, name, part) for part in parts)
+            if told(all[number]) != told(all[0]) or not all_equal(first, there):
+                raise UnsupportedError(
+                    f"{name} has other values in {self.files.path(number)} than in {self.files.path(0)}, and no axis "
+                    f"{self.dim} along which they are joined"
+                )
+
+    def _values(self, number: int, name: str, part: tuple[slice, ...]) -> np.ndarray:
+        return FORMATS[self.format].read(self.files.readable(number), name, part)
 
     def _told(self, name: str) -> list[Facts]:
         """What each file says of an array, in few words."""
@@ -120,3 +137,21 @@ class Contents:
 
     def __reduce__(self) -> Any:
         return partial(Contents, **{each.name: getattr(self, each.name) for each in fields(self)}), ()
+
+
+def _both_ends(facts: Facts) -> list[tuple[slice, ...]]:
+    """What of an array is looked at: all of it, or its first and last rows where it is large."""
+    size = 16 if facts.dtype == "O" else np.dtype(facts.dtype).itemsize
+    whole = (slice(None),) * len(facts.shape)
+    if math.prod(facts.shape) * size <= COORDINATE_BYTES:
+        return [whole]
+    return [(slice(0, 1), *whole[1:]), (slice(facts.shape[0] - 1, None), *whole[1:])]
+
+
+def all_equal(some: Iterable[np.ndarray], others: Iterable[np.ndarray]) -> bool:
+    """Return whether arrays have the same elements, NaN in the same places.
+
+    >>> all_equal([np.array([1, np.nan])], [np.array([1, np.nan])]), all_equal([np.array(["a"])], [np.array(["b"])])
+    (True, False)
+    """
+    return all(bool(((a == b) | ((a != a) & (b != b))).all()) for a, b in zip(some, others, strict=True))
