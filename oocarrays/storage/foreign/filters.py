@@ -50,7 +50,7 @@ class Chained(Codec):  # type: ignore[misc]
 
     >>> chain = Chained([numcodecs.Shuffle(4), numcodecs.Zlib(1)])
     >>> out = np.empty(3, "i4")
-    >>> chain.decode(chain.encode(np.arange(3, dtype="i4")), out=out)
+    >>> _ = chain.decode(chain.encode(np.arange(3, dtype="i4")), out=out)
     >>> chain.codec_id, out
     ('shuffle+zlib', array([0, 1, 2], dtype=int32))
     """
