@@ -166,3 +166,11 @@ def test_arrays_without_axes_and_of_no_size() -> None:
         a, b = (stored(np.full(shape, value), shape and (1, 3)) for value in (1.0, 2.0))
         assert ooc.compare(a, a)
         assert bool(ooc.compare(a, b)) == (0 in shape)
+
+
+def test_integers_that_no_float_tells_apart_are_told_apart() -> None:
+    x = np.array([2**63 - 1, -(2**63), 2**53], "i8")
+    found = ooc.compare(stored(x, (3,)), stored(x - [1, -1, 0], (2,)))
+    assert (found.differences.count, found.differences.largest) == (2, 1.0)
+    far = ooc.compare(stored(x[:1], (1,)), stored(x[1:2], (1,)))
+    assert far.differences.largest == 2.0**64

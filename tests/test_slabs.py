@@ -509,3 +509,14 @@ def test_a_kernel_of_a_packed_array_is_given_what_is_stored_and_that_is_said(tmp
         ooc.map_slabs(np.negative, tmp_path / "a.zarr", tmp_path / "b.zarr", memory="16MiB")
     with pytest.warns(UserWarning, match="is packed"):
         ooc.iterate(np.negative, tmp_path / "a.zarr", tmp_path / "c.zarr", sweeps=2, memory="16MiB")
+
+
+def test_a_failed_kernel_is_told_by_its_own_file_and_line(tmp_path: Path) -> None:
+    def broken(block: np.ndarray) -> np.ndarray:
+        return np.concatenate([block, block[None]])  # the line that is told
+
+    line = broken.__code__.co_firstlineno + 1
+    zarr.create_array(tmp_path / "a.zarr", data=np.zeros((3, 4)), chunks=(1, 4))
+    with pytest.raises(ooc.errors.KernelError, match=rf"must have same.*\({re.escape(__file__)}:{line}\)$"):
+        ooc.map_slabs(broken, tmp_path / "a.zarr", tmp_path / "b.zarr", memory="16MiB").run()
+    assert not (tmp_path / "b.zarr").exists()

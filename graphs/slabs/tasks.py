@@ -20,6 +20,7 @@ from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.graphs.slabs.failing import own_line
 from oocarrays.graphs.slabs.workspace import KernelMemory
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
@@ -278,7 +279,8 @@ class SlabRun(JournaledRun):
         except RunError:
             raise
         except Exception as error:
-            raise KernelError(f"the kernel failed on {self._where(slab)}: {type(error).__name__}: {error}") from error
+            raised = f"{type(error).__name__}: {error}{own_line(error)}"
+            raise KernelError(f"the kernel failed on {self._where(slab)}: {raised}") from error
 
     def _thread_of(self, verb: str, rank: int) -> ThreadPoolExecutor:
         """Where a rank reads, where its kernel runs, and where it writes: what is freed the allocator keeps for the

@@ -117,5 +117,8 @@ def _farthest(x: np.ndarray, y: np.ndarray) -> float:
     """By how much elements differ at most; of what are no numbers, NaN."""
     if x.dtype.kind not in "iufcb" or y.dtype.kind not in "iufcb":
         return math.nan
+    if x.dtype == y.dtype and x.dtype.kind in "iu":  # as floats, neighbours beyond 2**53 would be one number
+        unsigned = x.dtype.str.replace("i", "u")
+        return float((np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)).max())
     with np.errstate(invalid="ignore", over="ignore"):
         return float(np.abs(_numbers(x) - _numbers(y)).max())
