@@ -156,3 +156,13 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, spoil: Any, capsys: pyt
         contents(tmp_path / "g.zarr")
     assert main(["info", str(tmp_path / "g.zarr")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_unfinished_array_is_shown_with_what_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zarr.create_array(tmp_path / "a", shape=(4, 6), chunks=(2, 6), dtype="f4", attributes={MARK: RUN})
+    assert main(["info", str(tmp_path / "a")]) == 0
+    told = capsys.readouterr().out
+    assert f"unfinished       run {RUN} did not write all of it" in told
+    assert f"oocarrays resume {tmp_path / 'a'}" in told
+    assert main(["info", str(tmp_path / "a"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unfinished"] == RUN

@@ -186,7 +186,7 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
     ({'title': 'demo'}, [(4,)])
     """
     try:
-        return array_facts(array_file.open_array(store), stored=stored)
+        return array_facts(array_file.open_array(store, unfinished=True), stored=stored)
     except NotFoundError as no_array:
         group = _open_group(store, no_array)
     try:
@@ -349,6 +349,7 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
     stored = array.stored_bytes
     return [
         ("store", array.store),
+        *_how_to_go_on(array),
         ("format", str(array.zarr_format)),
         ("shape", shape_text(array.shape)),
         ("dtype", array.dtype),
@@ -362,6 +363,12 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
         *([] if stored is None else [("chunks missing", missing_text(array.missing_chunks, array.all_chunks))]),
         *((f"attribute {name}", repr(value)) for name, value in array.attributes.items()),
     ]
+
+
+def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
+    if array.unfinished is not None:
+        yield "unfinished", f"run {array.unfinished} did not write all of it"
+        yield "go on with", f"oocarrays resume {shlex.quote(array.store)} (--dry-run says how much is left)"
 
 
 # ---------------------------------------------------------------------- for machines
