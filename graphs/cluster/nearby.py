@@ -35,6 +35,7 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster import shared
+from oocarrays.graphs.cluster.logs import hold_no_messages
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.cluster.shared import LEAST_BYTES, RoomAddress
 from oocarrays.graphs.settings import setting
@@ -52,6 +53,7 @@ _INTRODUCED: weakref.WeakKeyDictionary[Client, frozenset[str]] = weakref.WeakKey
 """Workers that have been introduced to each other."""
 _ways: frozenset[str] = frozenset()
 """How all workers at this address have been seen to get each other's messages: by a look, by reading memory."""
+hold_no_messages()  # wherever there are messages
 
 
 class _Piece(ctypes.Structure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import subprocess
@@ -13,7 +14,8 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from distributed import Client, Worker
+from distributed import Client, Worker, wait
+from distributed.comm import connect
 from distributed.protocol import deserialize, serialize
 
 import oocarrays as ooc
@@ -22,7 +24,7 @@ from oocarrays.graphs.cluster import nearby, shared
 from oocarrays.graphs.cluster.nearby import LOOK, READ, Message, introduce
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.cluster.shared import LEAST_BYTES, Rooms
-from tests.graphs.clusters import cluster, only, ways_that_work, within
+from tests.graphs.clusters import cluster, only, until, ways_that_work, within
 
 NEAR = {end: {"address": f"tcp://10.1.2.3:{port}"} for end, port in (("sender", 1), ("recipient", 2))}
 FAR = {"sender": {"address": "tcp://10.1.2.3:1"}, "recipient": {"address": "tcp://10.1.2.4:1"}}
@@ -140,6 +142,32 @@ def test_rechunks_leave_no_shared_memory(client: Client, ways: frozenset[str], t
     client.run(_collect)
     left = client.run(lambda: [len(segment) for segment in shared._segments if segment is not shared.probe()])
     assert sum(map(sum, left.values())) <= 2**21
+
+
+def test_the_log_of_a_failed_transfer_holds_no_message(client: Client, ways: frozenset[str]) -> None:
+    """Dask keeps records of its log, their tracebacks, and so what was sent when the receiver died."""
+    home = next(iter(known_workers(client)))
+    message = client.submit(packed_numbers, workers=[home], pure=False, key="a message that is not taken")
+    wait(message)
+
+    async def ask_and_die() -> None:
+        connection = await connect(home)
+        asked = {"op": "get_data", "keys": [message.key], "who": None, "serializers": None, "reply": True}
+        await connection.write(asked)
+        await connection.read()
+        connection.abort()
+
+    assert max(client.run(_messages).values()) == 1
+    client.sync(ask_and_die)
+    until(lambda: any("failed during get data" in text for _, text in client.get_worker_logs()[home]))
+    del message
+    until(lambda: max(client.run(_messages).values()) == 0, 10)
+    assert any("Traceback" in text for _, text in client.get_worker_logs()[home]), "it is still told"
+
+
+def _messages() -> int:
+    gc.collect()
+    return sum(type(each) is Message for each in gc.get_objects())
 
 
 def _collect() -> None:
