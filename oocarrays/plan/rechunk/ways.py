@@ -22,6 +22,8 @@ Strategy = Literal["independent", "two-phase", "assembled", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "assembled", "staged")
 STAGES = range(2, 5)
 """Passes of a staged plan."""
+FEW_AXES = 3
+"""Axes up to which staged plans are few enough to be looked at before a budget is refused."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
 """How each of them may be done."""
 WORTH_A_PASS = 1.1
@@ -79,15 +81,15 @@ def look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[Wa
     every = list(product(problems, strategies))
     looked_at = [each for each in every if not _is_crowded(*each)] or every
     for problem, strategy in sorted(looked_at, key=lambda each: each[1] == "staged"):
-        if strategy != "staged" or _may_stage(strategies) or any(way.passes for way in found):
+        if strategy != "staged" or _may_stage(problem, strategies) or any(way.passes for way in found):
             found += _ways(problem, strategy, found)
     return found
 
 
-def _may_stage(strategies: Sequence[Strategy]) -> bool:
-    """Whether staged plans are looked at where nothing else fits: not where assembled ones may be, which need as
-    little."""
-    return "assembled" not in strategies
+def _may_stage(problem: Problem, strategies: Sequence[Strategy]) -> bool:
+    """Whether staged plans are looked at where nothing else fits: not those of many axes, of which there are very many,
+    where assembled ones may be, which need as little but for a hundredth."""
+    return "assembled" not in strategies or len(problem.source.grid.shape) <= FEW_AXES
 
 
 def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
@@ -102,7 +104,7 @@ def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], 
 
     Fewer ranks mostly need less, and are looked at first.
     """
-    strategies = [name for name in strategies if name != "staged" or _may_stage(strategies)]
+    strategies = [name for name in strategies if name != "staged" or _may_stage(problems[0], strategies)]
     few = min(problem.ranks for problem in problems)
     fewest = [each for each in problems if each.ranks == few or each.resources.on_workers]
     too_little = problems[0].resources.budget
