@@ -187,15 +187,23 @@ def spoil(target: Path, plan: Any, fault: str, number: int | None = None) -> Pat
     path = folder.joinpath("c", *map(str, chunks_of(plan, part)[0]))
     if plan.passes[last].assembled and not path.exists():
         (path,) = path.parent.glob(f"{path.name}.*.partial")
-    do_to(path, fault)
+    do_to(path, fault, _first_byte(plan.passes[last], part))
     return path
 
 
-def do_to(path: Path, fault: str) -> None:
+def _first_byte(step: Any, part: tuple[int, ...]) -> int | None:
+    """Where that begins which the part has written in its first chunk, if others write there, too."""
+    if not step.assembled:
+        return None
+    _, piece = step.places(step.batch_units(part[1], part[2])[0])[0]
+    return int(np.ravel_multi_index(piece.lower, step.target.grid.chunks)) * FIELD.itemsize
+
+
+def do_to(path: Path, fault: str, flipped: int | None = None) -> None:
     data = bytearray(path.read_bytes())
     path.unlink()
     if fault != REMOVED:
-        data[len(data) // 3] ^= 1
+        data[len(data) // 3 if flipped is None else flipped] ^= 1
         path.write_bytes(data[:-1] if fault == CUT else data)
 
 

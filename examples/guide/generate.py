@@ -50,14 +50,21 @@ def _signature(function: Callable) -> str:
 
 
 def _members(kind: type) -> list[str]:
-    """Return the rows of what an object of a class has: each name, and the first sentence of its docstring."""
-    said = {name: inspect.getdoc(member) or "" for name, member in inspect.getmembers(kind) if name[0] != "_"}
+    """Return the rows of what an object of a class has: each name of ours, and the first sentence of its docstring."""
+    ours = {name for base in kind.__mro__ if base.__module__.startswith("oocarrays") for name in vars(base)}
+    members = {name: getattr(kind, name) for name in sorted(ours) if name[0] != "_"}
+    said = {name: inspect.getdoc(member) or "" for name, member in members.items() if not _is_value(member)}
     rows = [
         f"| `.{name}` | {_in_a_cell(' '.join(text.split(chr(10) * 2)[0].split()))} |"
         for name, text in said.items()
         if text
     ]
     return ["| it has | |", "|---|---|", *rows, ""] if rows else []
+
+
+def _is_value(member: object) -> bool:
+    """Whether it is a plain value, whose docstring is that of its type."""
+    return not (inspect.isroutine(member) or inspect.isdatadescriptor(member) or inspect.isclass(member))
 
 
 def page_of_settings() -> str:
