@@ -146,13 +146,13 @@ def test_rechunks_leave_no_shared_memory(client: Client, ways: frozenset[str], t
 
 def test_the_log_of_a_failed_transfer_holds_no_message(client: Client, ways: frozenset[str]) -> None:
     """Dask keeps records of its log, their tracebacks, and so what was sent when the receiver died."""
-    home = next(iter(known_workers(client)))
-    message = client.submit(packed_numbers, workers=[home], pure=False, key="a message that is not taken")
+    home, key = next(iter(known_workers(client))), "a message that is not taken"
+    message = client.submit(packed_numbers, workers=[home], pure=False, key=key)
     wait(message)
 
     async def ask_and_die() -> None:
         connection = await connect(home)
-        asked = {"op": "get_data", "keys": [message.key], "who": None, "serializers": None, "reply": True}
+        asked = {"op": "get_data", "keys": [key], "who": None, "serializers": None, "reply": True}
         await connection.write(asked)
         await connection.read()
         connection.abort()
