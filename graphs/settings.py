@@ -1,4 +1,4 @@
-"""Settings under ``oocarrays.*`` in Dask's configuration, each once, with its default and unit."""
+"""Settings under ``oocarrays.*`` in Dask's configuration, as those who plan and run take them."""
 
 from __future__ import annotations
 
@@ -6,58 +6,21 @@ import math
 import os
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import asdict
 from typing import Any, get_args
 
 import dask.config
 from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, UnsupportedError
-from oocarrays.plan.cost import COST_NAMES, Costs
+from oocarrays.graphs.defaults import setting
 from oocarrays.plan.exchange.schedule import is_auto
+from oocarrays.plan.machine import COST_NAMES, Costs
 from oocarrays.plan.queueing.kept import ChunkTimes, KeptDisks, kept_times
 from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.stores.remote import Patience
 from oocarrays.storage.stores.urls import Ways
-
-COMPUTED = ("cores", "cache_bytes", "page_seconds")
-"""Costs whose default is asked of the machine when a plan is made."""
-
-DEFAULTS: dict[str, Any] = {
-    "memory": None,  # bytes, or text such as "1GiB": the budget of a process; None: half of what the machine has free
-    "ranks": None,  # logical processors; None: the plan chooses
-    "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
-    "past-cache-above": "512MiB",  # bytes: what a job writes, if it is more, goes past the system's cache
-    "durable": True,  # whether what a run writes is on its device before the run relies on that; False: in its own time
-    "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
-    "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
-    "steps-below": 8,  # ranks on workers, so many and more of which have one task each for all steps of an exchange
-    "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk
-    "same-machine": True,  # whether workers of one machine get messages out of each other's memory, where they can
-    "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
-    "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine
-    "sieve-buffer": None,  # bytes of one of the four buffers that sections are sieved in; None: 4 MiB, of stores 8 MiB
-    "read-ahead": "256MiB",  # bytes that `OutOfCoreArray.prefetch` has read, or is reading, and nobody has taken yet
-    "retries": 6,  # attempts after one that such a store failed in passing: waits grow from 0.1 s to 5 s
-    "request-timeout": "60s",  # time that one such attempt may take
-    "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
-    "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks
-    "networks": None,  # constants by kind of network, {"mesh": "delta", …}: see oocarrays.options.networks; None: known
-    "disks": None,  # what `oocarrays calibrate --disks` has measured of disks of striped arrays; None: nothing
-    "missing": "fill",  # what is made of a chunk that a source lacks: its "fill" value, that and "warn", or an "error"
-    "cost": {
-        name: None if name in COMPUTED else value for name, value in asdict(Costs()).items()
-    },  # see oocarrays.plan.cost
-}
-
-dask.config.update_defaults({"oocarrays": DEFAULTS})
-
-
-def setting(name: str) -> Any:
-    """The value of ``oocarrays.<name>``."""
-    return dask.config.get(f"oocarrays.{name}")
 
 
 def schedule(asked: str) -> str:

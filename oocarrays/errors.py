@@ -19,6 +19,8 @@ OocError
     ├── DiskFullError                there is no room for the target or the scratch array
     ├── KernelError                  a kernel failed, or gave what does not fit; nothing stays where nothing was written
     └── StoreFailure                 the store refused a read or a write
+
+MissingChunksWarning (UserWarning)   a source lacks chunks, and that is to be told
 """
 
 from __future__ import annotations
@@ -132,3 +134,7 @@ class StoreFailure(RunError):
 
 def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f} MiB"
+
+
+class MissingChunksWarning(UserWarning):
+    """A source lacks chunks, and ``missing="warn"`` was asked for."""

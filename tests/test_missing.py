@@ -19,8 +19,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
-from oocarrays.errors import InputError, RunError
-from oocarrays.graphs.run.missing import MissingChunksWarning
+from oocarrays.errors import InputError, MissingChunksWarning, RunError
 from oocarrays.show.contents import contents
 from oocarrays.storage.files import chunk_names
 from oocarrays.storage.journal.journal import Journal

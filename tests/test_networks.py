@@ -13,13 +13,13 @@ from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.options.networks import carrier_of, network_text, parsed_network
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import FatTree, Mesh
 from oocarrays.plan.exchange.prediction import CM5, DELTA, Constants, predicted, schedule_seconds
 from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
 from oocarrays.plan.layouts.assembly import own_seconds, squared
 from oocarrays.plan.layouts.redistribution import METHODS, LayoutError, plan_redistribution
+from oocarrays.plan.machine import Costs
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import oocarrays as ooc
-from oocarrays.graphs.settings import DEFAULTS
+from oocarrays.graphs.defaults import DEFAULTS
 from tests.pages import fences, play
 
 ROOT = Path(__file__).parents[1]

@@ -120,7 +120,7 @@ def test_every_error_is_in_the_tree_and_in_its_drawing() -> None:
     kinds = [kind for kind in vars(oocarrays.errors).values() if inspect.isclass(kind)]
     assert len(kinds) > 10
     for kind in kinds:
-        assert issubclass(kind, oocarrays.OocError)
+        assert issubclass(kind, oocarrays.OocError | Warning)
         assert kind.__doc__
         assert kind.__name__ in (oocarrays.errors.__doc__ or "")
 
@@ -163,3 +163,36 @@ def test_import_drags_in_no_cluster_and_no_dask_array(fresh: dict) -> None:
 def test_import_starts_no_threads_and_no_pool(fresh: dict) -> None:
     assert fresh["threads"] == 1
     assert fresh["pools"] == [False, False]
+
+
+STARTED = """
+import json, sys
+{what}
+known = ("oocarrays", "numpy", "zarr", "distributed")
+print(json.dumps([name for name in sys.modules if name.partition(".")[0] in known]))
+"""
+HELP = """
+import contextlib, io
+from oocarrays.cli.main import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main(["--help"])
+"""
+
+
+@pytest.mark.parametrize(("what", "most"), [("import oocarrays", 8), (HELP, 12)], ids=["import", "help"])
+def test_what_nobody_has_asked_for_is_not_imported(what: str, most: int, tmp_path: Path) -> None:
+    """Python itself takes a hundredth of a second, Dask's configuration a sixth, all of this package most of one."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED.format(what=what)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = json.loads(done.stdout)
+    assert {name.partition(".")[0] for name in loaded} == {"oocarrays"}
+    assert len(loaded) <= most, loaded
+
+
+def test_whatever_is_asked_for_is_there_at_once(tmp_path: Path) -> None:
+    """Each name in a process of its own, so that no other name has imported what it needs."""
+    code = "import sys, oocarrays as ooc\nfor name in sys.argv[1:]: getattr(ooc, name)"
+    subprocess.run([sys.executable, "-c", code, *PUBLIC], cwd=tmp_path, check=True)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = oocarrays.nothing

@@ -30,7 +30,8 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import InputError
 from oocarrays.graphs.settings import costs, kept_disks, local_cores
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import OTHER, PAGE_BYTES
+from oocarrays.plan.cost import PAGE_BYTES
+from oocarrays.plan.machine import OTHER
 from oocarrays.plan.queueing.kept import KeptDisks
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.elements import scatter
@@ -71,7 +72,7 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     Returns
     -------
     dict
-        Values of ``oocarrays.cost.*``: seconds, and bytes a second (see `oocarrays.plan.cost.Costs`).
+        Values of ``oocarrays.cost.*``: seconds, and bytes a second (see `oocarrays.plan.machine.Costs`).
 
     Raises
     ------

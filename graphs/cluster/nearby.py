@@ -38,7 +38,7 @@ from oocarrays.graphs.cluster import shared
 from oocarrays.graphs.cluster.logs import hold_no_messages
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.cluster.shared import LEAST_BYTES, RoomAddress
-from oocarrays.graphs.settings import setting
+from oocarrays.graphs.defaults import setting
 
 BOUNCE_BYTES = 2**19
 """Copied at one time to where it is not to lie in one piece: so much stays in a core's second cache."""

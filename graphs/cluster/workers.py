@@ -13,7 +13,7 @@ from oocarrays.errors import (
 )
 from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, workers_of
 from oocarrays.graphs.settings import costs
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.storage.stores.remote import RemoteStore
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.collective.read import CollectivePlan, in_one_piece, part_shape
 from oocarrays.plan.collective.wanted import Place, places
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.sections.piecewise import read_pieces
 from oocarrays.storage.sections.read import read_section

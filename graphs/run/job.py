@@ -25,12 +25,12 @@ from oocarrays.errors import (
 )
 from oocarrays.graphs.cluster.pinning import pin
 from oocarrays.graphs.cluster.placement import Worker, idle_workers
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
 from oocarrays.graphs.run.telling import listen
 from oocarrays.graphs.run.work import Work
-from oocarrays.graphs.settings import setting
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.plan.limits import check_count
 from oocarrays.storage.files.documents import remove_partials

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import warnings
 
+from oocarrays.errors import MissingChunksWarning
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.storage.meter import Meter
-
-
-class MissingChunksWarning(UserWarning):
-    """A source lacks chunks, and ``missing="warn"`` was asked for."""
 
 
 def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:

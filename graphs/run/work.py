@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
 from oocarrays.graphs.run.telling import this_worker
-from oocarrays.graphs.settings import setting
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, folders_of
 from oocarrays.storage.files.presence import Presence

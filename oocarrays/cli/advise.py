@@ -7,13 +7,11 @@ import json
 from typing import Any
 
 from oocarrays.advice.advising import Advice
-from oocarrays.cli.options import Commands
 from oocarrays.plan.advice.trace import Trace
 
 
-def add_advise(commands: Commands) -> None:
-    """Put its command beside the others of the command line."""
-    parser = commands.add_parser("advise", help="say which chunks arrays should have, from how they are read")
+def advise_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``advise`` take traces, and what bounds the advice."""
     parser.add_argument(
         "traces", metavar="TRACE.json", nargs="+", help="what ooc.trace(...).save wrote; several are added"
     )

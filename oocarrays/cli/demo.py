@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 
 from oocarrays.arrays.array import open_array
-from oocarrays.cli.options import FAILED, Commands
+from oocarrays.cli.commands import FAILED
 from oocarrays.cli.runs import run_and_tell
 from oocarrays.errors import InputError
 from oocarrays.graphs.settings import size_in_bytes
@@ -20,9 +20,8 @@ from oocarrays.jobs.rechunking import rechunk
 from oocarrays.storage.stores.urls import check_path
 
 
-def add_demo(commands: Commands) -> None:
-    """Put ``demo`` beside the others of the command line."""
-    parser = commands.add_parser("demo", help="rechunk an array larger than its budget, and check it")
+def demo_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``demo`` take a size and a budget."""
     parser.add_argument("--size", default="512MiB", help="bytes of the array (default: %(default)s)")
     parser.add_argument("--memory", default="128MiB", help="the budget (default: %(default)s)")
     parser.add_argument("--folder", help="where to work (default: the system's temporary folder)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 
-from oocarrays.cli.options import Commands
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.jobs.rechunking import load_picture
@@ -16,18 +15,12 @@ from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
 from oocarrays.show.exchanges import schedule_json, schedule_text
 from oocarrays.show.redistributions import Outlook, itemsize, layouts, shape
 
-
-def add_exchanges(commands: Commands) -> None:
-    """Put them beside the others of the command line."""
-    _schedule_options(commands.add_parser("schedule", help="show who sends to whom in each step of an exchange"))
-    _redistribute_options(commands.add_parser("redistribute", help="show what it costs to change an array's layout"))
-
-
 MOST_MESSAGES = 2**20
 """Messages of a schedule that are shown, at most."""
 
 
-def _schedule_options(parser: argparse.ArgumentParser) -> None:
+def schedule_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``schedule`` take the name of one, and ranks."""
     names = ", ".join(name.lower() for name in NAMES)
     parser.add_argument("name", metavar="NAME", help=f"one of {names}")
     parser.add_argument("--ranks", type=int, required=True, help="logical processors")
@@ -79,7 +72,8 @@ def _schedule(options: argparse.Namespace) -> None:
         print(f"predicted by {carrier.whose}")
 
 
-def _redistribute_options(parser: argparse.ArgumentParser) -> None:
+def redistribute_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``redistribute`` take two layouts, and what carries the messages."""
     names = ", ".join(name.lower() for name in NAMES)
     parser.add_argument("--from", dest="source", metavar="LAYOUT", required=True, help="such as 'cyclic(11)'")
     parser.add_argument("--to", dest="target", metavar="LAYOUT", required=True, help="such as '(*, block)'")

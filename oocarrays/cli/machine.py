@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import Commands, scheduler_option
+from oocarrays.cli.options import scheduler_option
 from oocarrays.graphs.calibrate.machine import calibrate, keep, keep_disks
 from oocarrays.graphs.calibrate.striping import calibrate_disks
 from oocarrays.graphs.calibrate.workers import calibrate_workers
@@ -16,13 +16,12 @@ from oocarrays.graphs.settings import costs
 from oocarrays.show import report
 
 
-def add_calibrate(commands: Commands) -> None:
-    """Put ``calibrate`` beside the others of the command line."""
-    measure = commands.add_parser("calibrate", help="measure this machine, and plan by what was measured from now on")
-    measure.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
-    scheduler_option(measure, "measure the workers of a cluster, too, and messages between them")
-    measure.add_argument("--disks", metavar="DISK", nargs="+", help="measure these disks instead, for striped arrays")
-    measure.set_defaults(command=_calibrate)
+def calibrate_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``calibrate`` take what is to be measured."""
+    parser.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
+    scheduler_option(parser, "parser the workers of a cluster, too, and messages between them")
+    parser.add_argument("--disks", metavar="DISK", nargs="+", help="parser these disks instead, for striped arrays")
+    parser.set_defaults(command=_calibrate)
 
 
 def _calibrate(options: argparse.Namespace) -> None:

@@ -1,56 +1,31 @@
-"""The command line: one module a command or a few that go together; here they are put side by side, and one is run."""
+"""The command line: one command is run, and how it ended is told in a line and an exit code."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import re
-import shlex
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import Any
 
-from oocarrays.cli.advise import add_advise
-from oocarrays.cli.demo import add_demo
-from oocarrays.cli.exchange import add_exchanges
-from oocarrays.cli.machine import add_calibrate
-from oocarrays.cli.options import FAILED, WRONG_INPUT
-from oocarrays.cli.planning import add_plan
-from oocarrays.cli.requests import add_requests
-from oocarrays.cli.runs import add_runs
-from oocarrays.cli.sections import add_read
-from oocarrays.cli.stores import add_stores
-from oocarrays.cli.stripes import add_stripe
-from oocarrays.errors import InputError, OocError
-from oocarrays.graphs.run.missing import MissingChunksWarning
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.stored.array import placer
+from oocarrays.cli.commands import FAILED, WRONG_INPUT, parser_of_all
+from oocarrays.errors import InputError, MissingChunksWarning, OocError
 
-COMMANDS = (
-    add_demo, add_runs, add_stores, add_calibrate, add_exchanges, add_requests, add_plan, add_stripe, add_advise,
-    add_read,
-)  # fmt: skip
-"""All that can be typed, in the order in which ``--help`` lists it."""
 INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, and the exit code of wrong input."""
-        print(f"{self.prog}: {OocError(message)} (see {self.prog} --help)", file=sys.stderr)
-        sys.exit(WRONG_INPUT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
-    options = _parser().parse_args(_with_negative_chunks(sys.argv[1:] if arguments is None else arguments))
+    words = _with_negative_chunks(sys.argv[1:] if arguments is None else arguments)
+    options = parser_of_all(version("oocarrays")).parse_args(words)
     try:
         with _terminated_as_interrupted(), _warnings_in_a_line():
             return int(options.command(options) or 0)
@@ -62,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
-        print(f"oocarrays: {INTERRUPTED[number]}{_what_now(options)}", file=sys.stderr)
+        what_now = options.what_now(options) if "what_now" in options else ""
+        print(f"oocarrays: {INTERRUPTED[number]}{what_now}", file=sys.stderr)
         return 128 + int(number)
 
 
@@ -111,17 +87,6 @@ def _as_typed(message: str, options: argparse.Namespace) -> str:
     return re.sub(r"\b(ask for|with) overwrite\b", r"\1 --overwrite", message) if "overwrite" in options else message
 
 
-def _what_now(options: argparse.Namespace) -> str:
-    """Say how to go on after an interruption."""
-    target = getattr(options, "target", None)
-    if target is None:
-        return ""
-    with suppress(OocError):
-        if unfinished_run(placer(dict(options.storage_option))(target)) is None:
-            return ""
-    return f"; what was written stays, go on with: oocarrays resume {shlex.quote(target)}"
-
-
 def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:
     """Let ``--chunks -1,8`` and ``--shards -1,8`` be written as they are read: argparse takes ``-1,8`` for an option.
 
@@ -135,12 +100,3 @@ def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:
         else:
             joined.append(word)
     return joined
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="oocarrays", description="Rewrite Zarr arrays larger than memory, in a memory budget.")
-    parser.add_argument("--version", action="version", version=f"oocarrays {version('oocarrays')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in COMMANDS:
-        add(commands)
-    return parser

@@ -7,11 +7,6 @@ from typing import get_args
 
 from oocarrays.storage.files.presence import Policy
 
-WRONG_INPUT, FAILED = 2, 1
-"""Exit codes."""
-Commands = argparse._SubParsersAction
-"""Where a command is put beside the others of the command line."""
-
 
 def missing_option(parser: argparse.ArgumentParser, default: str = "the setting, fill") -> None:
     """Let a command say what is made of chunks that are not there."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import Commands
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.options.chunks import parsed_chunks
@@ -64,9 +63,8 @@ def _cluster(options: argparse.Namespace, *, workers: int, memory: str, threads:
     )
 
 
-def add_plan(commands: Commands) -> None:
-    """Put its command beside the others of the command line."""
-    parser = commands.add_parser("plan", help="plan a rechunk for clusters that are not there: seconds, tasks, bytes")
+def plan_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``plan`` take a rechunk, and clusters to plan it for."""
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
     parser.add_argument("target", metavar="TARGET", help="where it would be written")
     parser.add_argument("--chunks", required=True, help="chunk length in each axis, such as 16384,256")

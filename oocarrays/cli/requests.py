@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from oocarrays.cli.options import Commands
 from oocarrays.plan.sections.requests import RequestCounts
 from oocarrays.show.counting import count_requests, distributions_of, parsed_chunk, requests_table
 from oocarrays.show.redistributions import itemsize, shape
 
 
-def add_requests(commands: Commands) -> None:
-    """Put its command beside the others of the command line."""
-    parser = commands.add_parser("requests", help="count the requests of ranks that read their parts of a file")
+def requests_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``requests`` take an array, its storage and its distribution."""
     parser.add_argument("--shape", required=True, help="elements in each axis, such as 4096,4096")
     parser.add_argument("--ranks", type=int, required=True, help="logical processors")
     parser.add_argument("--layout", help="such as '(block, *)' (default: every one of block and cyclic axes)")

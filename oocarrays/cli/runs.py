@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import zarr
 from dask.utils import format_bytes
 
 from oocarrays.cli.options import (
-    Commands,
     draw_option,
     lengths,
     missing_option,
@@ -21,7 +22,7 @@ from oocarrays.cli.options import (
     store_options,
 )
 from oocarrays.cli.planning import asked_cluster, cluster_options
-from oocarrays.errors import ChunksError, UnsupportedError
+from oocarrays.errors import ChunksError, OocError, UnsupportedError
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.rechunking import RechunkJob, load_picture, rechunk
@@ -30,6 +31,7 @@ from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch
 from oocarrays.storage.streams.rebuilding import Rebuilt
@@ -44,13 +46,8 @@ CODECS = {
 }
 
 
-def add_runs(commands: Commands) -> None:
-    """Put ``rechunk`` and ``resume`` beside the others of the command line."""
-    _rechunk_options(commands.add_parser("rechunk", help="write an array again in other chunks"))
-    _resume_options(commands.add_parser("resume", help="go on with a run that stopped"))
-
-
-def _rechunk_options(parser: argparse.ArgumentParser) -> None:
+def rechunk_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``rechunk`` take a source, a target, and how it is to be done."""
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
     parser.add_argument("target", metavar="TARGET", help="where to write: a path, or a URL such as s3://bucket/a.zarr")
     store_options(parser)
@@ -86,10 +83,11 @@ def _rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
     draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
-    parser.set_defaults(command=_rechunk)
+    parser.set_defaults(command=_rechunk, what_now=_what_now)
 
 
-def _resume_options(parser: argparse.ArgumentParser) -> None:
+def resume_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``resume`` take a target, and what is to be trusted."""
     store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
     parser.add_argument(
@@ -111,7 +109,15 @@ def _resume_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
     draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
-    parser.set_defaults(command=_resume)
+    parser.set_defaults(command=_resume, what_now=_what_now)
+
+
+def _what_now(options: argparse.Namespace) -> str:
+    """Say how to go on after an interruption."""
+    with suppress(OocError):
+        if unfinished_run(placer(dict(options.storage_option))(options.target)) is not None:
+            return f"; what was written stays, go on with: oocarrays resume {shlex.quote(options.target)}"
+    return ""
 
 
 def _chunks(options: argparse.Namespace) -> Any:

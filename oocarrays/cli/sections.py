@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
-from oocarrays.cli.options import Commands, missing_option, store_options
+from oocarrays.cli.options import missing_option, store_options
 from oocarrays.errors import BudgetError, SelectionError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.mapping.selection import Selection
@@ -26,9 +26,8 @@ PRINTED = 1000
 """Elements that are printed all; of more, those at the edges."""
 
 
-def add_read(commands: Commands) -> None:
-    """Put ``read`` beside the others of the command line."""
-    parser = commands.add_parser("read", help="read a section of an array, and show what it took")
+def read_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``read`` take an array and a section."""
     parser.add_argument("store", metavar="STORE", help="a Zarr array: a path, or a URL")
     parser.add_argument("section", metavar="SECTION", help="as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'")
     parser.add_argument("--method", choices=METHODS, default="auto", help="how holes are read (default: %(default)s)")

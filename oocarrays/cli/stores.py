@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dask.utils import format_bytes
 
 from oocarrays.arrays.comparing import compare
-from oocarrays.cli.options import FAILED, Commands, store_options
+from oocarrays.cli.commands import FAILED
+from oocarrays.cli.options import store_options
 from oocarrays.jobs.rechunking import clean
 from oocarrays.show import report
 from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
@@ -18,18 +19,16 @@ from oocarrays.stored.array import placer
 from oocarrays.streaming.rebuilding import holds_streams, stream_rows
 
 
-def add_stores(commands: Commands) -> None:
-    """Put ``clean``, ``info`` and ``compare`` beside the others of the command line."""
-    _clean_options(commands.add_parser("clean", help="remove what dead runs have left in a folder"))
-    info = commands.add_parser("info", help="show what a store holds: an array, or a group as a tree")
-    info.add_argument("store", metavar="STORE")
-    info.add_argument("--json", action="store_true", help="for machines")
-    store_options(info)
-    info.set_defaults(command=_info)
-    _compare_options(commands.add_parser("compare", help="say whether two arrays, or groups, are equal, and where not"))
+def info_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``info`` take a store."""
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    store_options(parser)
+    parser.set_defaults(command=_info)
 
 
-def _compare_options(parser: argparse.ArgumentParser) -> None:
+def compare_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``compare`` take two stores, and how near is equal."""
     parser.add_argument("a", metavar="A", help="a Zarr array or group: a path, or a URL")
     parser.add_argument("b", metavar="B", help="another, of any chunks and codecs")
     parser.add_argument("--rtol", type=float, default=0.0, help="equal where |a - b| <= atol + rtol * |b|")
@@ -50,7 +49,8 @@ def _compare(options: argparse.Namespace) -> int:
     return 0 if found else FAILED
 
 
-def _clean_options(parser: argparse.ArgumentParser) -> None:
+def clean_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``clean`` take a folder."""
     parser.add_argument("path", metavar="PATH", help="a folder")
     parser.add_argument("--unfinished", action="store_true", help="remove unfinished targets, too: see resume")
     parser.add_argument("--dry-run", action="store_true", help="show what would be removed; do nothing")

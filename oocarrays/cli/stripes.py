@@ -8,7 +8,7 @@ from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import Commands, store_options
+from oocarrays.cli.options import store_options
 from oocarrays.errors import InputError
 from oocarrays.graphs.calibrate.striping import BLOCKS, plan_striping
 from oocarrays.graphs.settings import size_in_bytes, ways
@@ -17,11 +17,8 @@ from oocarrays.storage.striped.moving import add, empty, lay_out, verify
 from oocarrays.storage.striped.store import StripedStore, opened
 
 
-def add_stripe(commands: Commands) -> None:
-    """Put ``stripe`` beside the others of the command line."""
-    parser = commands.add_parser(
-        "stripe", help="lay an array out over several disks, add or empty one, verify; or ask a model"
-    )
+def stripe_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``stripe`` take an array, disks, and what to do."""
     parser.add_argument("store", metavar="STORE", help="an array or a group; with --add and the like a striped one")
     parser.add_argument("disks", metavar="DISKS", nargs="*", help="folders or URLs, one a disk")
     parser.add_argument("--name", help="of the store on each disk (default: that of STORE)")

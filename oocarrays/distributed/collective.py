@@ -16,6 +16,7 @@ from oocarrays.errors import InputError, SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.read import CollectiveTasks, collective_read
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
 from oocarrays.mapping.given import renamed
 from oocarrays.mapping.given import whole as whole_number
@@ -30,7 +31,7 @@ from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.queueing.kept import ChunkTimes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.stored.array import StoredArray, opened
@@ -136,7 +137,7 @@ def read_sections(
         method=method_for(method, a.zarr, wanted.requests),
         aggregators=aggregators,
         dealing=Dealing.asked(domains, deal, disk_of(disks, file), chunk_times(file, resources.costs)),
-        buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
+        buffer_bytes=settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     how = {"under_way": resources.requests, "costs": resources.costs}
     return wanted.arrays(file, plan, cluster, there, how)

@@ -18,6 +18,7 @@ from oocarrays.errors import InputError, JournalError, SelectionError, Unsupport
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.collective.write import WritingBuilder, WritingRun
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.graphs.run.in_place import PARTS
 from oocarrays.graphs.run.job import Graph
@@ -219,7 +220,7 @@ def write_sections(
         method=method,
         aggregators=aggregators,
         dealing=Dealing.asked(domains, deal, disk_of(disks, file), chunk_times(file, resources.costs)),
-        buffer_bytes=settings.size_in_bytes(settings.setting("collective-buffer"), "oocarrays.collective-buffer"),
+        buffer_bytes=settings.size_in_bytes(setting("collective-buffer"), "oocarrays.collective-buffer"),
     )
     held = _held(parts, plan, wanted.selections, file.dtype, there)
     how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": schedule}

@@ -19,8 +19,8 @@ from dask.utils import format_bytes
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
-from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
@@ -352,7 +352,7 @@ def _course(
         functions=[None if watch.residual in (None, change) else watch.residual],
         more={"fuse": options.fuse, "missing": file.presence.missing},
     )  # fmt: skip
-    where = scratch_of(scratch or settings.setting("scratch"), store, array)
+    where = scratch_of(scratch or setting("scratch"), store, array)
     stored = file.stored, array_file.preview(_plain(array), where), target.preview()
     planner = partial(plan_iterate, *stored, costs=resources.costs, threads=resources.threads)
     found = planned_pass(request, known, resources, planner)

@@ -15,6 +15,7 @@ from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.resume import journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
@@ -282,7 +283,7 @@ def rechunk(
     place, policy = placer(storage_options), missing_of(source, missing)
     source, target = place(source), place(target)
     cluster = cluster_of(scheduler, workers)
-    resources = resources_of(cluster, memory, schedule, settings.setting("ranks") if ranks is None else ranks)
+    resources = resources_of(cluster, memory, schedule, setting("ranks") if ranks is None else ranks)
     planner = Planner(
         orientation=orientation,
         method=method,
@@ -291,7 +292,7 @@ def rechunk(
         compressors=compressors,
         filters=filters,
         overwrite=overwrite,
-        scratch=scratch_of(place(settings.setting("scratch") if scratch is None else scratch), target, source),
+        scratch=scratch_of(place(setting("scratch") if scratch is None else scratch), target, source),
         missing=policy,
         resources=resources,
     )

@@ -11,7 +11,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, PlacementError
-from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.graphs.run.remains import journal_of
 from oocarrays.jobs.collective_writes import CollectiveWriteJob
@@ -209,7 +209,7 @@ def resume(
     asked = StoppedJob(
         target=target, content=content, given=source if source is None else _listed(source),
         functions=[] if kernel is None else list(map(imported, _listed(kernel))), trust=trust, place=place,
-        scratch=scratch_of(place(settings.setting("scratch")), target), missing=missing,
+        scratch=scratch_of(place(setting("scratch")), target), missing=missing,
         parts=parts, means=partial(_means, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers),
     )  # fmt: skip
     return KINDS[found](asked)

@@ -16,6 +16,7 @@ from oocarrays.errors import ChunksError, InputError, PlacementError, TargetErro
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import element_type, listed, whole
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
@@ -135,7 +136,7 @@ def resources_of(
             ranks=ranks, schedule=order, requests=requests,
         )  # fmt: skip
     there = cluster.workers()
-    given = settings.setting("memory") if memory is None else memory
+    given = setting("memory") if memory is None else memory
     return Resources(
         budget=cluster.budget() if given is None else settings.budget(given),
         costs=cluster.costs(),
@@ -143,8 +144,8 @@ def resources_of(
         threads=min(w.threads for w in there),
         ranks=ranks,
         schedule=order,
-        synchronous=settings.setting("assembly") == "synchronous",
-        steps_below=settings.setting("steps-below"),
+        synchronous=setting("assembly") == "synchronous",
+        steps_below=setting("steps-below"),
         requests=requests,
     )
 
@@ -182,7 +183,7 @@ def scratch_folder(scratch: Any, target: StoreLike) -> str:
     UnsupportedError
         Where it is not on this machine.
     """
-    place = scratch_of(settings.setting("scratch") if scratch is None else scratch, target)
+    place = scratch_of(setting("scratch") if scratch is None else scratch, target)
     if not isinstance(place, str) or "://" in str(scratch):
         raise UnsupportedError(f"scratch={scratch!r}: blocks that are computed wait in a local folder")
     return place

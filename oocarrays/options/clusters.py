@@ -18,12 +18,12 @@ import numpy as np
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster import workers as real
 from oocarrays.graphs.cluster.placement import IDLE_BYTES, Worker
-from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.mapping.given import whole
 from oocarrays.options.networks import carrier_of
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.carrier import Carrier
+from oocarrays.plan.machine import Costs
 
 SMALL, LARGE = 2**10, 2**22
 """Bytes of the messages by which a network is known."""
@@ -41,7 +41,7 @@ class _Nobody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCluster(Cluster):
+class PlannedCluster(real.Cluster):
     """A cluster that is not there: made by `planned_cluster`."""
 
     there: tuple[Worker, ...]
@@ -147,3 +147,7 @@ def _carried(costs: Costs, carrier: Carrier) -> Costs:
     known = dict.fromkeys(("exchange", "send_receive", "single", "saturated"), byte)
     exchange = {**costs.exchange, **known, "startup": startup}
     return replace(costs, message_seconds=startup, message_bandwidth=1 / byte, exchange=exchange)
+
+
+Cluster = planned_cluster
+"""As people name it: it stands where a cluster does."""

@@ -14,123 +14,12 @@ number of its contiguous runs.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from oocarrays.mapping.grid import Stored
-
-OTHER = "other"
-"""Stands for codecs that have no speed of their own."""
-
-
-def speed(bandwidths: Mapping[str, float], codec: str | None) -> float:
-    """Bytes a second of a codec; infinite where there is none.
-
-    >>> speed({"zstd": 2.0, "other": 1.0}, "zstd"), speed({"other": 1.0}, "lzma"), speed({}, None)
-    (2.0, 1.0, inf)
-    """
-    return math.inf if codec is None else bandwidths.get(codec, bandwidths[OTHER])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """Costs of this machine for each kind of work; the defaults of ``oocarrays.cost.*`` in Dask's configuration."""
-
-    read_bandwidth: float = 1.2e9
-    """Bytes a second that the device reads, all ranks together."""
-    write_bandwidth: float = 2.0e9
-    """Bytes a second that the device writes, all ranks together."""
-    burst_bytes: float = math.inf
-    """Bytes that it writes as fast; a device that is shared, or keeps some in memory, is slower from then on."""
-    sustained_bandwidth: float = 0.4e9
-    """Bytes a second that it writes then."""
-    copy_bandwidth: float = 4.0e9
-    """Bytes a second that one core copies while the others do, too."""
-    cache_bandwidth: float = 2.0e9
-    """Bytes a second that one core writes to files in the system's cache, or reads of them."""
-    touch_bandwidth: float = 2.2e9
-    """Bytes a second of memory that one core takes from the system for the first time."""
-    decode_bandwidth: Mapping[str, float] = field(
-        default_factory=lambda: {"zstd": 0.7e9, "blosc": 2.0e9, "gzip": 0.25e9, OTHER: 0.5e9}, hash=False
-    )
-    """Decoded bytes a second that one core makes of coded ones, by codec."""
-    encode_bandwidth: Mapping[str, float] = field(
-        default_factory=lambda: {"zstd": 0.16e9, "blosc": 1.0e9, "gzip": 0.03e9, OTHER: 0.14e9}, hash=False
-    )
-    """Decoded bytes a second that one core encodes, by codec."""
-    request_seconds: float = 4e-6
-    """Seconds of one request to a local file; the interpreter makes them one after the other."""
-    range_seconds: float = 2e-6
-    """Seconds of one of many ranges of local files that are asked for at one time: 0.4 µs where the cache has it, 5 µs
-    where a device does."""
-    store_request_seconds: float = 1e-4
-    """Seconds that the interpreter takes for one request to any other store."""
-    remote_request_seconds: float = 0.02
-    """Seconds until a store that is reached over a network begins to answer; the requests under way wait together."""
-    remote_bandwidth: float = 4e8
-    """Bytes a second that travel to or from such stores, of all ranks together."""
-    run_seconds: float = 1e-8
-    """Seconds that each contiguous run adds to a copy between layouts."""
-    piece_seconds: float = 3e-5
-    """Seconds to open a chunk and find the way to its pieces."""
-    place_seconds: float = 2e-5
-    """Seconds to lay out one piece of a chunk and to begin to write it in its place; the interpreter's share of it."""
-    page_seconds: float = 5e-7
-    """Seconds to map one page of a file that is in memory, and to let go of it; infinite where the system cannot."""
-    seek_seconds: float = 1e-4
-    """Seconds until the device begins to answer one short request, where the cache does not keep what is read."""
-    task_seconds: float = 6e-4
-    """Seconds that the scheduler takes for one task."""
-    worker_task_seconds: float = 6e-3
-    """Seconds from one task to the next in a chain on a worker of a cluster: most of it is word to and fro."""
-    message_seconds: float = 16e-3
-    """Seconds of a step of the exchange between workers, its two tasks and however little is sent: α."""
-    message_bandwidth: float = 5e8
-    """Bytes a second that each rank sends and receives while all do: 1 / β."""
-    step_seconds: float = 3e-3
-    """Seconds of a step of the exchange between workers, however little is sent, where one task holds a whole round."""
-    scheduler_seconds: float = 2.5e-4
-    """Seconds that the scheduler of a cluster is busy with one task of a graph: it does one after the other."""
-    graph_seconds: float = 0.03
-    """Seconds of a graph on a cluster that does nothing."""
-    exchange: Mapping[str, float] = field(
-        default_factory=lambda: {
-            "startup": 0.012,
-            "exchange": 1e-9,
-            "send_receive": 1e-9,
-            "single": 0.5e-9,
-            "saturated": 0.5e-9,
-            "forward": 0.5e-9,
-            "task": 0.5e-3,
-        },
-        hash=False,
-    )
-    """Of a redistribution between workers: seconds, and seconds a byte, as
-    `oocarrays.plan.exchange.prediction.Constants` has them by these names; packing and unpacking included."""
-    coded_ratio: float = 0.6
-    """Coded bytes over decoded bytes: an estimate."""
-    cache_bytes: float = 4e9
-    """Bytes of files that the operating system can keep in memory."""
-    cores: int = 2
-    """Processors that ranks can use."""
-
-    def write_seconds(self, nbytes: float) -> float:
-        """Seconds in which the device writes so many bytes.
-
-        >>> Costs(write_bandwidth=4.0, burst_bytes=8.0, sustained_bandwidth=1.0).write_seconds(11)
-        5.0
-        """
-        burst = min(nbytes, self.burst_bytes)
-        return burst / self.write_bandwidth + (nbytes - burst) / self.sustained_bandwidth
-
-    def stored_ratio(self, stored: Stored) -> float:
-        """Stored bytes over decoded bytes: an estimate where chunks are coded."""
-        return self.coded_ratio if stored.coded else 1.0
-
+from oocarrays.plan.machine import Costs, speed
 
 PAGE_BYTES = SECTOR = 4096
-COST_NAMES = tuple(field.name for field in fields(Costs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,16 +3,19 @@
     floor 5   picture, notebook ── lend("draw", …) ──┐
     floor 2   plan.draw() ── by("draw") ─────────────┘
 
-Nothing below floor 5 imports what stands there; where it is not loaded, a plan says that it cannot be shown.
+Nothing below floor 5 knows what stands there but by its name: who lends is imported when a plan is first shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from oocarrays.errors import UnsupportedError
 
+LENDERS = ("jobs.rechunking", "tracing.tracing", "advice.advising", "plan.layouts.saved")
+"""Modules that lend when they are imported."""
 _LENT: dict[str, Callable[..., Any]] = {}
 
 
@@ -33,9 +36,12 @@ def by(way: str) -> Callable[..., Any]:
     --------
     >>> by("smell")
     Traceback (most recent call last):
-    oocarrays.errors.UnsupportedError: plans cannot be shown by 'smell': import oocarrays, and one of ...
+    oocarrays.errors.UnsupportedError: plans cannot be shown by 'smell': one of these can be: ...
     """
     if way not in _LENT:
-        known = ", ".join(sorted(_LENT)) or "none"
-        raise UnsupportedError(f"plans cannot be shown by {way!r}: import oocarrays, and one of these can be: {known}")
+        for module in LENDERS:
+            import_module(f"oocarrays.{module}")
+    if way not in _LENT:
+        known = ", ".join(sorted(_LENT))
+        raise UnsupportedError(f"plans cannot be shown by {way!r}: one of these can be: {known}")
     return _LENT[way]

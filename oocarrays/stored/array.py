@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 
 from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.selection import Selection
@@ -243,7 +244,7 @@ class StoredArray:
         """
         taken = selection_of(section, self.shape)
         nbytes = taken.size * self.dtype.itemsize
-        most = settings.size_in_bytes(settings.setting("read-ahead"), "read-ahead")
+        most = settings.size_in_bytes(setting("read-ahead"), "read-ahead")
         return AHEAD.add(partial(read, self._file, taken, meter=new_meter()), nbytes, most)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

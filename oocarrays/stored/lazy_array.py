@@ -16,6 +16,7 @@ from dask.utils import format_bytes
 
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.parts import block_lengths as layout_blocks
 from oocarrays.graphs.layouts.parts import is_blocks
 from oocarrays.graphs.lazy.reads import StoredPart, layers_of, name_of
@@ -61,11 +62,11 @@ class LazyMeans:
     @classmethod
     def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> LazyMeans:
         """Return the means that are asked for, or else those that there are."""
-        named = memory is not None or settings.setting("memory") is not None
+        named = memory is not None or setting("memory") is not None
         return cls(
             resources=resources_of(cluster_of(None, None), memory),
             strict=named,
-            scratch=_scratch(settings.setting("scratch") if scratch is None else scratch, file),
+            scratch=_scratch(setting("scratch") if scratch is None else scratch, file),
         )
 
 

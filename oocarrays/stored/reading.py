@@ -9,6 +9,7 @@ import zarr
 
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.selection import Selection, lengths
@@ -65,9 +66,9 @@ def plan(array: zarr.Array, taken: Selection, *, method: Method = "auto") -> Sec
 
 def _ways(file: ArrayFile) -> dict[str, Any]:
     """Return the settings for reading sections."""
-    nbytes, default = settings.setting("sieve-buffer"), READ_BUFFER_BYTES if file.stored.local else None
+    nbytes, default = setting("sieve-buffer"), READ_BUFFER_BYTES if file.stored.local else None
     return {
         "buffer_bytes": default if nbytes is None else settings.size_in_bytes(nbytes, "sieve-buffer"),
-        "requests": settings.setting("requests") if file.stored.remote else 16,
+        "requests": setting("requests") if file.stored.remote else 16,
         "costs": settings.set_costs(),
     }

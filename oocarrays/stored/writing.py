@@ -8,6 +8,7 @@ import numpy as np
 
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod
@@ -28,7 +29,7 @@ def write(
     check_writable(file)
     taken = selection_of(section, file.stored.grid.shape)
     buffer_bytes = None if memory is None else settings.size_in_bytes(memory, "memory")
-    requests = settings.setting("requests") if file.stored.remote else settings.local_cores()
+    requests = setting("requests") if file.stored.remote else settings.local_cores()
     data = taken.spread(cast(values, file.dtype))
     return write_section(
         file, taken.axes, data, meter=new_meter(), method=method, buffer_bytes=buffer_bytes, requests=requests

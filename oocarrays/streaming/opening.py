@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from oocarrays.errors import InputError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of, workers_of
+from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
 from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
 from oocarrays.storage.files.array_file import open_array
@@ -98,9 +99,9 @@ def open_streams(
     place = placer(storage_options)(store)
     client = None if scheduler is None else client_of(scheduler)
     ranks = len(workers_of(client)) if client is not None and ranks is None else ranks
-    count = 1 if (given := ranks or settings.setting("ranks")) is None else whole(given, "ranks", 1)
+    count = 1 if (given := ranks or setting("ranks")) is None else whole(given, "ranks", 1)
     budget = settings.budget(memory)
-    durable = bool(settings.setting("durable"))
+    durable = bool(setting("durable"))
     if mode == "w":
         meta = _asked(shape, dtype, count)
         check_budget(meta, meta.cells.count, count, budget, writes=True)

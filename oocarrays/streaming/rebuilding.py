@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oocarrays.errors import OocError
-from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.show.report import bytes_text, shape_text
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.rebuilding import Rebuilt, rebuild
@@ -23,7 +23,7 @@ def holds_streams(store: StoreLike) -> bool:
 
 def rebuilt(store: StoreLike) -> Rebuilt:
     """Make a stream file whole that somebody left who died."""
-    return rebuild(store, durable=bool(settings.setting("durable")))
+    return rebuild(store, durable=bool(setting("durable")))
 
 
 def stream_rows(store: StoreLike) -> list[tuple[str, ...]]:

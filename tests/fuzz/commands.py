@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from oocarrays.cli import main as cli
+from oocarrays.cli.commands import parser_of_all
 from tests.fuzz import pools
 from tests.fuzz.calls import Wrong
 
@@ -23,7 +24,9 @@ FEW = ("demo", "calibrate")
 @cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of each command."""
-    [commands] = [a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    [commands] = [a for a in parser_of_all("")._actions if isinstance(a, argparse._SubParsersAction)]
+    for parser in commands.choices.values():
+        parser.load_options()
     return dict(commands.choices)
 
 

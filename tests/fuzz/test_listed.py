@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import oocarrays as ooc
-from oocarrays.cli.options import WRONG_INPUT
+from oocarrays.cli.commands import WRONG_INPUT
 from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, PlacementError, SelectionError
 from oocarrays.storage.journal.texts import FOLDER, PLAN
 from tests.fuzz import commands, watched, world

@@ -16,7 +16,7 @@ from oocarrays.cli.main import main
 from oocarrays.errors import InputError
 from oocarrays.graphs.calibrate import machine as module
 from oocarrays.graphs.calibrate.machine import calibrate, keep
-from oocarrays.plan.cost import COST_NAMES
+from oocarrays.plan.machine import COST_NAMES
 
 pytestmark = pytest.mark.usefixtures("settings_of_old")
 

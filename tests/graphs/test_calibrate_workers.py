@@ -16,7 +16,7 @@ from oocarrays.errors import InputError, RunError
 from oocarrays.graphs.calibrate import workers as module
 from oocarrays.graphs.calibrate.machine import keep
 from oocarrays.graphs.calibrate.workers import calibrate_workers, fit
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.run.buffers import RankBuffers
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.rechunk.ways import METHODS

@@ -11,8 +11,7 @@ import pytest
 from distributed import Client
 
 import oocarrays as ooc
-from oocarrays.errors import RunError
-from oocarrays.graphs.run.missing import MissingChunksWarning
+from oocarrays.errors import MissingChunksWarning, RunError
 from tests import entries
 from tests.entries import ENTRIES, JOBS
 from tests.graphs.clusters import cluster, within

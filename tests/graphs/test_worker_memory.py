@@ -19,7 +19,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.graphs.cluster.nearby import LOOK, READ
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.rechunk.problem import BASE_BYTES

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, JournalError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.as_json import from_json, read_as, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import METHODS

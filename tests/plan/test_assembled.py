@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.cost import SECTOR, Costs
+from oocarrays.plan.cost import SECTOR
 from oocarrays.plan.exchange.schedule import complete_exchange
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.assembled import assembled_passes, on_sectors, stage_shape
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk

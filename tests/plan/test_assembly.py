@@ -7,12 +7,12 @@ import pytest
 
 from oocarrays.errors import ScheduleError
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, predicted
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Messaging, held_elements
 from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.plan.machine import Costs
 
 TRANSFERS = {
     "rows to columns": (Layout.of((8, 8), "(block, *)", ranks=4), Layout.of((8, 8), "(*, block)", ranks=4)),

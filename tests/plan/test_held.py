@@ -13,7 +13,6 @@ from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.collective.write import AHEAD
 from oocarrays.plan.collective.write_offers import plan_collective_write
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.scatter import UNDER_WAY, plan_files
 from oocarrays.plan.files.shift import ShiftPlan
@@ -21,6 +20,7 @@ from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.lazy.blocks import plan_blocks
 from oocarrays.plan.lazy.reads import SIEVE_BYTES, plan_lazy_reads
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Memory, largest
 from oocarrays.plan.rechunk.assembled import COUNTER_BYTES, stage_of
 from oocarrays.plan.rechunk.counting import TASK_BYTES

@@ -20,7 +20,7 @@ from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.messages import MessageBlock, blocks, message_blocks, sent_sections
 from oocarrays.plan.rechunk.passes import Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk

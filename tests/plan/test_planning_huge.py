@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.resources import Resources
 from tests.strategies import MIB, stored

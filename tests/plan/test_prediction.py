@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh
 from oocarrays.plan.exchange.prediction import (
@@ -24,6 +23,7 @@ from oocarrays.plan.exchange.prediction import (
 )
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
+from oocarrays.plan.machine import Costs
 from tests import contention, printed
 
 Cell = tuple[str, int, int, int]

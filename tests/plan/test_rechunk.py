@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk import assembled, candidates
 from oocarrays.plan.rechunk.counting import MAX_TASKS
 from oocarrays.plan.rechunk.passes import Pass

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.layouts import runs as communication
 from oocarrays.plan.layouts import transfer
 from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.plan.layouts.runs import cut, runs_between
+from oocarrays.plan.machine import Costs
 
 FREE = Costs(exchange=dict.fromkeys(Costs().exchange, 0.0), copy_bandwidth=1.0)
 """Only copies cost."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, Taken, lengths
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.sections.batches import IN_FLIGHT, gap_bytes
 from oocarrays.plan.sections.read import MOST_RANGES, RANGE_BYTES, SectionPlan
 from oocarrays.plan.sections.sieve import Sieve, cuts

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.slabs.blocks import ways_of
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate

@@ -4,7 +4,7 @@
     two-phase      every chunk is read once, then sent  distinct · (the same) + exchange
     rewritten      every chunk of both layouts once     decoding + copy + encoding
 
-The seconds are those of `oocarrays.plan.cost.Costs`, in closed form: thousands of layouts are compared.
+The seconds are those of `oocarrays.plan.machine.Costs`, in closed form: thousands of layouts are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.counting import Counts, Footprint
 from oocarrays.plan.collective.cost import SMALL_TASK_SECONDS
 from oocarrays.plan.collective.read import BUFFER_BYTES
-from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.resources import Resources
 
 METHODS = ("independent", "two-phase")

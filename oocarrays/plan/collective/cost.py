@@ -22,11 +22,12 @@ from oocarrays.mapping.selection import Axes, Taken
 from oocarrays.plan.alternative import CountedAlternative
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import AHEAD, CollectivePlan
-from oocarrays.plan.cost import Costs, Traffic, speed
+from oocarrays.plan.cost import Traffic
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.memory import Memory
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES as SECTION_BYTES

@@ -27,10 +27,10 @@ from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Share, fi
 from oocarrays.plan.collective.read_offers import Aggregators, chosen_aggregators
 from oocarrays.plan.collective.wanted import check_boxes, chunks_of
 from oocarrays.plan.collective.write import BUFFER_BYTES, CollectiveWritePlan, Method
-from oocarrays.plan.cost import Costs, speed
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, order_for, schedule_seconds
 from oocarrays.plan.limits import check_rounds
+from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.resources import Resources
 
 

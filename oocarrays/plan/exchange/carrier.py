@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.coloring import colored, is_sparse
 from oocarrays.plan.exchange.network import FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.prediction import Constants, flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule, is_auto, schedules
+from oocarrays.plan.machine import Costs
 
 QUICK = 7 * 10**7
 """Ranks that are asked in all steps of all schedules what they send, where that is a matter of seconds."""

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.exchange import Exchange, Turn
 from oocarrays.plan.exchange.network import FlatCluster, Mesh, Network, busiest
 from oocarrays.plan.exchange.schedule import IDLE, NAMES, Schedule, Step, is_auto, schedules
+from oocarrays.plan.machine import Costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

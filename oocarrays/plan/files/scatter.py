@@ -27,13 +27,14 @@ from oocarrays.mapping.layouts.local import Depth, LocalPart
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Taken, within
 from oocarrays.plan.collective.domains import file_domains
-from oocarrays.plan.cost import Costs, Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.blocks import FileBlock, alike_spans, before, chunk_count
 from oocarrays.plan.files.partitions import Partitions, partitions
 from oocarrays.plan.limits import check_count
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes

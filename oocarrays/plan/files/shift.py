@@ -22,10 +22,11 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.collective.coverage import Coverage
-from oocarrays.plan.cost import Costs, Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan

@@ -18,13 +18,13 @@ from typing import Literal, get_args
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, Schedule, complete_exchange, is_auto
 from oocarrays.plan.layouts.transfer import Transfer
+from oocarrays.plan.machine import Costs
 
 Assembly = Literal["synchronous", "asynchronous"]
 PIECE_SECONDS = 2e-9

@@ -23,13 +23,13 @@ import numpy as np
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan import shown
-from oocarrays.plan.cost import Costs
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.prediction import regime
 from oocarrays.plan.layouts.assembly import order_of, own_seconds
 from oocarrays.plan.layouts.methods import METHODS, ways_between
 from oocarrays.plan.layouts.transfer import Transfer, TransferWork
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Memory, largest
 
 __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]

@@ -26,9 +26,10 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.plan.alternative import TAKEN, CountedAlternative
-from oocarrays.plan.cost import Costs, Traffic, speed
+from oocarrays.plan.cost import Traffic
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.grouping import Grouping, cut_line, grouping, groupings, singly
+from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT

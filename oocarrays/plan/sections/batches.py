@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.sections.sieve import METHODS, RANGE_BYTES, Method, Sieve
 
 BUFFER_BYTES = 2**20

@@ -21,7 +21,7 @@ import numpy as np
 from oocarrays.mapping.grid import Stored, boxes, ceil_div
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT, READ_AHEAD_BYTES, Batch, Part, held_by_parts
 from oocarrays.plan.sections.sieve import MOST_RANGES, RANGE_BYTES, AxisCut, Sieve, cuts
 

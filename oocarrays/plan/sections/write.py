@@ -25,7 +25,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.selection import Axes, Taken, within
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 
 WriteMethod = Literal["auto", "direct", "sieve"]
 """How chunks are written of which a part is written: ``"direct"`` each run where it is, which a reader, or a process

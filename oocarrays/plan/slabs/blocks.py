@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.cost import Costs, speed
+from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.plan import SlabPlan

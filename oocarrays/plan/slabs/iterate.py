@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.plan.cost import Costs, Traffic
+from oocarrays.plan.cost import Traffic
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.cuts import WORKSPACE, plan_slabs

@@ -6,7 +6,7 @@ import math
 
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter

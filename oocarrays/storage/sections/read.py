@@ -20,7 +20,7 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
-from oocarrays.plan.cost import Costs
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import Method

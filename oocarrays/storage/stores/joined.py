@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from zarr.abc.store import Store
@@ -11,12 +12,20 @@ from zarr.storage import WrapperStore
 
 from oocarrays.storage.local.blobs import LocalBlobs
 
+ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
+"""Modules that enter themselves below when they are imported: when a place is first looked at."""
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """How URLs of their schemes are opened: each such store enters its own."""
 PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []
 """What else may know a place, or an object of another library: each returns a store, or None of what is not its own."""
 SHORTER: list[Callable[[Store, str], Store | None]] = []
 """What may know a shorter way to what is in a store, by its name: each returns a store, or None."""
+
+
+def have_all_entered() -> None:
+    """Know every kind of store."""
+    for module in ENTERING:
+        import_module(module)
 
 
 class Joined(Store):

@@ -27,7 +27,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, Wrappe
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.mapping.given import named
-from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined
+from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, have_all_entered
 from oocarrays.storage.stores.remote import Patience, RemoteStore, reason
 from oocarrays.storage.stores.shown import cleaned, shown
 
@@ -96,6 +96,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
     if isinstance(place, str | os.PathLike):
         check_path(place)
+    have_all_entered()
     for known in PLACES:
         if (found := known(place, options, ways)) is not None:
             return found

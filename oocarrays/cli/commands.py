@@ -1,0 +1,91 @@
+"""The commands by name, in groups: what each does in a line, and where its options are, imported when it is typed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, NoReturn
+
+from oocarrays.errors import OocError
+
+WRONG_INPUT, FAILED = 2, 1
+"""Exit codes."""
+
+
+class Command(NamedTuple):
+    """A command: the function that gives a parser its options is named by a module of this room, and its name there."""
+
+    name: str
+    does: str
+    options: str
+
+
+GROUPS = {
+    "work": (
+        Command("demo", "rechunk an array larger than its budget, and check it", "demo.demo_options"),
+        Command("rechunk", "write an array again in other chunks", "runs.rechunk_options"),
+        Command("resume", "go on with a run that stopped", "runs.resume_options"),
+        Command("stripe", "lay an array out over several disks, add or empty one, verify", "stripes.stripe_options"),
+        Command("clean", "remove what dead runs have left in a folder", "stores.clean_options"),
+    ),
+    "look": (
+        Command("info", "show what a store holds: an array, or a group as a tree", "stores.info_options"),
+        Command("read", "read a section of an array, and show what it took", "sections.read_options"),
+        Command("compare", "say whether two arrays or groups are equal, and where not", "stores.compare_options"),
+        Command("advise", "say which chunks arrays should have, from how they are read", "advise.advise_options"),
+        Command("plan", "plan a rechunk for clusters that are not there", "planning.plan_options"),
+    ),
+    "tools": (
+        Command("calibrate", "measure this machine, and plan by it from now on", "machine.calibrate_options"),
+        Command("schedule", "show who sends to whom in each step of an exchange", "exchange.schedule_options"),
+        Command("redistribute", "show what a change of an array's layout costs", "exchange.redistribute_options"),
+        Command("requests", "count the requests of ranks that read their parts", "requests.requests_options"),
+    ),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser whose options are imported when it parses, and whose errors take one line."""
+
+    def __init__(self, *args: Any, options: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._options = options
+
+    def load_options(self) -> None:
+        """Have the options that this command takes."""
+        if self._options is not None:
+            module, _, function = self._options.partition(".")
+            self._options = None
+            getattr(import_module(f"oocarrays.cli.{module}"), function)(self)
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse words, of which the first may be the name of a command."""
+        self.load_options()
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """One line, and the exit code of wrong input."""
+        self.exit(WRONG_INPUT, f"{self.prog}: {OocError(message)} (see {self.prog} --help)\n")
+
+
+def parser_of_all(version: str) -> Parser:
+    """Return the parser of the command line."""
+    parser = Parser(
+        prog="oocarrays",
+        description="\n".join(_in_words()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"oocarrays {version}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", help="oocarrays COMMAND --help says more")
+    for group in GROUPS.values():
+        for command in group:
+            commands.add_parser(command.name, options=command.options)
+    return parser
+
+
+def _in_words() -> list[str]:
+    lines = ["Rewrite Zarr arrays larger than memory, in a memory budget."]
+    for name, group in GROUPS.items():
+        lines += ["", f"{name}:", *(f"  {each.name:13} {each.does}" for each in group)]
+    return lines
