@@ -26,6 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
     "requests": 64,  # that a process has under way at one time, at most, to stores that are not on this machine
     "sieve-buffer": None,  # bytes of one of the four buffers that sections are sieved in; None: 4 MiB, of stores 8 MiB
+    "whole-array-limit": None,  # bytes that `a[...]` reads at once, at most; None: half of what the machine has free
     "read-ahead": "256MiB",  # bytes that `OutOfCoreArray.prefetch` has read, or is reading, and nobody has taken yet
     "retries": 6,  # attempts after one that such a store failed in passing: waits grow from 0.1 s to 5 s
     "request-timeout": "60s",  # time that one such attempt may take

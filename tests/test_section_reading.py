@@ -61,13 +61,14 @@ def test_sequences_along_several_axes_take_their_product_when_it_is_said(
 @pytest.mark.parametrize(
     ("key", "line"),
     [
-        (np.s_[[1, 2], [3, 4]], "numpy pairs 2 sequences of indices"),
-        (np.s_[3, None, [1, 5]], "numpy pairs a sequence and an integer apart from it"),
+        (np.s_[[1, 2], [3, 4, 5]], r"indices of shapes \(2,\), \(3,\) cannot be paired"),
+        (np.s_[[[1, 11]]], "index 11 is out of range for axis 0 with 11 elements"),
+        (np.ones((3, 2), bool), r"a mask of shape \(3, 2\) does not fit axes of \(11, 11\) elements"),
         (np.s_[11], "index 11 is out of range for axis 0 with 11 elements"),
         (np.s_[0, 0, 0], "too many indices: 3 for an array of 2 axes"),
     ],
 )
-def test_what_numpy_means_otherwise_is_refused_in_one_line(
+def test_what_is_no_index_is_refused_in_one_line(
     array: tuple[ooc.OutOfCoreArray, np.ndarray], key: Any, line: str
 ) -> None:
     with pytest.raises(SelectionError, match=line) as refused:

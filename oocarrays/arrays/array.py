@@ -17,6 +17,8 @@ from oocarrays.stored.array import StoredArray, opened
 from oocarrays.stored.slab_iterator import SlabIterator, slabs_of
 
 if TYPE_CHECKING:  # what is lazy needs dask.array, which takes its time to import
+    import dask.array as da
+
     from oocarrays.stored.lazy_array import LazyArray
 
 
@@ -123,6 +125,12 @@ class OutOfCoreArray(StoredArray):
             depth=depth, boundary=edge, prefetch=prefetch, reuse=reuse, axis=axis, height=height, heights=window
         )
         return slabs_of(self._file, options, memory)
+
+    @property
+    def T(self) -> da.Array:
+        """The array with its axes the other way round, lazily: ``a.to_dask().T``."""
+        turned: da.Array = self.to_dask().T
+        return turned
 
     def to_dask(
         self,

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.array import open_array
 from oocarrays.cli.options import missing_option, store_options
-from oocarrays.errors import BudgetError, SelectionError, TargetError
-from oocarrays.graphs import settings
+from oocarrays.errors import SelectionError, TargetError
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sections.sieve import METHODS
 from oocarrays.show import report
@@ -85,7 +84,6 @@ def _read(options: argparse.Namespace) -> None:
         raise TargetError(f"{options.out} exists; name a new file")
     array = open_array(options.store, storage_options=dict(options.storage_option), missing=options.missing)
     taken = Selection.of(parsed_section(options.section), array.shape)
-    _check_size(taken, array)
     if options.explain:
         print(plan(array.zarr, taken, method=options.method).explain())
     with metered() as meter:
@@ -106,12 +104,6 @@ def _counted(meter: Meter) -> str:
     decoded = f", {meter.decoded_bytes} bytes decoded" if meter.decoded_bytes else ""
     missing = f", {meter.missing_chunks} chunks missing" if meter.missing_chunks else ""
     return f"counted: {meter.read_requests} requests for {meter.read_bytes} bytes{more}{decoded}{missing}"
-
-
-def _check_size(taken: Selection, array: OutOfCoreArray) -> None:
-    nbytes, budget = taken.size * array.dtype.itemsize, settings.budget(None)
-    if nbytes > budget:
-        raise BudgetError(budget, nbytes, "this section")
 
 
 def _save(path: str, data: np.ndarray) -> None:

@@ -65,7 +65,7 @@ class Selection:
         axes: list[Taken] = []
         order: list[slice | np.ndarray] = []
         result: list[int | None] = []
-        for entry in _one_an_axis(key, len(shape)):
+        for entry in one_an_axis(key, len(shape)):
             if entry is None:
                 result.append(None)
                 continue
@@ -76,24 +76,6 @@ class Selection:
             if not _is_integer(entry):
                 result.append(number)
         return cls(tuple(axes), tuple(order), tuple(result))
-
-    @classmethod
-    def as_numpy(cls, key: Any, shape: Sequence[int]) -> Selection:
-        """Return the same, for a key of which numpy means the same too.
-
-        Raises
-        ------
-        SelectionError
-            Also where numpy pairs several sequences, or a sequence and an integer, instead of taking their product.
-
-        Examples
-        --------
-        >>> Selection.as_numpy(([0, 2], [1, 3]), (4, 4))
-        Traceback (most recent call last):
-        oocarrays.errors.SelectionError: numpy pairs 2 sequences of indices; a.read(key) and a.write(key, ...
-        """
-        _refuse_paired(key if isinstance(key, tuple) else (key,))
-        return cls.of(key, shape)
 
     @classmethod
     def of_section(cls, section: Section) -> Selection:
@@ -200,20 +182,7 @@ def _is_integer(entry: Any) -> bool:
     return not isinstance(entry, np.ndarray) or (entry.ndim == 0 and entry.dtype.kind in "iu")
 
 
-def _refuse_paired(key: tuple[Any, ...]) -> None:
-    """Refuse a key of which numpy means something else: pairs, or the axis of a sequence at another place."""
-    plain = [isinstance(entry, slice) or entry is None or entry is Ellipsis for entry in key]
-    sequences = sum(not p and not _is_integer(entry) for p, entry in zip(plain, key, strict=True))
-    taken = [number for number, p in enumerate(plain) if not p]
-    apart = bool(sequences) and taken[-1] - taken[0] >= len(taken)
-    if sequences > 1 or apart:
-        what = f"{sequences} sequences of indices" if sequences > 1 else "a sequence and an integer apart from it"
-        raise SelectionError(
-            f"numpy pairs {what}; a.read(key) and a.write(key, values) take the product of what each axis names"
-        )
-
-
-def _one_an_axis(key: Any, axes: int) -> list[Any]:
+def one_an_axis(key: Any, axes: int) -> list[Any]:
     """Return the entries of a key with its ellipsis spelled out; None for new axes."""
     entries = list(key) if isinstance(key, tuple) else [key]
     there = sum(entry is not None and entry is not Ellipsis for entry in entries)

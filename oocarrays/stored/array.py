@@ -14,6 +14,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.points import Points, is_paired
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sections.sieve import Method
 from oocarrays.plan.sections.write import WriteMethod
@@ -28,6 +29,8 @@ from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.files.presence import Policy, shows_chunks
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.stores.urls import absolute, store_of
+from oocarrays.stored.indexed import Indexed, check_room
+from oocarrays.stored.points import read_points, write_points
 from oocarrays.stored.reading import read
 from oocarrays.stored.reading_ahead import AHEAD, Prefetched
 from oocarrays.stored.writing import selection_of, write
@@ -88,6 +91,27 @@ class StoredArray:
         return self.size * self.dtype.itemsize
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def shards(self) -> tuple[int, ...] | None:
+        """Shard length in each axis; None where there are no shards."""
+        shards = self._array.shards
+        return None if shards is None else tuple(shards)
+
+    @property
+    def codecs(self) -> tuple[Any, ...]:
+        """What its chunks are coded by, in the order in which it is applied: filters, then compressors."""
+        return (*self._array.filters, *self._array.compressors)
+
+    @property
+    def path(self) -> str:
+        """Where the array is in its store."""
+        return self._array.path
+
+    @property
     def chunks(self) -> tuple[int, ...]:
         """Chunk length in each axis."""
         return tuple(self._array.chunks)
@@ -101,6 +125,12 @@ class StoredArray:
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """Names of the axes, where they have names; in format 2 as xarray keeps them."""
         return dimension_names(self._array)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes, as xarray has them: ``dim_0`` and so on where they have no names."""
+        names = self.dimension_names or (None,) * self.ndim
+        return tuple(f"dim_{axis}" if name is None else name for axis, name in enumerate(names))
 
     @property
     def _descriptor(self) -> Descriptor | None:
@@ -144,10 +174,51 @@ class StoredArray:
         return location(self._array)
 
     def __getitem__(self, key: Any) -> Any:
-        return read(self._file, Selection.as_numpy(key, self.shape))
+        if is_paired(key):
+            return self._at(Points.of(key, self.shape))
+        return self.read(Selection.of(key, self.shape))
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        self.write(Selection.as_numpy(key, self.shape), values)
+        if is_paired(key):
+            write_points(self._described(written=True), Points.of(key, self.shape), values)
+        else:
+            self.write(Selection.of(key, self.shape), values)
+
+    def _at(self, taken: Points) -> Any:
+        check_room(taken.size * self.dtype.itemsize)
+        return read_points(self._file, taken)
+
+    @property
+    def oindex(self) -> Indexed:
+        """Indices that take their product: ``a.oindex[[0, 3], :, [1, 2]]``, read and written as ``a[...]``.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = StoredArray(zarr.create_array({}, data=np.arange(12).reshape(3, 4), chunks=(2, 2)))
+        >>> a.oindex[[0, 2], [1, 3]]
+        array([[ 1,  3],
+               [ 9, 11]])
+        """
+        return Indexed(self.read, self.write)
+
+    @property
+    def vindex(self) -> Indexed:
+        """Indices that name points together: ``a.vindex[[0, 3], [1, 2]]``; the points stand first in the result.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> a = StoredArray(zarr.create_array({}, data=np.arange(12).reshape(3, 4), chunks=(2, 2)))
+        >>> a.vindex[[0, 2], [1, 3]]
+        array([ 1, 11])
+        """
+        return Indexed(
+            lambda key: self._at(Points.of(key, self.shape, first=True)),
+            lambda key, values: write_points(
+                self._described(written=True), Points.of(key, self.shape, first=True), values
+            ),
+        )
 
     def read(self, section: Any, *, method: Method = "auto", out: np.ndarray | None = None) -> Any:
         """Return a section as a numpy array, as ``a[section]``.
@@ -171,6 +242,9 @@ class StoredArray:
             For an index out of range, or where ``out`` has another shape.
         CorruptChunkError
             Where a chunk is cut short, or cannot be decoded.
+        BudgetError
+            Where it is more than ``oocarrays.whole-array-limit``, by default half of the memory that is free: `load`
+            reads it all the same.
 
         Examples
         --------
@@ -180,7 +254,21 @@ class StoredArray:
         array([[ 0,  2,  4],
                [18, 20, 22]])
         """
-        return read(self._file, selection_of(section, self.shape), method=method, out=out)
+        taken = selection_of(section, self.shape)
+        if out is None:
+            check_room(taken.size * self.dtype.itemsize)
+        return read(self._file, taken, method=method, out=out)
+
+    def load(self, section: Any = ...) -> Any:
+        """Return a section, by default all, as a numpy array, however much memory there is.
+
+        Examples
+        --------
+        >>> import numpy as np, zarr
+        >>> StoredArray(zarr.create_array({}, data=np.arange(4), chunks=(2,))).load()
+        array([0, 1, 2, 3])
+        """
+        return read(self._file, selection_of(section, self.shape))
 
     def write(
         self,

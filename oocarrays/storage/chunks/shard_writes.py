@@ -19,7 +19,7 @@ from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.chunk_locks import ChunkLocks
 from oocarrays.storage.chunks.elements import fill_bits, is_fill
-from oocarrays.storage.chunks.write_units import Unit
+from oocarrays.storage.chunks.write_units import Written
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
 from oocarrays.storage.files.array_file import ArrayFile
@@ -45,7 +45,7 @@ class Sharded:
         self._chunk_bytes = math.prod(self._layout.chunks) * file.dtype.itemsize
         self._fill = fill_bits(file)
 
-    def __call__(self, unit: Unit) -> None:
+    def __call__(self, unit: Written) -> None:
         """Write what is written of one shard."""
         key = self.file.chunk_key(unit.index)
         with self._locks.held(unit.index):
@@ -88,7 +88,7 @@ class Sharded:
         (data,) = self._blobs.fetched([(key, None)])
         return data
 
-    def _stored(self, unit: Unit, old: np.ndarray | None, chunk: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    def _stored(self, unit: Written, old: np.ndarray | None, chunk: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """The stored chunks of a shard as they become, by their numbers; ``chunk`` is written again and again."""
         changed = {self._layout.place(inner.index)[1]: inner for inner in unit.cut(self._layout.chunks)}
         entries, name = self._entries(old, unit.index)
@@ -111,7 +111,7 @@ class Sharded:
             raise CorruptChunkError(f"{name} is cut short: it has {len(old)} bytes, its index says {end}")
         return entries, name
 
-    def _changed(self, inner: Unit, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:
+    def _changed(self, inner: Written, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:
         """Return the stored bytes of a chunk as it becomes; None where it holds the fill value only."""
         if inner.whole or there is None:
             chunk[...] = self.file.fill_value

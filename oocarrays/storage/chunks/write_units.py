@@ -9,19 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Index
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, within
 from oocarrays.plan.sections.write import AxisPart, axis_parts
 from oocarrays.storage.blocked import copy
 
 
+class Written(Protocol):
+    """A chunk, or shard, of which something is written, its axes as they are stored."""
+
+    @property
+    def index(self) -> Index:
+        """Which one."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that it has of the array is written."""
+
+    def covers(self, box: Section) -> bool:
+        """Return whether all of a box is written, what is beyond the array's edge too."""
+
+    def put_in(self, data: np.ndarray, box: Section) -> None:
+        """Put what is written of a box in its elements."""
+
+    def cut(self, chunks: tuple[int, ...]) -> Iterator[Written]:
+        """Cut what is written of a shard into a unit for each of its chunks."""
+
+
 class Unit:
-    """A chunk, or shard, of which something is written."""
+    """A chunk, or shard, of which a section is written."""
 
     def __init__(self, grid: ChunkGrid, parts: tuple[AxisPart, ...], axes: Axes, values: np.ndarray) -> None:
         self.index = tuple(part.chunk for part in parts)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol, TypedDict, Unpack
+from typing import Protocol, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from oocarrays.storage.chunks.chunk_locks import ChunkLocks
 from oocarrays.storage.chunks.elements import cut, fill_bits, is_fill
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.shard_writes import Sharded
-from oocarrays.storage.chunks.write_units import Unit
+from oocarrays.storage.chunks.write_units import Unit, Written
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.codecs.codec import Chain
 from oocarrays.storage.files.array_file import ArrayFile, open_array
@@ -42,6 +42,9 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.watched import watched
+
+U = TypeVar("U", bound=Written)
+U_contra = TypeVar("U_contra", bound=Written, contravariant=True)
 
 
 class HowToWrite(TypedDict, total=False):
@@ -141,7 +144,7 @@ def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarr
     return (Unit(file.stored.grid, parts, axes, values) for parts in plan.units())
 
 
-def each_of(work: Writer, units: Iterable[Unit], at_once: int) -> None:
+def each_of(work: Writer[U], units: Iterable[U], at_once: int) -> None:
     """Do the work of each unit, so many of them at a time, and tell of chunks that were to be changed and are missing.
 
     Raises
@@ -157,7 +160,7 @@ def each_of(work: Writer, units: Iterable[Unit], at_once: int) -> None:
     work.missing.tell()
 
 
-def _together(work: Writer, units: Iterable[Unit], at_once: int) -> None:
+def _together(work: Writer[U], units: Iterable[U], at_once: int) -> None:
     with ThreadPoolExecutor(at_once, "write") as pool:
         under_way: deque[Future[None]] = deque()
         for unit in units:
@@ -171,7 +174,7 @@ def _together(work: Writer, units: Iterable[Unit], at_once: int) -> None:
 # ---------------------------------------------------------------------- the ways to write a chunk
 
 
-class Writer(Protocol):
+class Writer(Protocol[U_contra]):
     """A way to write chunks."""
 
     file: ArrayFile
@@ -179,11 +182,11 @@ class Writer(Protocol):
     missing: Missing
     """What was to be changed and was not there."""
 
-    def __call__(self, unit: Unit) -> None:
+    def __call__(self, unit: U_contra) -> None:
         """Write what is written of one unit."""
 
 
-def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> Writer:
+def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> Writer[Unit]:
     if plan.method == "direct":
         return InPlaceWriter(file, plan.window, meter)
     if file.chain.shard is not None:
@@ -203,7 +206,7 @@ class Whole:
         self._box = Section((0,) * len(file.stored.grid.chunks), file.stored.grid.chunks)
         self._pool, self._nbytes = Pool(numpy_bytes), math.prod(self._box.shape) * file.dtype.itemsize
 
-    def __call__(self, unit: Unit) -> None:
+    def __call__(self, unit: Written) -> None:
         """Write what is written of one chunk."""
         with self._locks.held(unit.index):
             memory = self._pool.take(self._nbytes)
@@ -216,7 +219,7 @@ class Whole:
             self._writer.replace(unit.index, buffer, self._receipts)
             self._pool.give(memory)
 
-    def _read(self, unit: Unit, buffer: np.ndarray) -> None:
+    def _read(self, unit: Written, buffer: np.ndarray) -> None:
         ((_, chunk),) = self._reader.whole_or(self.missing, [unit.index], [buffer])
         if chunk is not None:
             buffer[tuple(slice(n) for n in chunk.shape)] = chunk

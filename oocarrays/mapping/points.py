@@ -1,0 +1,233 @@
+"""Points: elements of an array that indices name together, as numpy pairs several sequences, and masks.
+
+    a[[3, 0], 2:5, [1, 7]]      paired axes   0, 2       named   (3, 1), (0, 7)
+                                rest          axis 1     range(2, 5)
+                                result        (2, 3)     the points' own axes stand first where the paired are apart
+
+What is taken is the points times the rest; `Selection` is the product of all axes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import SelectionError
+from oocarrays.mapping.grid import Index
+from oocarrays.mapping.selection import Selection, one_an_axis
+
+NO_INDEX = "is no index: integers, slices, ... , None, masks, or sequences of integers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """The elements that paired indices take of an array, by numpy's rules.
+
+    >>> taken = Points.of(np.s_[[3, 0], 2:5, [1, 7]], (4, 6, 8))
+    >>> taken.paired, taken.indices.tolist(), taken.rest.shape, taken.shape
+    ((0, 2), [[3, 0], [1, 7]], (3,), (2, 3))
+    """
+
+    paired: tuple[int, ...]
+    """The array's axes along which indices are paired, ascending."""
+    indices: np.ndarray
+    """The points: ``indices[k, i]`` is where point ``i`` lies along axis ``paired[k]``."""
+    grouped: tuple[int, ...]
+    """Shape of the indices as they were given, broadcast."""
+    at: int
+    """Axes of the rest's result that stand before those of the points."""
+    rest: Selection
+    """What is taken along the other axes."""
+
+    @classmethod
+    def of(cls, key: Any, shape: Sequence[int], *, first: bool = False) -> Points:
+        """Return the points that ``key`` names in an array of some shape.
+
+        Parameters
+        ----------
+        key : as numpy's advanced indexing takes it
+            Sequences or arrays of integers, of any rank, that broadcast; masks of one or several axes; integers.
+        first : bool
+            Whether the points' axes stand first in the result in any case, as in Dask's and Zarr's ``vindex``.
+
+        Raises
+        ------
+        SelectionError
+            For an index out of range, too many axes, shapes that do not broadcast, or what is no index.
+        """
+        entries = _one_an_axis(key, shape)
+        paired = [place for place, (entry, _) in enumerate(entries) if not _is_free(entry)]
+        lists = [_indices(entries[place], shape) for place in paired]
+        try:
+            spread = np.broadcast_arrays(*(each for several in lists for each in several))
+        except ValueError:
+            shapes = [each.shape for several in lists for each in several]
+            raise SelectionError(f"indices of shapes {', '.join(map(str, shapes))} cannot be paired") from None
+        axes = tuple(axis for place in paired for axis in entries[place][1])
+        free = [entry for entry, _ in entries if _is_free(entry)]
+        together = paired[-1] - paired[0] < len(paired)
+        return cls(
+            paired=axes,
+            indices=np.stack([each.reshape(-1) for each in spread]),
+            grouped=spread[0].shape,
+            at=paired[0] if together and not first else 0,
+            rest=Selection.of(tuple(free), [n for axis, n in enumerate(shape) if axis not in axes]),
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis of the result."""
+        rest = self.rest.shape
+        return (*rest[: self.at], *self.grouped, *rest[self.at :])
+
+    @property
+    def size(self) -> int:
+        """Elements of the result."""
+        return int(self.indices.shape[1]) * self.rest.size
+
+    def arranged(self, data: np.ndarray) -> np.ndarray:
+        """Return the result, of what was taken: ``data[i]`` is what point ``i`` takes along the other axes."""
+        made = self._in_a_row().arranged(data).reshape(*self.grouped, *self.rest.shape)
+        return np.moveaxis(made, self._ends(), self._starts())
+
+    def spread(self, values: Any) -> np.ndarray:
+        """Return values for the result as values for what is taken.
+
+        Raises
+        ------
+        SelectionError
+            Where they do not broadcast to the result's shape.
+        """
+        try:
+            data = np.broadcast_to(values, self.shape)
+        except ValueError:
+            raise SelectionError(
+                f"values of shape {np.shape(values)} do not broadcast to what is written, of shape {self.shape}"
+            ) from None
+        data = np.moveaxis(data, self._starts(), self._ends())
+        return self._in_a_row().spread(data.reshape(self.indices.shape[1], *self.rest.shape))
+
+    def _in_a_row(self) -> Selection:
+        """Return the selection of all points, one after the other, and of the rest."""
+        rest = self.rest
+        axes = (range(self.indices.shape[1]), *rest.axes)
+        result = (0, *(None if axis is None else axis + 1 for axis in rest.result))
+        return Selection(axes, (slice(None), *rest.order), result)
+
+    def _starts(self) -> list[int]:
+        return list(range(self.at, self.at + len(self.grouped)))
+
+    def _ends(self) -> list[int]:
+        return list(range(len(self.grouped)))
+
+
+def by_chunk(indices: np.ndarray, chunks: Sequence[int]) -> Iterator[tuple[Index, np.ndarray]]:
+    """Put points in groups by the chunk in which they lie: its index, and the places of its points, ascending.
+
+    Parameters
+    ----------
+    indices : numpy.ndarray
+        ``indices[k, i]`` is where point ``i`` lies along the k-th axis.
+    chunks : sequence of int
+        Length of a chunk along each of these axes.
+
+    Examples
+    --------
+    >>> [(chunk, places.tolist()) for chunk, places in by_chunk(np.array([[3, 0, 2], [7, 1, 6]]), (2, 4))]
+    [((0, 0), [1]), ((1, 1), [0, 2])]
+    """
+    numbers = indices // np.reshape(chunks, (-1, 1))
+    order = np.lexsort(numbers[::-1])
+    ordered = numbers[:, order]
+    ends = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
+    for places in np.split(order, ends) if order.size else ():
+        yield tuple(map(int, numbers[:, places[0]])), places
+
+
+def is_paired(key: Any) -> bool:
+    """Whether numpy pairs what a key names, instead of taking the product of all axes.
+
+    >>> is_paired(([0, 2], [1, 3])), is_paired(np.s_[3, ..., [1, 5]]), is_paired(np.ones((2, 2), bool))
+    (True, True, True)
+    >>> is_paired(np.s_[3, [1, 5], ::2]), is_paired(np.s_[0, 1:2, None, ...])
+    (False, False)
+    """
+    entries = key if isinstance(key, tuple) else (key,)
+    free = [_is_free(entry) for entry in entries]
+    several = [not f and np.ndim(entry) > 0 for f, entry in zip(free, entries, strict=True) if _can_be_array(entry)]
+    taken = [place for place, f in enumerate(free) if not f]
+    apart = any(several) and taken[-1] - taken[0] >= len(taken)
+    deep = any(not f and np.ndim(entry) > 1 for f, entry in zip(free, entries, strict=True) if _can_be_array(entry))
+    return sum(several) > 1 or apart or deep
+
+
+def _can_be_array(entry: Any) -> bool:
+    try:
+        np.asarray(entry)
+    except (ValueError, TypeError, OverflowError):  # of what nests unevenly, or does not let itself be read
+        return False
+    return True
+
+
+def _is_free(entry: Any) -> bool:
+    return isinstance(entry, slice) or entry is None or entry is Ellipsis
+
+
+def _one_an_axis(key: Any, shape: Sequence[int]) -> list[tuple[Any, tuple[int, ...]]]:
+    """Return the entries of a key, and the array's axes that each of them takes: a mask takes as many as it has."""
+    entries = list(key) if isinstance(key, tuple) else [key]
+    spelled: list[Any] = []
+    for entry in entries:
+        axes = np.ndim(entry) if _is_mask(entry) else 1
+        spelled += [entry] if axes < 2 else [_Mask(entry), *[_COVERED] * (axes - 1)]
+    found: list[tuple[Any, tuple[int, ...]]] = []
+    axis = 0
+    for entry in one_an_axis(tuple(spelled), len(shape)):
+        if entry is _COVERED:
+            continue
+        axes = 0 if entry is None else entry.values.ndim if isinstance(entry, _Mask) else 1
+        found.append((entry.values if isinstance(entry, _Mask) else entry, tuple(range(axis, axis + axes))))
+        axis += axes
+    return found
+
+
+class _Mask:
+    """A mask of several axes, which stands for as many entries."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values)
+
+
+_COVERED = object()
+"""An axis of a mask but its first."""
+
+
+def _is_mask(entry: Any) -> bool:
+    return not _is_free(entry) and _can_be_array(entry) and np.asarray(entry).dtype.kind == "b"
+
+
+def _indices(entry: tuple[Any, tuple[int, ...]], shape: Sequence[int]) -> list[np.ndarray]:
+    """Return the indices along each of the axes that an entry takes, not below 0."""
+    values, axes = entry
+    if not _can_be_array(values):
+        raise SelectionError(f"{values!r} {NO_INDEX}")
+    named = np.asarray(values)
+    extents = tuple(shape[axis] for axis in axes)
+    if named.dtype.kind == "b":
+        if named.shape != extents:
+            raise SelectionError(f"a mask of shape {named.shape} does not fit axes of {extents} elements")
+        return list(np.nonzero(named))
+    if named.dtype.kind not in "iu" and named.size:
+        if named.ndim or not hasattr(values, "__index__"):
+            raise SelectionError(
+                f"{values!r} is no index: integers, slices, ... , None, masks, or sequences of integers"
+            )
+        named = np.asarray(operator.index(values))
+    outside = named[(named < -extents[0]) | (named >= extents[0])]
+    if outside.size:
+        raise SelectionError(f"index {outside.flat[0]} is out of range for axis {axes[0]} with {extents[0]} elements")
+    return [named.astype(np.int64) % max(extents[0], 1)]

@@ -1,0 +1,149 @@
+"""Reading and writing points of the array that a person holds: chunk by chunk, each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+
+from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.mapping.grid import Index
+from oocarrays.mapping.points import Points, by_chunk
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Taken
+from oocarrays.storage.chunks.shard_writes import Sharded
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.metered import new_meter
+from oocarrays.storage.sections.read import read_section
+from oocarrays.storage.sections.write import Whole, check_writable, each_of, replacing
+from oocarrays.stored.writing import cast
+
+MOST_AT_ONCE = 16
+"""Chunks that are written at one time, at most."""
+
+
+def read_points(file: ArrayFile, taken: Points) -> Any:
+    """Return the elements at points of an array; each chunk in which some lie is asked for once.
+
+    Raises
+    ------
+    CorruptChunkError
+        Where a chunk is cut short, or cannot be decoded.
+    """
+    meter = new_meter()
+    out = np.empty((taken.indices.shape[1], *map(len, taken.rest.axes)), file.dtype)
+
+    def fill(members: np.ndarray) -> None:
+        axes, places = _product(taken, members, len(file.zarr.shape))
+        data = read_section(file, axes, meter=meter, threads=1)
+        data = np.moveaxis(data, taken.paired, range(len(taken.paired)))
+        out[members] = data[places]
+
+    with ThreadPoolExecutor(_at_once(file), "points") as pool:
+        chunks = [file.zarr.chunks[axis] for axis in taken.paired]
+        for _ in pool.map(fill, (members for _, members in by_chunk(taken.indices, chunks))):
+            pass
+    warn_of_missing(meter, file.presence.name)
+    return taken.arranged(out)[()]
+
+
+def _at_once(file: ArrayFile) -> int:
+    return int(setting("requests")) if file.stored.remote else settings.local_cores()
+
+
+def _product(taken: Points, members: np.ndarray, axes: int) -> tuple[tuple[Taken, ...], tuple[np.ndarray, ...]]:
+    """What is taken along each axis for some points, and where each of these stands among it along the paired axes."""
+    rest, wanted, places = iter(taken.rest.axes), list[Taken](), []
+    for axis in range(axes):
+        if axis not in taken.paired:
+            wanted.append(next(rest))
+            continue
+        named, where = np.unique(taken.indices[taken.paired.index(axis)][members], return_inverse=True)
+        wanted.append(named)
+        places.append(where.reshape(-1))
+    return tuple(wanted), tuple(places)
+
+
+def write_points(file: ArrayFile, taken: Points, values: Any) -> None:
+    """Write values to points of an array described as written; of several for one element the last stays.
+
+    Raises
+    ------
+    InputError
+        Where the array is open for reading.
+    SelectionError
+        For values that do not fit.
+    """
+    check_writable(file)
+    data = taken.spread(cast(values, file.dtype))
+    lying = replacing(file).lying
+    work = (Whole if lying.chain.shard is None else Sharded)(lying, new_meter())
+    each_of(work, _units(file, taken, data), min(_at_once(file), MOST_AT_ONCE))
+
+
+def _units(file: ArrayFile, taken: Points, data: np.ndarray) -> Iterator[PointsUnit]:
+    """The chunks, or shards, in which something is written."""
+    grid, order = file.stored.grid, list(file.stored.order or range(len(file.stored.grid.shape)))
+    free = [axis for axis in range(len(order)) if axis not in taken.paired]
+    parts = [_parts(along, grid.chunks[axis]) for axis, along in zip(free, taken.rest.axes, strict=True)]
+    chunks = [grid.chunks[axis] for axis in order]
+    for _, members in by_chunk(taken.indices, [grid.chunks[axis] for axis in taken.paired]):
+        for places in product(*parts):
+            there = _coordinates(taken, members, places)[order]
+            among: Any = (members, *places)
+            written = data[among].reshape(-1)
+            for index, _ in by_chunk(there[:, :1], chunks):
+                yield PointsUnit(index=index, inside=there - np.multiply(index, chunks)[:, None], data=written)
+
+
+def _parts(along: Taken, chunk: int) -> list[slice]:
+    """The places of what is taken along an axis, chunk by chunk."""
+    numbers = np.asarray(along, np.int64) // chunk
+    ends = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    return [slice(first, last) for first, last in pairwise(ends) if last > first]
+
+
+def _coordinates(taken: Points, members: np.ndarray, places: Sequence[slice]) -> np.ndarray:
+    """Where each element lies that some points take of places along the other axes: a row for each axis."""
+    along = [np.asarray(each[place]) for each, place in zip(taken.rest.axes, places, strict=True)]
+    spread = np.meshgrid(members, *along, indexing="ij")
+    rows = np.empty((len(taken.paired) + len(along), spread[0].size), np.int64)
+    rows[list(taken.paired)] = taken.indices[:, spread[0].reshape(-1)]
+    free = (axis for axis in range(len(rows)) if axis not in taken.paired)
+    for axis, each in zip(free, spread[1:], strict=True):
+        rows[axis] = each.reshape(-1)
+    return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointsUnit:
+    """A chunk, or shard, of which elements at points are written: a unit of writing, its axes as they are stored."""
+
+    index: Index
+    """The chunk."""
+    inside: np.ndarray
+    """Where each element lies in it, a row for each axis."""
+    data: np.ndarray
+    """What is written there."""
+    whole: bool = False
+    """Whether all that it has of the array is written: nobody knows."""
+
+    def covers(self, box: Section) -> bool:
+        """Return whether all of a box is written: nobody knows."""
+        return False
+
+    def put_in(self, data: np.ndarray, box: Section) -> None:
+        """Put what is written in the chunk."""
+        data[tuple(self.inside)] = self.data
+
+    def cut(self, chunks: tuple[int, ...]) -> Iterator[PointsUnit]:
+        """Cut what is written of a shard into a unit for each of its chunks."""
+        for index, places in by_chunk(self.inside, chunks):
+            lower = np.multiply(index, chunks)[:, None]
+            yield PointsUnit(index=index, inside=self.inside[:, places] - lower, data=self.data[places])
