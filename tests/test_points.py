@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -191,3 +192,38 @@ def test_names_that_users_know(tmp_path: Path) -> None:
     a = ooc.open_array(z)
     assert (a.T.shape, a.dims, a.shards, a.itemsize, a.path) == ((4, 6), ("dim_0", "dim_1"), (2, 4), 2, "a")
     assert [type(codec).__name__ for codec in a.codecs] == ["ZstdCodec"]
+
+
+def test_what_is_opened_for_reading_cannot_be_written_through(tmp_path: Path) -> None:
+    z = zarr.create_array(tmp_path / "a.zarr", shape=(4,), chunks=(2,), dtype="i4")
+    a = ooc.open_array(z)
+    with pytest.raises(InputError, match=r"open it with mode='r\+'"):
+        a[0] = 1
+    with pytest.raises(InputError, match="read"):
+        ooc.store(da.ones(4, dtype="i4"), a, scheduler="threads")
+    ooc.open_array(z, mode="r+")[0] = 1
+    assert a[:].tolist() == [1, 0, 0, 0]
+
+
+def test_an_array_is_stored_where_nothing_is(tmp_path: Path) -> None:
+    data = np.arange(35).reshape(5, 7)
+    x = da.from_array(data, chunks=(3, 7))
+    ooc.store(x, tmp_path / "new.zarr", scheduler="threads")
+    z = zarr.open_array(tmp_path / "new.zarr", mode="r")
+    assert z.chunks == (3, 7)
+    np.testing.assert_array_equal(z[...], data)
+    ooc.store(x, tmp_path / "later.zarr", compute=False).compute(scheduler="threads")
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "later.zarr", mode="r")[...], data)
+    with pytest.raises(InputError, match="no such store"):
+        ooc.store(x, tmp_path / "none.zarr", region=slice(0, 5), scheduler="threads")
+    zarr.create_group(tmp_path / "group.zarr")
+    with pytest.raises(InputError, match="holds a Zarr group"):
+        ooc.store(x, tmp_path / "group.zarr", scheduler="threads")
+
+
+def test_an_array_on_disk_is_laid_out_over_ranks(tmp_path: Path) -> None:
+    data = np.arange(48.0).reshape(8, 6)
+    zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(2, 6))
+    for named in (tmp_path / "a.zarr", str(tmp_path / "a.zarr"), ooc.open_array(tmp_path / "a.zarr")):
+        x = ooc.distribute(named, "(*, cyclic)", ranks=2, scheduler="threads")
+        np.testing.assert_array_equal(x.local(1).compute(scheduler="threads"), data[:, 1::2])

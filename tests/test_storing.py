@@ -145,7 +145,7 @@ def test_an_array_that_is_opened_for_reading_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="mode='r\\+'"):
         ooc.store(da.zeros((8,), dtype="i4"), ooc.open_array(tmp_path / "a.zarr"))
     with pytest.raises(NotFoundError, match="no such store"):
-        ooc.store(da.zeros((8,), dtype="i4"), tmp_path / "b.zarr")
+        ooc.store(da.zeros((8,), dtype="i4"), tmp_path / "b.zarr", region=slice(0, 8))
 
 
 def _opened(folder: Path, compressors: Any = ZSTD) -> ooc.OutOfCoreArray:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import StorePath
 
+from oocarrays.distributed.collective import read_sections
 from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import Where
 from oocarrays.errors import UnsupportedError
@@ -18,6 +23,8 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.stored.array import StoredArray
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def distribute(
-    x: np.ndarray | da.Array,
+    x: np.ndarray | da.Array | StoredArray | zarr.Array | StoreLike,
     layout: LayoutLike,
     *,
     ranks: int | None = None,
@@ -36,11 +43,11 @@ def distribute(
     """Lay an array out over ranks. Computes nothing.
 
     An array in this process is cut: on a cluster its parts travel with the graph. The blocks of a Dask array are each
-    computed once, and redistributed.
+    computed once, and redistributed. An array on disk is read as `read_sections` does, each stored chunk once for all.
 
     Parameters
     ----------
-    x : numpy.ndarray or dask.array.Array
+    x : numpy.ndarray, dask.array.Array, OutOfCoreArray, zarr.Array, path, URL or Zarr store
         What is shared out; it must not change until it has been computed.
     layout : Layout, str, Distribution or sequence of them
         ``"(block, *)"``, ``Cyclic(3)``, ``[Block(), Collapsed()]``, or a whole `Layout`.
@@ -67,6 +74,9 @@ def distribute(
     array([[ 1,  3,  5],
            [ 7,  9, 11]])
     """
+    if isinstance(x, StoredArray | zarr.Array | Store | StorePath | str | os.PathLike):
+        read: DistributedArray = read_sections(x, layout, ranks=ranks, grid=grid, scheduler=scheduler, workers=workers)
+        return read
     cluster, there = _ranks_on(scheduler, workers)
     wanted = _wanted(x, layout, ranks, grid, there)
     first = _first(x, wanted, cluster, there)
@@ -133,7 +143,7 @@ def _ranks_on(scheduler: Client | str | None, workers: Sequence[str] | None) -> 
 
 
 def _wanted(
-    x: np.ndarray | da.Array, layout: LayoutLike, ranks: int | None, grid: Sequence[int] | None, workers: Sequence[str]
+    x: Any, layout: LayoutLike, ranks: int | None, grid: Sequence[int] | None, workers: Sequence[str]
 ) -> Layout:
     """The layout that is asked for, of an array that can be shared out."""
     if not isinstance(x, np.ndarray):
@@ -143,9 +153,7 @@ def _wanted(
     return layout_for(x.shape, layout, ranks=ranks, grid=grid, about=len(workers) or settings.local_cores())
 
 
-def _first(
-    x: np.ndarray | da.Array, wanted: Layout, cluster: Cluster | None, workers: Sequence[str]
-) -> DistributedArray:
+def _first(x: Any, wanted: Layout, cluster: Cluster | None, workers: Sequence[str]) -> DistributedArray:
     """An array in this process, cut as is wanted; a Dask array, each of its blocks the part of one rank."""
     build: Callable[[], Parts]
     if isinstance(x, np.ndarray):

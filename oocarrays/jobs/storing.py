@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +10,19 @@ import dask.config
 import numpy as np
 from dask.utils import ensure_dict
 
-from oocarrays.errors import InputError, PlacementError, SelectionError, TargetError
+from oocarrays.errors import InputError, NotFoundError, PlacementError, SelectionError, TargetError
 from oocarrays.graphs.cluster.workers import is_here
 from oocarrays.graphs.lazy.in_time import in_time
 from oocarrays.graphs.lazy.kept import kept_blocks, with_kept_noted, without_kept
 from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
 from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.jobs.lazy import from_dask
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import location
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
@@ -50,7 +53,8 @@ def store(
         what it read has not been overwritten, or nobody wants it; else there is a `RunError`, and the target holds old
         and new elements.
     target : OutOfCoreArray, zarr.Array, path, URL or Zarr store; or as many of them
-        Arrays that are there, and opened to be written.
+        Arrays that are there, and opened to be written. A path or URL at which nothing is becomes an array with chunks
+        as large as the largest block, as `from_dask` makes it.
     region : slice or tuple of slices; or as many of them
         What is written of the target: as large as ``x``; by default all.
     compute : bool
@@ -76,6 +80,8 @@ def store(
     >>> z[:]
     array([0, 0, 1, 2, 3, 4])
     """
+    if region is None and not isinstance(x, list | tuple) and _is_new(target):
+        return _made(x, target, compute, **options)
     arrays, targets, regions = _as_many(x, target, region)
     storings = [_storing(*each) for each in zip(arrays, targets, regions, strict=True)]
     graph, done = _graph(arrays, storings)
@@ -87,6 +93,30 @@ def store(
     _check_reach(storings, options)
     written.compute(**options)
     return None
+
+
+def _is_new(target: Any) -> bool:
+    """Whether a target is named where nothing is."""
+    if not isinstance(target, str | os.PathLike):
+        return False
+    try:
+        array_file.open_array(placer(None)(target), unfinished=True)
+    except NotFoundError:
+        return not holds_group(placer(None)(target))
+    return False
+
+
+def _made(x: Any, target: Any, compute: bool, **options: Any) -> Delayed | None:
+    """Write a Dask array as a new one, its chunks as large as the largest block: as a job, which can be resumed."""
+    check_lazy(x)
+    asked = options.get("scheduler")
+    job = from_dask(x, target, chunks=x.chunksize, scheduler="threads" if asked in HERE else asked)
+    if compute:
+        job.run()
+        return None
+    from dask.delayed import delayed
+
+    return delayed(job)  # type: ignore[no-any-return]
 
 
 def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:

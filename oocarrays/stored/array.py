@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr import AsyncArray
+from zarr.storage import StorePath
 
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
@@ -378,5 +380,16 @@ def opened(
     mode: str = "r",
     storage_options: Mapping[str, Any] | None = None,
 ) -> zarr.Array:
-    """Return the Zarr array at a place that a person names."""
-    return array_file.open_array(placer(storage_options)(store), mode=mode)
+    """Return the Zarr array at a place that a person names; one that is open for writing is so for ``"r+"`` only."""
+    array = array_file.open_array(placer(storage_options)(store), mode=mode)
+    return array if mode != "r" or array.read_only else _for_reading(array)
+
+
+def _for_reading(array: zarr.Array) -> zarr.Array:
+    """Return the same array, which cannot be written through; itself, where its store does not know how."""
+    there = array.store_path
+    try:
+        place = StorePath(there.store.with_read_only(True), there.path)
+    except (NotImplementedError, TypeError):  # as wrappers of other libraries, which are made in ways of their own
+        return array
+    return zarr.Array(AsyncArray(array.metadata, place, array.config))
