@@ -89,9 +89,7 @@ def test_a_run_that_filled_the_disk_goes_on_where_it_stopped(
     again = ooc.resume(target)
     assert again.plan == job.plan
     left = missing(job.plan, target)
-    if not list(
-        target.parent.glob(".oocarrays-*")
-    ):  # a run that failed has taken its scratch away
+    if not list(target.parent.glob(".oocarrays-*")):  # a run that failed has taken its scratch away
         left |= {part for number, step in enumerate(job.plan.passes[:-1]) for part in step.parts(number)}
     assert again.left == pytest.approx(share_left(job.plan, left))
     run(again)
