@@ -14,7 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import xarray as xr
+
+try:
+    import xarray as xr
+except ModuleNotFoundError as error:
+    if error.name != "xarray":
+        raise
+    raise ModuleNotFoundError("xarray is not installed: pip install 'oocarrays[xarray]'", name="xarray") from None
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.backends.zarr import ZarrBackendEntrypoint, ZarrStore
 from xarray.core import indexing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +171,10 @@ def test_wrong_input_is_one_line(stored: Path, tmp_path: Path) -> None:
             work()
         assert "\n" not in str(refused.value)
     assert not x.exists()
+
+
+def test_where_xarray_is_missing_it_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    monkeypatch.delitem(sys.modules, "oocarrays.xarray")
+    with pytest.raises(ModuleNotFoundError, match=r"^xarray is not installed: pip install 'oocarrays\[xarray\]'$"):
+        importlib.import_module("oocarrays.xarray")
