@@ -12,6 +12,7 @@ from oocarrays.arrays.creating import open_array as open_array
 from oocarrays.arrays.groups import OutOfCoreGroup as OutOfCoreGroup
 from oocarrays.arrays.groups import open_group as open_group
 from oocarrays.arrays.local_array import LocalArrays as LocalArrays
+from oocarrays.arrays.reducing import reduce as reduce
 from oocarrays.distributed.collective import read_sections as read_sections
 from oocarrays.distributed.distributed_array import DistributedArray as DistributedArray
 from oocarrays.distributed.distributing import distribute as distribute

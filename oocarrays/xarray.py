@@ -27,11 +27,13 @@ from xarray.core import indexing
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
+from oocarrays.arrays.reducing import How, reduced
 from oocarrays.distributed.collective import read_sections
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.options.packing import PACKED, Unpacked
+from oocarrays.storage.files import array_file
 
 NUMBERS = "biufc"
 """Kinds of elements that are read by us; xarray reads texts."""
@@ -242,9 +244,68 @@ class DataArrayMethods:
                 said = self._known(how[name])
                 how[name] = tuple(said.get(dim, NOT_SAID[name]) for dim in dims)
         number = self._number(axis) if isinstance(axis, str) else axis
+        unpacked = self._unpacked(kernel) if decode else None
+        return map_slabs(unpacked or kernel, stored, target, axis=number, **how)
+
+    def reduce(
+        self,
+        how: How,
+        dim: str | Sequence[str] | None = None,
+        *,
+        by: Any = None,
+        where: Any = None,
+        skipna: bool = True,
+        ddof: int = 0,
+        memory: int | float | str | None = None,
+    ) -> xr.DataArray:
+        """Reduce it out of core along dimensions, of values as xarray shows them: as `oocarrays.reduce`.
+
+        Parameters
+        ----------
+        by : str, DataArray or sequence
+            Labels along ``dim``, or where they are: a coordinate, or a part of a time, such as ``"time.month"``.
+        where : DataArray or array of bool
+            What counts, of any of its dimensions.
+
+        Raises
+        ------
+        UnsupportedError
+            Where it is not as it is stored.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> place = f"{tempfile.mkdtemp()}/a.zarr"
+        >>> made = xr.Dataset({"a": (("t", "x"), np.arange(6.0).reshape(3, 2))})
+        >>> _ = made.to_zarr(place, consolidated=False)
+        >>> xr.open_dataset(place, engine="oocarrays").a.ooc.reduce("mean", "t").values
+        array([2., 3.])
+        """
+        stored, dims = self.stored, self._dims()
+        named = dims if dim is None else (dim,) if isinstance(dim, str) else tuple(dim)
+        self._known(dict.fromkeys(named))
+        labels = self._array[by] if isinstance(by, str) else by
+        mask = where.broadcast_like(self._array).transpose(*dims).values if isinstance(where, xr.DataArray) else where
+        work = self._unpacked(lambda block: block)
+        made = reduced(
+            array_file.describe_source(stored.zarr, stored.missing), how, [dims.index(name) for name in named],
+            by=None if by is None else np.asarray(labels), where=mask, skipna=skipna, ddof=ddof, memory=memory,
+            decode=None if work is None else work.decoded,
+        )  # fmt: skip
+        kept = [name for name in dims if name not in named or by is not None]
+        coords = {name: self._array[name] for name in kept if name in self._array.coords and name not in named}
+        if by is not None:
+            group = str(getattr(labels, "name", None) or "group")
+            kept[kept.index(named[0])] = group
+            values = np.unique(np.asarray(labels))
+            coords[group] = values[values == values]  # neither NaN nor NaT
+        return xr.DataArray(made, coords, kept, name=self._array.name)
+
+    def _unpacked(self, kernel: Callable[[np.ndarray], np.ndarray]) -> Unpacked | None:
+        """The kernel for blocks as they are stored; None where these are the values."""
         packing = {name: self._array.encoding[name] for name in PACKED if name in self._array.encoding}
-        work = Unpacked(kernel=kernel, dims=dims, packing=packing, dtype=stored.dtype) if packing and decode else kernel
-        return map_slabs(work, stored, target, axis=number, **how)
+        dtype = self.stored.dtype
+        return Unpacked(kernel=kernel, dims=self._dims(), packing=packing, dtype=dtype) if packing else None
 
     def sections(self, sections: str | Sequence[Mapping[str, Any] | None], **how: Any) -> Any:
         """Read what every rank wants, each chunk once for all: as `oocarrays.read_sections`, as it is stored.

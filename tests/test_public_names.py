@@ -68,6 +68,7 @@ PUBLIC = [
     "read_sections",
     "rechunk",
     "redistribute",
+    "reduce",
     "resume",
     "scatter_files",
     "shift",

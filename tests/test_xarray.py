@@ -141,6 +141,21 @@ def test_values_that_cannot_be_packed_are_an_error(stored: Path, tmp_path: Path)
         air.ooc.map_slabs(lambda block: block + 1, tmp_path / "raw.zarr", decode=False, **THREADS).run()
 
 
+def test_means_by_dimension_and_by_month(stored: Path) -> None:
+    found = xr.open_dataset(stored, engine="oocarrays")
+    expected = xr.open_zarr(stored, consolidated=False, chunks=None).load()
+    xr.testing.assert_allclose(found.air.ooc.reduce("mean", "time"), expected.air.mean("time"))
+    xr.testing.assert_allclose(found.air.ooc.reduce("max", ["lat", "lon"]), expected.air.max(["lat", "lon"]))
+    days = expected.time.dt.dayofweek
+    grouped = found.air.ooc.reduce("mean", "time", by="time.dayofweek")
+    xr.testing.assert_allclose(grouped, expected.air.groupby(days).mean("time").transpose("dayofweek", "lat", "lon"))
+    land = expected.land > 0
+    of_land = found.air.ooc.reduce("sum", ["lat", "lon"], where=land)
+    xr.testing.assert_allclose(of_land, expected.air.where(land).sum(["lat", "lon"]))
+    with pytest.raises(InputError, match="is no dimension"):
+        found.air.ooc.reduce("mean", "x")
+
+
 def test_sections_by_dimension(stored: Path) -> None:
     land = xr.open_dataset(stored, engine="oocarrays", cache=False).land
     wanted = [{"lat": slice(0, 6)}, {"lat": slice(4, 9), "lon": [1, 3]}, None]

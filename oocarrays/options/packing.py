@@ -29,7 +29,7 @@ def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
     if said:
         words = ", ".join(f"{name}={value!r}" for name, value in said.items())
         warnings.warn(
-            f"{location(array)} is packed ({words}): the kernel is given its {array.dtype} elements as they are stored",
+            f"{location(array)} is packed ({words}): its {array.dtype} elements are taken as they are stored",
             UserWarning,
             stacklevel=4,
         )
@@ -48,11 +48,17 @@ class Unpacked:
     dtype: np.dtype
     """Of the stored elements."""
 
-    def __call__(self, block: np.ndarray) -> np.ndarray:
+    def decoded(self, block: np.ndarray) -> np.ndarray:
+        """Return values of elements as they are stored."""
         import xarray as xr
 
         decoded = xr.conventions.decode_cf_variable("block", xr.Variable(self.dims, block, dict(self.packing)))
-        made = np.asarray(self.kernel(decoded.values))
+        return np.asarray(decoded.values)
+
+    def __call__(self, block: np.ndarray) -> np.ndarray:
+        import xarray as xr
+
+        made = np.asarray(self.kernel(self.decoded(block)))
         self._check(made)
         how = {"_FillValue": self.dtype.type(0), **self.packing, "dtype": self.dtype}  # no value, where none is said
         encoded: np.ndarray = xr.conventions.encode_cf_variable(xr.Variable(self.dims, made, {}, how)).values
