@@ -90,7 +90,9 @@ def open_array(
         opened = array.open_array(place, mode=mode, missing=missing)
     except NotFoundError:
         local = (
-            open_local(place, mode=mode or "r", scheduler=scheduler, missing=missing) if holds_group(place) else None
+            open_local(place, mode="r" if mode is None else mode, scheduler=scheduler, missing=missing)
+            if holds_group(place)
+            else None
         )
         if local is None:
             raise

@@ -381,7 +381,7 @@ def opened(
     storage_options: Mapping[str, Any] | None = None,
 ) -> zarr.Array:
     """Return the Zarr array at a place that a person names; one that is open for writing stays so, but for ``"r"``."""
-    array = array_file.open_array(placer(storage_options)(store), mode=mode or "r")
+    array = array_file.open_array(placer(storage_options)(store), mode="r" if mode is None else mode)
     return array if mode != "r" or array.read_only else _for_reading(array)
 
 
