@@ -49,6 +49,7 @@ def main() -> None:
 
 
 def _advice(scale: int) -> Iterator[str]:
+    _program(2, True).advise(memory="8GiB", scheduler="threads")  # what is imported then is not counted
     for label, unlike in (("of one shape", False), ("all of unlike shapes", True)):
         trace = _program(BLOCKS // scale, unlike)
         start, busy = time.perf_counter(), time.process_time()

@@ -101,13 +101,17 @@ class _Taken:
         return np.asarray(self.counts.visits - self.counts.whole)
 
 
+def _nothing(layouts: int) -> Counts:
+    return Counts(*np.zeros((len(Counts._fields), layouts), np.int64))
+
+
 def _taken(use: Use, stored: Stored, chunks: np.ndarray) -> _Taken:
     there = np.prod(-(-np.array(stored.grid.shape, np.int64) // chunks), axis=1, dtype=np.int64)
-    each = [footprint.counts(chunks) for footprint in use.footprints]
-    nothing = np.zeros(len(chunks), np.int64)
-    visits, distinct, whole, runs = (sum((e[i] for e in each), nothing) for i in range(4))
-    most = np.max([nothing, *(e.most for e in each)], axis=0)
-    found = Counts(visits, np.minimum(distinct, there), whole, runs, most)
+    found, *more = [footprint.counts(chunks) for footprint in use.footprints] or [_nothing(len(chunks))]
+    for each in more:
+        most = np.maximum(found.most, each.most)
+        found = Counts(*(a + b for a, b in zip(found[:4], each[:4], strict=True)), most)
+    found = found._replace(distinct=np.minimum(found.distinct, there))
     return _Taken(found, np.prod(chunks, axis=1, dtype=np.int64) * stored.itemsize)
 
 

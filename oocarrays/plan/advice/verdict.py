@@ -198,7 +198,7 @@ def _weighed(references: Sequence[Reference]) -> tuple[tuple[Use, float], ...]:
 def verdict(costs: Priced, choice: Choice) -> Verdict:
     """Say what a choice means."""
     unit = costs.unit
-    layout = [tuple(map(int, shape)) for shape in unit.shapes]
+    layout = [tuple(shape) for shape in unit.shapes.tolist()]
     blocks = []
     if unit.producer is not None:
         blocks.append(_of_block(unit.producer, 1.0, unit.writing, costs.written, layout, choice.made, choice.writes))
