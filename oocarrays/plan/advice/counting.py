@@ -199,10 +199,12 @@ class Footprint:
 
     def counts(self, chunks: np.ndarray) -> Counts:
         """Count what is taken in each of some chunk shapes, a row each; runs as elements lie in C order."""
-        ones, nothing = np.ones(len(chunks), np.int64), np.zeros(len(chunks), np.int64)
-        found = Counts(ones, ones, ones, nothing, ones)
-        for a in reversed(range(len(self.axes))):  # from the fastest axis outwards
-            along = Counts(*(each.astype(np.int64, copy=False) for each in self.axes[a].counts(chunks[:, a])))
+        if not self.axes:
+            one = np.ones(len(chunks), np.int64)
+            return Counts(self.times * one, one, self.times * one, 0 * one, one)
+        found = self._along(-1, chunks)
+        for a in reversed(range(len(self.axes) - 1)):  # from the fastest axis outwards
+            along = self._along(a, chunks)
             found = Counts(
                 visits=along.visits * found.visits,
                 distinct=along.distinct * found.distinct,
@@ -210,10 +212,12 @@ class Footprint:
                 runs=along.runs * found.whole + self.axes[a].elements * found.runs,
                 most=along.most * found.most,
             )
-        times = self.times
-        return Counts(
-            times * found.visits, found.distinct, times * found.whole, times * (found.runs + found.whole), found.most
-        )
+        times, runs = self.times, found.runs + found.whole
+        return Counts(times * found.visits, found.distinct, times * found.whole, times * runs, found.most)
+
+    def _along(self, axis: int, chunks: np.ndarray) -> Counts:
+        """Count along an axis."""
+        return Counts(*(each.astype(np.int64, copy=False) for each in self.axes[axis].counts(chunks[:, axis])))
 
 
 def footprints(requests: Sequence[Axes], shape: Sequence[int]) -> tuple[Footprint, ...]:

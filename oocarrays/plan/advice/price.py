@@ -102,17 +102,19 @@ class _Taken:
 
 
 def _nothing(layouts: int) -> Counts:
-    return Counts(*np.zeros((len(Counts._fields), layouts), np.int64))
+    none = np.zeros(layouts, np.int64)
+    return Counts(none, none, none, none, none)
 
 
 def _taken(use: Use, stored: Stored, chunks: np.ndarray) -> _Taken:
-    there = np.prod(-(-np.array(stored.grid.shape, np.int64) // chunks), axis=1, dtype=np.int64)
+    there = np.multiply.reduce(-(-np.array(stored.grid.shape, np.int64) // chunks), axis=1)
     found, *more = [footprint.counts(chunks) for footprint in use.footprints] or [_nothing(len(chunks))]
     for each in more:
         most = np.maximum(found.most, each.most)
-        found = Counts(*(a + b for a, b in zip(found[:4], each[:4], strict=True)), most)
+        visits, distinct, whole, runs = (a + b for a, b in zip(found[:4], each[:4], strict=True))
+        found = Counts(visits, distinct, whole, runs, most)
     found = found._replace(distinct=np.minimum(found.distinct, there))
-    return _Taken(found, np.prod(chunks, axis=1, dtype=np.int64) * stored.itemsize)
+    return _Taken(found, np.multiply.reduce(chunks, axis=1) * stored.itemsize)
 
 
 def _by_ranges(use: Use, stored: Stored) -> bool:
@@ -148,7 +150,7 @@ def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -
         requests[0] = taken.visits + taken.partial
         moved[0] = moved[0] + taken.partial * taken.chunk_bytes * ratio
     held = _held(use, taken, stored, resources)
-    return Prices(np.stack([alone, together]), np.stack(requests), np.stack(moved), held)
+    return Prices(np.array([alone, together]), np.array(requests), np.array(moved), held)
 
 
 # ---------------------------------------------------------------------- seconds
@@ -236,11 +238,11 @@ def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.n
     under_way = np.minimum(taken.counts.most, ZARR_AT_ONCE) if use.by_zarr else 1
     alone = lanes * (section + each * under_way)
     if use.ranks is None:
-        return np.stack([alone, np.full(len(each), math.inf)])
+        return np.array([alone, np.full(len(each), math.inf)])
     here = resources.ranks_of_a_process(use.ranks)
     buffered = np.maximum(np.minimum(BUFFER_BYTES, taken.distinct * taken.chunk_bytes / use.ranks), taken.chunk_bytes)
     together = here * section + min(here, max(lanes, 1)) * (each + buffered * (3 if resources.on_workers else 1))
-    return np.stack([np.maximum(alone, here * section), together])
+    return np.array([np.maximum(alone, here * section), together])
 
 
 # ---------------------------------------------------------------------- other layouts
