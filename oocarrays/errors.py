@@ -25,6 +25,11 @@ MissingChunksWarning (UserWarning)   a source lacks chunks, and that is to be to
 
 from __future__ import annotations
 
+import os
+import traceback
+
+GRAPHS = os.path.realpath(os.path.join(os.path.dirname(__file__), "graphs"))
+"""Where the modules are that build graphs: a link, where the sources are."""
 LONGEST = 2000
 """Characters of a message, at most: of what is longer, the middle is left out."""
 
@@ -37,6 +42,16 @@ class OocError(Exception):
         line = line.encode(errors="backslashreplace").decode()
         half = (LONGEST - 3) // 2
         return line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}"
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what notebooks show: the lines of whoever called, and not those between them and what is told."""
+        mine = os.path.dirname(os.path.realpath(__file__))
+        theirs = [
+            frame
+            for frame in traceback.extract_tb(self.__traceback__)
+            if not os.path.realpath(frame.filename).startswith((mine, GRAPHS)) and "site-packages" not in frame.filename
+        ]
+        return [*"".join(traceback.format_list(theirs)).splitlines(), f"{type(self).__name__}: {self}"]
 
 
 class InputError(OocError, ValueError):

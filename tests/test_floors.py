@@ -51,6 +51,7 @@ FLOORS = """
     jobs
     tracing advice
     leftovers
+    xarray
     cli
 """
 """The rooms, from the ground up. A room imports from itself, and from rooms on the lines above its own."""

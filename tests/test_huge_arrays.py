@@ -125,7 +125,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("read strided", "InputError: a collective read or write has 1000000000 "),
         ("read all", "BudgetError: memory="),
         ("partition", "("),
-        ("everything", "InputError: a section of shape (1000000000000000,) takes 4000000000000000 bytes"),
+        ("everything", "BudgetError: memory="),
         ("element", "0.0"),
         ("rechunk", "InputError: "),
         ("auto", "(33554000,)"),

@@ -196,13 +196,14 @@ def test_names_that_users_know(tmp_path: Path) -> None:
 
 def test_what_is_opened_for_reading_cannot_be_written_through(tmp_path: Path) -> None:
     z = zarr.create_array(tmp_path / "a.zarr", shape=(4,), chunks=(2,), dtype="i4")
-    a = ooc.open_array(z)
+    a = ooc.open_array(z, mode="r")
     with pytest.raises(InputError, match=r"open it with mode='r\+'"):
         a[0] = 1
     with pytest.raises(InputError, match="read"):
         ooc.store(da.ones(4, dtype="i4"), a, scheduler="threads")
     ooc.open_array(z, mode="r+")[0] = 1
-    assert a[:].tolist() == [1, 0, 0, 0]
+    ooc.open_array(z)[1] = 2
+    assert a[:].tolist() == [1, 2, 0, 0]
 
 
 def test_an_array_is_stored_where_nothing_is(tmp_path: Path) -> None:

@@ -131,6 +131,17 @@ def test_an_error_that_comes_from_another_process_says_the_same() -> None:
     assert "this slab" in repr(error)
 
 
+def test_notebooks_show_the_line_that_was_typed_and_what_is_wrong(tmp_path: Path) -> None:
+    """IPython asks an error how it is to be shown; else it shows all frames, in colours."""
+    with pytest.raises(oocarrays.errors.NotFoundError) as caught:
+        oocarrays.open_array(tmp_path / "none.zarr")
+    shown = caught.value._render_traceback_()
+    assert shown[-1] == f"NotFoundError: no such store: {tmp_path}/none.zarr"
+    assert [line.strip() for line in shown if line.startswith("    ")] == [
+        'oocarrays.open_array(tmp_path / "none.zarr")'
+    ]
+
+
 def test_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 

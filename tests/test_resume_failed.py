@@ -35,11 +35,11 @@ from tests.unfinished import (
     break_disk,
     check_finished,
     check_unfinished,
-    count,
     fail,
     missing,
     options_of,
     recorded,
+    share_left,
 )
 
 
@@ -88,16 +88,14 @@ def test_a_run_that_filled_the_disk_goes_on_where_it_stopped(
             run(job)
     again = ooc.resume(target)
     assert again.plan == job.plan
-    assert again.left == pytest.approx(last_missing(job, target) / job.plan.passes[-1].writes)
+    left = missing(job.plan, target)
+    if not list(target.parent.glob(".oocarrays-*")):  # a run that failed has taken its scratch away
+        left |= {part for number, step in enumerate(job.plan.passes[:-1]) for part in step.parts(number)}
+    assert again.left == pytest.approx(share_left(job.plan, left))
     run(again)
     del job
     gc.collect()
     check_finished(target)
-
-
-def last_missing(job: ooc.RechunkJob, target: Path) -> int:
-    last = len(job.plan.passes) - 1
-    return count(job.plan, {part for part in missing(job.plan, target) if part[0] == last})
 
 
 @pytest.mark.parametrize("method", ["independent", "two-phase", "assembled"])

@@ -83,6 +83,13 @@ def count(plan: RechunkPlan, parts: set[Part]) -> int:
     return sum(len(chunks_of(plan, part)) for part in parts)
 
 
+def share_left(plan: RechunkPlan, parts: set[Part]) -> float:
+    """The share of the bytes of all passes, where these parts are still to be done."""
+    sizes = [step.traffic.read_bytes + step.traffic.written_bytes for step in plan.passes]
+    left = [count(plan, {part for part in parts if part[0] == n}) / plan.passes[n].writes for n in range(len(sizes))]
+    return float(np.average(left, weights=sizes))
+
+
 def stamps(target: Path) -> dict[str, tuple[int, int]]:
     """What tells a chunk's file from one that was written later."""
     files = [path for path in target.joinpath("c").rglob("*") if path.is_file() and path.suffix != ".partial"]

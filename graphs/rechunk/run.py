@@ -313,8 +313,11 @@ class RechunkState(JournaledRun):
 
     @property
     def left(self) -> float:
-        """The share of the target's chunks that is still to be written."""
-        return self.left_of(len(self.plan.passes) - 1) if self.plan.passes else 1.0
+        """The share of all passes' bytes that is still to be read and written."""
+        traffic = [step.traffic for step in self.plan.passes]
+        sizes = [max(each.read_bytes + each.written_bytes, 1) for each in traffic]
+        left = sum(self.left_of(number) * size for number, size in enumerate(sizes))
+        return left / sum(sizes) if sizes else 1.0
 
     def left_of(self, number: int) -> float:
         """The share of a pass's chunks that is still to be written."""

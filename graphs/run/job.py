@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
@@ -68,6 +69,9 @@ class Threads(ThreadPoolExecutor):
         """Do nothing more, and wait until what has begun is done."""
         self.shutdown(wait=False, cancel_futures=True)
         wait([future for future in self._submitted if not future.cancelled()], SETTLE_SECONDS)
+
+
+LOG = logging.getLogger("oocarrays")
 
 
 class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
@@ -335,6 +339,7 @@ def _hear(
     def moved(told: dict[str, Any]) -> None:
         if told not in moves:  # the tasks of every array of a group are moved, in the same way
             moves.append(told)
+            LOG.warning("worker %s was lost: ranks %s went to %s", told["lost"], told["moved"], told["worker"])
 
     def ended(suffix: str) -> None:
         if (counted := meter()) is not None:

@@ -184,7 +184,7 @@ class OutOfCoreArray(StoredArray):
 def open_array(
     store: StoreLike | zarr.Array,
     *,
-    mode: str = "r",
+    mode: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     missing: str | None = None,
 ) -> OutOfCoreArray:
@@ -195,7 +195,7 @@ def open_array(
     store : path, URL, Zarr store or zarr.Array
         Where the array is.
     mode : str
-        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes.
+        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes; by default ``"r"``, and of a Zarr array what it is.
     storage_options : mapping
         How a URL is opened, by the names that fsspec has for it.
     missing : str

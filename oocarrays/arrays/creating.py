@@ -43,7 +43,7 @@ CHUNKS_IN_MEMORY = 8
 def open_array(
     store: StoreLike | zarr.Array | zarr.Group,
     *,
-    mode: Literal["r", "r+"] = "r",
+    mode: Literal["r", "r+"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,
@@ -55,7 +55,7 @@ def open_array(
     store : path, URL, Zarr store, zarr.Array or zarr.Group
         Where the array is.
     mode : str
-        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes.
+        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes; by default ``"r"``, and of a Zarr array what it is.
     storage_options : mapping
         How a URL is opened, by the names that fsspec has for it.
     scheduler : Client, address or "threads"
@@ -89,7 +89,9 @@ def open_array(
     try:
         opened = array.open_array(place, mode=mode, missing=missing)
     except NotFoundError:
-        local = open_local(place, mode=mode, scheduler=scheduler, missing=missing) if holds_group(place) else None
+        local = (
+            open_local(place, mode=mode or "r", scheduler=scheduler, missing=missing) if holds_group(place) else None
+        )
         if local is None:
             raise
         return local

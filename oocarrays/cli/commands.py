@@ -77,6 +77,7 @@ def parser_of_all(version: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"oocarrays {version}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what is planned, begun, moved and done")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", help="oocarrays COMMAND --help says more")
     for group in GROUPS.values():
         for command in group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import logging
 import re
 import signal
 import sys
@@ -26,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
     words = _with_negative_chunks(sys.argv[1:] if arguments is None else arguments)
     options = parser_of_all(version("oocarrays")).parse_args(words)
+    if options.verbose:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
         with _terminated_as_interrupted(), _warnings_in_a_line():
             return int(options.command(options) or 0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Generic
 
 from oocarrays.graphs.run.job import GraphJob, Run
@@ -11,7 +12,7 @@ from oocarrays.mapping.given import flag
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.planned import COUNTED, measured
-from oocarrays.show.report import missing_text
+from oocarrays.show.report import bytes_text, missing_text
 from oocarrays.storage.watched import JOB_WATCHERS
 
 if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
@@ -22,6 +23,9 @@ else:
     from typing import TypeVar
 
     Result = TypeVar("Result")
+
+LOG = logging.getLogger("oocarrays")
+LOG.addHandler(logging.NullHandler())  # nothing is shown where nobody asks for it
 
 
 class Job(GraphJob[Run], Generic[Run, Result]):
@@ -61,11 +65,29 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         """
         bar: AbstractContextManager[None] = self._bar() if flag(progress, "progress") else nullcontext()
         self._begin()
-        with bar:
+        with bar, self._logged():
             target: Result = self._execute()
         for told in tuple(JOB_WATCHERS):
             told(self)
         return target
+
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
+        """Write into the log ``oocarrays`` what is planned, and how it ended: INFO, and ERROR where it stopped."""
+        title = self._title()
+        LOG.info("%s begins\n%s", title, self._planned())
+        for notice in self.notices:
+            LOG.warning("%s: %s", title, notice)
+        try:
+            yield
+        except BaseException as error:
+            LOG.error("%s stopped: %s", title, str(error) or type(error).__name__)
+            raise
+        meter = self.meter
+        LOG.info(
+            "%s is done: %.1f s, %s read, %s written", title, self.measured_seconds or 0.0,
+            bytes_text(meter.read_bytes), bytes_text(meter.written_bytes),
+        )  # fmt: skip
 
     def _bar(self) -> AbstractContextManager[None]:
         return report.progress_bar(self.plan, self._run)

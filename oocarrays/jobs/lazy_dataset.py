@@ -15,8 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dask
+import numcodecs.abc
 import zarr
 from dask.utils import ensure_dict
+from zarr.abc.codec import Codec
 
 from oocarrays.errors import ChunksError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from distributed import Client
 
+CODECS = ("compressors", "compressor", "filters", "serializer")
+"""What it says of codecs, which each format of Zarr has of its own."""
 STALE = ("preferred_chunks", "shards", "chunks")
 """What a variable's encoding says of chunks that it was read from."""
 
@@ -131,7 +135,7 @@ def dataset_job(
     single = not hasattr(source, "data_vars")
     zarr_format = zarr_format or 3
     whole: Any = _as_dataset(source) if single else source
-    ds: Any = _in_blocks(whole)
+    ds: Any = _without_foreign_codecs(_in_blocks(whole), zarr_format)
     lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
     encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)
@@ -183,6 +187,23 @@ def _in_blocks(ds: xr.Dataset) -> xr.Dataset:
             if variable.chunks is None and variable.size and variable.ndim and variable.dtype.kind in NUMBERS:
                 found[name] = variable.chunk("auto")
     return found
+
+
+def _without_foreign_codecs(ds: xr.Dataset, zarr_format: int) -> xr.Dataset:
+    """The dataset without the codecs of variables that were read from Zarr's other format: they get the usual ones."""
+    kinds = (Codec,) if zarr_format == 3 else (numcodecs.abc.Codec,)
+    others = (numcodecs.abc.Codec,) if zarr_format == 3 else (Codec,)
+    found = ds.copy()
+    for variable in found.variables.values():
+        said = variable.encoding
+        listed = [each for name in CODECS for each in _as_list(said.get(name))]
+        if any(isinstance(each, others) and not isinstance(each, kinds) for each in listed):
+            variable.encoding = {name: value for name, value in said.items() if name not in CODECS}
+    return found
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:

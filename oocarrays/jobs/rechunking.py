@@ -58,7 +58,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
 
     @property
     def left(self) -> float:
-        """The share of the target's chunks that is still to be written: 1, or less where a run is resumed."""
+        """The share of what is read and written that is still to be done: 1, or less where a run is resumed."""
         return self._run.left
 
     def _planned(self) -> str:

@@ -277,7 +277,7 @@ def map_slabs(
     policies = [missing_of(each, missing) for each in sources]
     arrays = [array_file.open_array(place(each)) for each in sources]
     for array in arrays:
-        warn_of_packed(array)
+        warn_of_packed(array, kernel)
     plain, cluster = _global_pass(request, arrays, policies, stores, more)
     return SlabJob(plain, _opener(stores, open_array, single=single), cluster)
 

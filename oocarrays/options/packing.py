@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import zarr
 
 from oocarrays.storage.files.places import location
 
 PACKING = ("scale_factor", "add_offset", "_Unsigned")
 """Attributes by which xarray and others decode what is stored."""
+PACKED = (*PACKING, "_FillValue", "missing_value")
+"""The same, and what stands for no value."""
 
 
-def warn_of_packed(array: zarr.Array) -> None:
+def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
     """Warn whoever gives a kernel for an array whose elements stand for others: it is given what is stored.
 
     >>> warn_of_packed(zarr.create_array({}, shape=(3,), dtype="i2", attributes={"units": "K"}))
     """
+    if isinstance(kernel, Unpacked):
+        return
     said = {name: array.attrs[name] for name in PACKING if name in array.attrs}
     if said:
         words = ", ".join(f"{name}={value!r}" for name, value in said.items())
@@ -25,3 +33,46 @@ def warn_of_packed(array: zarr.Array) -> None:
             UserWarning,
             stacklevel=4,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked:
+    """A kernel of decoded values, for blocks as they are stored: xarray decodes them, and encodes what it gives."""
+
+    kernel: Callable[[np.ndarray], np.ndarray]
+    """Takes decoded values."""
+    dims: tuple[str, ...]
+    """Names of the axes."""
+    packing: Mapping[str, Any]
+    """How values are packed, as `PACKED` names it."""
+    dtype: np.dtype
+    """Of the stored elements."""
+
+    def __call__(self, block: np.ndarray) -> np.ndarray:
+        import xarray as xr
+
+        decoded = xr.conventions.decode_cf_variable("block", xr.Variable(self.dims, block, dict(self.packing)))
+        made = np.asarray(self.kernel(decoded.values))
+        self._check(made)
+        how = {"_FillValue": self.dtype.type(0), **self.packing, "dtype": self.dtype}  # no value, where none is said
+        encoded: np.ndarray = xr.conventions.encode_cf_variable(xr.Variable(self.dims, made, {}, how)).values
+        return encoded
+
+    def _check(self, made: np.ndarray) -> None:
+        """Refuse values that the packing has no number for.
+
+        Raises
+        ------
+        ValueError
+            Where one is beyond the stored type's range, or none (NaN), and nothing stands for that.
+        """
+        if self.dtype.kind not in "iu":
+            return
+        numbers = np.dtype(f"u{self.dtype.itemsize}") if self.packing.get("_Unsigned") == "true" else self.dtype
+        packed = (made - self.packing.get("add_offset", 0)) / self.packing.get("scale_factor", 1)
+        limits = np.iinfo(numbers)
+        beyond = (packed < limits.min - 0.5) | (packed > limits.max + 0.5)
+        if not {"_FillValue", "missing_value"} & set(self.packing):
+            beyond |= np.isnan(packed)
+        if beyond.any():
+            raise ValueError(f"{made[beyond].flat[0]} cannot be packed as {numbers}: rechunk it unpacked first")

@@ -377,11 +377,11 @@ def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
 def opened(
     store: StoreLike | zarr.Array,
     *,
-    mode: str = "r",
+    mode: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> zarr.Array:
-    """Return the Zarr array at a place that a person names; one that is open for writing is so for ``"r+"`` only."""
-    array = array_file.open_array(placer(storage_options)(store), mode=mode)
+    """Return the Zarr array at a place that a person names; one that is open for writing stays so, but for ``"r"``."""
+    array = array_file.open_array(placer(storage_options)(store), mode=mode or "r")
     return array if mode != "r" or array.read_only else _for_reading(array)
 
 

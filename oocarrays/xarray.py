@@ -1,0 +1,273 @@
+"""xarray's door: ``import oocarrays.xarray`` gives datasets an ``.ooc``, and ``open_dataset`` an engine.
+
+    xr.open_dataset("maps.nc", engine="oocarrays")             whatever `open_group` opens; read by its sections
+    oocarrays.xarray.open_dataset("maps.nc", {"time": 100})    lazy arrays of such blocks, each stored byte read once
+    ds.ooc.rechunk({"time": -1, "lat": 20}, "series.zarr")
+    ds.air.ooc.map_slabs(kernel, "smooth.zarr", depth={"lat": 1, "lon": 1})
+
+What is packed is decoded and encoded by xarray's own coders; axes are named by their dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.backends import BackendArray, BackendEntrypoint
+from xarray.backends.zarr import ZarrBackendEntrypoint, ZarrStore
+from xarray.core import indexing
+
+from oocarrays.arrays.array import OutOfCoreArray
+from oocarrays.arrays.groups import OutOfCoreGroup, open_group
+from oocarrays.distributed.collective import read_sections
+from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.jobs.rechunking import rechunk
+from oocarrays.jobs.slabs import SlabJob, map_slabs
+from oocarrays.options.packing import PACKED, Unpacked
+
+NUMBERS = "biufc"
+"""Kinds of elements that are read by us; xarray reads texts."""
+BY_AXIS = ("depth", "window", "chunks")
+"""Options of `map_slabs` that may say something of each dimension."""
+NOT_SAID: dict[str, Any] = {"depth": 0, "window": None, "chunks": -1}
+"""What holds for dimensions of which these say nothing."""
+
+
+# ---------------------------------------------------------------------- the engine
+
+
+class StoredBackendArray(BackendArray):
+    """An array on disk, as xarray asks for parts of it."""
+
+    def __init__(self, stored: OutOfCoreArray) -> None:
+        self.stored = stored
+        self.shape, self.dtype = stored.shape, stored.dtype.newbyteorder("=")
+
+    def __getitem__(self, key: Any) -> Any:
+        paired = isinstance(key, indexing.VectorizedIndexer)
+        read: Callable[[Any], Any] = self.stored.vindex.read if paired else self.stored.load
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.VECTORIZED, read)
+
+
+class GroupStore(ZarrStore):
+    """A Zarr group, whose arrays are read by us: lazily, or as Dask arrays of any blocks."""
+
+    __slots__ = ("_blocks", "_memory", "_opened")
+
+    def __init__(self, group: OutOfCoreGroup, blocks: Mapping[str, Any] | None = None, memory: Any = None) -> None:
+        masks = group.zarr.metadata.zarr_format == 2
+        super().__init__(group.zarr, mode="r", use_zarr_fill_value_as_mask=masks)
+        self._opened, self._blocks, self._memory = group, blocks, memory
+
+    def open_store_variable(self, name: str) -> xr.Variable:
+        """Return one of its variables, not decoded."""
+        made: xr.Variable = super().open_store_variable(name)  # type: ignore[no-untyped-call]
+        stored = self._opened.get(name)
+        if stored is None or stored.dtype.kind not in NUMBERS:
+            return made
+        data: Any = indexing.LazilyIndexedArray(StoredBackendArray(stored))
+        if self._blocks is not None and stored.ndim and made.dims != (name,):
+            chunks = {axis: self._blocks[str(dim)] for axis, dim in enumerate(made.dims) if dim in self._blocks}
+            data = stored.to_dask(chunks, memory=self._memory)
+        return xr.Variable(made.dims, data, made.attrs, made.encoding)
+
+
+class Engine(BackendEntrypoint):
+    """``xr.open_dataset(place, engine="oocarrays")``: whatever `open_group` opens, NetCDF-4 and HDF5 among it."""
+
+    description = "Zarr, and what oocarrays reads as Zarr: NetCDF-4, HDF5, TIFF"
+    open_dataset_parameters = (
+        "filename_or_obj", "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables",
+        "use_cftime", "decode_timedelta", "storage_options",
+    )  # fmt: skip
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Return that it is asked for by name."""
+        return False
+
+    def open_dataset(  # type: ignore[override]
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **decoding: Any,
+    ) -> xr.Dataset:
+        """Open a group as a dataset; ``decoding`` as ``xarray.open_dataset`` takes it."""
+        group = open_group(filename_or_obj, storage_options=storage_options)
+        return _decoded(GroupStore(group), drop_variables=drop_variables, **decoding)
+
+
+def open_dataset(
+    place: Any,
+    chunks: Mapping[str, Any],
+    *,
+    memory: int | float | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **decoding: Any,
+) -> xr.Dataset:
+    """Open a group as a dataset of lazy arrays of any blocks, each stored byte read once where memory lets it.
+
+    ``xr.open_dataset(..., engine="oocarrays", chunks=...)`` reads block by block, and a chunk for each of its blocks.
+
+    Parameters
+    ----------
+    place : path, URL or Zarr store
+        Whatever `open_group` opens.
+    chunks : mapping
+        Lengths of blocks by dimension; others are those of the stored chunks.
+    memory : int or str
+        Bytes that the tasks of a process may hold together, as in `OutOfCoreArray.to_dask`.
+    decoding
+        As ``xarray.open_dataset`` takes it: ``mask_and_scale``, ``decode_times``, ``drop_variables`` and others.
+
+    Raises
+    ------
+    NotFoundError
+        Where there is no group.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = xr.Dataset({"a": ("x", np.arange(4))}).to_zarr(f"{folder}/a.zarr", consolidated=False)
+    >>> open_dataset(f"{folder}/a.zarr", {"x": 2}).a.chunks
+    ((2, 2),)
+    """
+    group = open_group(place, storage_options=storage_options)
+    return _decoded(GroupStore(group, chunks, memory), **decoding)
+
+
+def _decoded(store: GroupStore, **decoding: Any) -> xr.Dataset:
+    opened: xr.Dataset = ZarrBackendEntrypoint().open_dataset("", store=store, **decoding)
+    return opened
+
+
+def stored_in(variable: xr.Variable) -> OutOfCoreArray | None:
+    """Return the array on disk that a variable is as the engine opened it, decoded or not; None of any other."""
+    data: Any = variable._data
+    while not isinstance(data, StoredBackendArray):
+        if isinstance(data, indexing.LazilyIndexedArray) and data.shape != data.array.shape:
+            return None
+        data = getattr(data, "array", None)
+        if data is None:
+            return None
+    return data.stored if data.shape == variable.shape else None
+
+
+# ---------------------------------------------------------------------- what datasets have
+
+
+@xr.register_dataset_accessor("ooc")  # type: ignore[no-untyped-call]
+class DatasetMethods:
+    """What datasets have under ``.ooc``."""
+
+    def __init__(self, dataset: xr.Dataset) -> None:
+        self._dataset = dataset
+
+    def rechunk(self, chunks: Any, target: Any, **how: Any) -> Any:
+        """Plan to write the dataset in other chunks, by dimension: as `oocarrays.rechunk`, whose options it takes."""
+        return rechunk(self._dataset, target, chunks=chunks, **how)
+
+
+@xr.register_dataarray_accessor("ooc")  # type: ignore[no-untyped-call]
+class DataArrayMethods:
+    """What data arrays have under ``.ooc``."""
+
+    def __init__(self, array: xr.DataArray) -> None:
+        self._array = array
+
+    def rechunk(self, chunks: Any, target: Any, **how: Any) -> Any:
+        """Plan to write the array in other chunks, by dimension: as `oocarrays.rechunk`, whose options it takes."""
+        return rechunk(self._array, target, chunks=chunks, **how)
+
+    @property
+    def stored(self) -> OutOfCoreArray:
+        """The array on disk that it is.
+
+        Raises
+        ------
+        UnsupportedError
+            Where it was not opened by ``engine="oocarrays"``, or is a part of what was, or computed.
+        """
+        found = stored_in(self._array.variable)
+        if found is None:
+            raise UnsupportedError(
+                f"{self._array.name!r} is not an array as it is stored: open it by xarray.open_dataset(…, "
+                'engine="oocarrays"), or write it first'
+            )
+        return found
+
+    def map_slabs(
+        self,
+        kernel: Callable[[np.ndarray], np.ndarray],
+        target: Any,
+        *,
+        decode: bool = True,
+        axis: str | int | None = None,
+        **how: Any,
+    ) -> SlabJob[Any]:
+        """Plan to write what a kernel makes of it: as `oocarrays.map_slabs`, with dimensions in place of axes.
+
+        Parameters
+        ----------
+        kernel : callable
+            Takes and gives values as xarray shows them; as they are stored, if not ``decode``.
+        target : path, URL or Zarr store
+            Where the array is to be, packed as its source is.
+        axis : str or int
+            The dimension along which slabs follow one another.
+        how
+            ``depth``, ``window`` and ``chunks`` may be mappings of dimensions; others as there.
+
+        Raises
+        ------
+        UnsupportedError
+            Where it is not as it is stored.
+        KernelError
+            In a run, where a value cannot be packed.
+        """
+        stored = self.stored
+        dims = self._dims()
+        for name in BY_AXIS:
+            if isinstance(how.get(name), Mapping):
+                said = self._known(how[name])
+                how[name] = tuple(said.get(dim, NOT_SAID[name]) for dim in dims)
+        number = self._number(axis) if isinstance(axis, str) else axis
+        packing = {name: self._array.encoding[name] for name in PACKED if name in self._array.encoding}
+        work = Unpacked(kernel=kernel, dims=dims, packing=packing, dtype=stored.dtype) if packing and decode else kernel
+        return map_slabs(work, stored, target, axis=number, **how)
+
+    def sections(self, sections: str | Sequence[Mapping[str, Any] | None], **how: Any) -> Any:
+        """Read what every rank wants, each chunk once for all: as `oocarrays.read_sections`, as it is stored.
+
+        Parameters
+        ----------
+        sections : str or sequence of mappings
+            A layout, or for each rank what it wants of each dimension: ``{"time": slice(0, 10)}``.
+        """
+        if isinstance(sections, str):
+            return read_sections(self.stored, sections, **how)
+        dims = self._dims()
+        wanted = [
+            None if each is None else tuple(self._known(each).get(dim, slice(None)) for dim in dims)
+            for each in sections
+        ]
+        return read_sections(self.stored, wanted, **how)
+
+    def _dims(self) -> tuple[str, ...]:
+        return tuple(map(str, self._array.dims))
+
+    def _number(self, dim: str) -> int:
+        self._known({dim: None})
+        return self._dims().index(dim)
+
+    def _known(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        unknown = [name for name in said if name not in self._dims()]
+        if unknown:
+            raise InputError(
+                f"{unknown[0]!r} is no dimension of {self._array.name!r}: it has {', '.join(self._dims())}"
+            )
+        return said
