@@ -59,8 +59,8 @@ class Objects(Proxy):
 
     async def _turn(self, key: str, nbytes: int) -> None:
         """Wait until the disk that has an object has read so much of it."""
-        if not self.told["disks"] or key not in self.objects or key.endswith("zarr.json"):
-            return  # what an array is was asked for when it was opened: an I/O node keeps it in memory
+        if not self.told["disks"] or key not in self.objects:
+            return
         disk, now = list(self.objects).index(key) % self.told["disks"], asyncio.get_running_loop().time()
         seconds = self.told["service"] + nbytes / self.told["rate"]
         self.free[disk] = max(self.free.get(disk, 0.0), now) + seconds
