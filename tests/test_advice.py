@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -163,6 +164,29 @@ def test_memory_in_which_no_chunks_fit_is_refused_with_the_least(tmp_path: Path)
     with pytest.raises(BudgetError, match="in any chunks needs at least") as error:
         trace.advise(memory=1000, scheduler="threads")
     assert trace.advise(memory=error.value.least, scheduler="threads").arrays
+
+
+def test_todays_chunks_that_do_not_fit_are_said_to(tmp_path: Path) -> None:
+    z = zarr.create_array(str(tmp_path / "x.zarr"), shape=(2048, 2048), chunks=(2048, 2048), dtype="f8")
+    trace = Trace().reads(z, "(*, block)", ranks=64, by="zarr")
+    least = trace.advise(memory="1GiB", keep=str(tmp_path / "x.zarr"), scheduler="threads")
+    assert "does not fit" not in str(least)
+    said = str(trace.advise(memory="48MiB", scheduler="threads"))
+    assert "does not fit →" in said
+    assert "inf" not in said
+
+
+def test_arrays_are_named_by_paths_however_they_were_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path / "x.zarr")
+    monkeypatch.chdir(tmp_path)
+    opened = [da.from_zarr("x.zarr"), da.from_zarr(str(tmp_path / "x.zarr")), da.from_zarr(zarr.open_array("x.zarr"))]
+    traces = [ooc.trace(x=x.sum()) for x in opened]
+    (dataset,) = (traces[0] + traces[1] + traces[2]).datasets
+    assert dataset.name == str((tmp_path / "x.zarr").resolve())
+    assert dataset.stored.local
+    advice = traces[0].advise(memory="1GiB", keep="x.zarr")
+    assert advice.arrays[0].kept
+    assert advice.method("x", "x.zarr") == "independent"
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 1.5, "many"])

@@ -28,6 +28,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -90,8 +91,10 @@ def main() -> None:
         options.server = stack.enter_context(served(options.workdir, False)) if options.storage == "nodes" else None
         client, found = stack.enter_context(workers(WORKERS)), {}
         for number in options.figures:
-            found[number] = _figure(client, number, options)
+            each = _figure(client, number, options)
+            found[number] = {read: statistics.median(seconds) for read, seconds in each.items()}
             print("", *_table(number, found[number]), sep="\n", flush=True)
+            print(*_rounds(each, number, options), sep="\n", flush=True)
             print(*_sensitivity(found[number], options.setups), sep="\n", flush=True)
     beyond = _beyond(options)
     print("", *_beyond_table(beyond), sep="\n", flush=True)
@@ -150,8 +153,8 @@ def _readers() -> dict[str, str]:
     return {each.pattern(name): name for name, each in reversed(BLOCKS.items())}
 
 
-def _figure(client: Client, number: int, options: argparse.Namespace) -> dict[Read, float]:
-    """Seconds of every different read, in the numbers of a figure: medians of the rounds."""
+def _figure(client: Client, number: int, options: argparse.Namespace) -> dict[Read, list[float]]:
+    """Seconds of every different read, in the numbers of a figure: one of each round."""
     ranks, size = FIGURES[number]["ranks"], FIGURES[number]["size"]
     shape = options.edge // options.scale * size, options.edge // options.scale
     places = {stored: _made(shape, stored, options) for stored in LAYOUTS}
@@ -166,7 +169,7 @@ def _figure(client: Client, number: int, options: argparse.Namespace) -> dict[Re
                 raise SystemExit(f"{read}: {results} is not {known}")
             if turn >= options.discard:
                 runs[read].append(seconds)
-    return {read: statistics.median(runs[alike]) for read, alike in measured.items()}
+    return {read: runs[alike] for read, alike in measured.items()}
 
 
 def _alike(read: Read) -> Read:
@@ -252,6 +255,20 @@ def _table(number: int, seconds: Seconds) -> Iterator[str]:
     )
 
 
+def _rounds(each: Mapping[Read, list[float]], number: int, options: argparse.Namespace) -> Iterator[str]:
+    """What each round says for itself, each way of reading with its quartiles, and what the model says of both."""
+    turns = [_averages({read: runs[turn] for read, runs in each.items()}) for turn in range(options.rounds)]
+    for other in turns[0]:
+        yield f"than {other}, by rounds: " + ", ".join(f"{found[other]:.1f}" for found in turns) + " %"
+    model, ways = _model(number, options), {read[1:]: (read, runs) for read, runs in each.items()}
+    for (pattern, stored, method), (read, runs) in sorted(ways.items()):
+        low, middle, high = np.percentile(runs, (25, 50, 75))
+        said = f"{pattern:>7} of {stored:<7} {method:<12}"
+        yield f"{said} {middle:.2f} s, half of the runs {low:.2f} to {high:.2f}; the model {model[read]:.2f}"
+    found = _averages(model)
+    yield f"the model: {found['indiscriminate']:.1f} % than indiscriminate, {found['naive']:.1f} % than naive"
+
+
 def _sensitivity(seconds: Seconds, setups: int) -> Iterator[str]:
     """Random setups of four blocks, weights 1 to 6 and any patterns, of the same measurements."""
     rng, gains = np.random.default_rng(2000), []
@@ -290,11 +307,28 @@ def _beyond(options: argparse.Namespace) -> dict[int, dict[str, float]]:
     return found
 
 
-def _predicted(read: Read, shape: tuple[int, int], ranks: int, resources: Resources) -> float:
+def _model(number: int, options: argparse.Namespace) -> dict[Read, float]:
+    """Seconds that the cost model says of every read of a figure, on the workers and in the storage that there are."""
+    figure, costs = FIGURES[number], settings.costs(workers=WORKERS)
+    shape = options.edge // options.scale * figure["size"], options.edge // options.scale
+    if options.storage == "nodes":
+        costs = replace(
+            costs,
+            remote_request_seconds=NODES["service"],
+            remote_bandwidth=NODES["disks"] * NODES["rate"],
+            exchange={**costs.exchange, "exchange": costs.exchange["exchange"] + 1 / NETWORK},
+        )
+    here = {"requests": int(NODES["disks"])} if options.storage == "nodes" else {}
+    resources = Resources(costs=costs, workers=WORKERS, threads=1, **here)
+    return {read: _predicted(read, shape, figure["ranks"], resources, options.storage) for read in _all_reads()}
+
+
+def _predicted(read: Read, shape: tuple[int, int], ranks: int, resources: Resources, storage: str = "here") -> float:
     _, pattern, stored, method = read
     patterns, _ = patterns_of(LAYOUTS[pattern], shape, ranks)
     use = Use(footprints=tuple(footprint(each, shape) for each in patterns), ranks=ranks)
-    array = Stored(grid=ChunkGrid.of(shape, _chunks(stored, shape)), itemsize=4, local=True, codec="zstd")
+    place = {"local": False, "remote": True} if storage == "nodes" else {"local": True, "codec": "zstd"}
+    array = Stored(grid=ChunkGrid.of(shape, _chunks(stored, shape)), itemsize=4, **place)
     row = 0 if method == "independent" else 1
     return float(prices(use, array, np.array([array.grid.chunks]), resources).seconds[row, 0])
 

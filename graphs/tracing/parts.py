@@ -82,11 +82,15 @@ class Part:
 
     def _selected(self, key: Any) -> Sequence[Taken]:
         """Return the places that an index takes along each axis that the object has."""
-        entries = tuple(e for e in (key if isinstance(key, tuple) else (key,)) if e is not None)
-        shape = self.shape
-        if len(entries) == len(shape) and all(map(_is_plain, entries)):
-            return [range(e.start, min(e.stop, n)) for e, n in zip(entries, shape, strict=True)]
-        return Selection.of(entries, shape).axes
+        shape, entries = self.shape, tuple(e for e in (key if isinstance(key, tuple) else (key,)) if e is not None)
+        return _plain(entries, shape) or Selection.of(entries, shape).axes
+
+
+def _plain(key: Any, shape: Sequence[int]) -> list[range] | None:
+    """Return what an index takes along each axis, where it is one of slices as Dask has them for a block."""
+    if isinstance(key, tuple) and len(key) == len(shape) and all(map(_is_plain, key)):
+        return [range(e.start, min(e.stop, n)) for e, n in zip(key, shape, strict=True)]
+    return None
 
 
 def _is_plain(entry: Any) -> bool:
@@ -171,6 +175,10 @@ def asked(array: zarr.Array, how: str, key: Any) -> Iterator[Product]:
         The way, as Zarr's methods name it.
     """
     if how in ("basic", "orthogonal"):
+        plain = _plain(key, array.shape)  # of most reads: those of a chunk take less than a millisecond
+        if plain is not None:
+            yield from [tuple(zip(plain, strict=True))] if all(map(len, plain)) else ()
+            return
         try:
             yield from Part.whole(array).take(key)
         except SelectionError:

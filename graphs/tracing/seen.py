@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import zarr
-from zarr.storage import StorePath, WrapperStore
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, StorePath, WrapperStore
 
 from oocarrays.errors import OocError
 from oocarrays.graphs.tracing.parts import Product
@@ -46,12 +47,21 @@ def _unwrapped(array: zarr.Array) -> zarr.Array:
     opened, store = array.async_array, array.store_path.store
     while isinstance(store, WrapperStore):
         store = store._store
+    store = _in_files(store)
     if store is array.store_path.store:
         return array
     again: Any = type(opened)(
         metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config
     )
     return zarr.Array(again)
+
+
+def _in_files(store: Store) -> Store:
+    """Return a store in local files as one of Zarr's own, also where fsspec reads it, as it does for Dask."""
+    if not isinstance(store, FsspecStore):
+        return store
+    files: Any = getattr(store.fs, "sync_fs", store.fs)
+    return LocalStore(store.path) if "local" in files.protocol else store
 
 
 def _stored(array: zarr.Array) -> Stored:

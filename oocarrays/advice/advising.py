@@ -56,9 +56,10 @@ class Advice:
         Raises
         ------
         NotFoundError
-            Where the trace has no such block that reads it.
+            Where the trace has no such array, or no such block that reads it.
         """
-        found = [each for verdict in self.arrays if verdict.array == array for each in verdict.blocks]
+        name = self.trace.dataset(array).name
+        found = [each for verdict in self.arrays if verdict.array == name for each in verdict.blocks]
         methods = [each.method for each in found if each.block == block and not each.writes]
         if not methods:
             readers = ", ".join(dict.fromkeys(each.block for each in found if not each.writes)) or "none"
@@ -108,8 +109,8 @@ class Advice:
     def _to_rewrite(self, array: str | None) -> list[Verdict]:
         """Return the arrays that are there and should have other chunks."""
         if array is not None:
-            self.trace.dataset(array)
-            found = [each for each in self.arrays if each.array == array and not each.kept]
+            name = self.trace.dataset(array).name
+            found = [each for each in self.arrays if each.array == name and not each.kept]
         else:
             found = [each for each in self.arrays if each.producer is None and not each.kept]
         if not found:

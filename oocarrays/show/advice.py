@@ -42,7 +42,7 @@ def _array_row(each: Verdict) -> tuple[str, ...]:
     today, advised = each.today, each.advised
     named = each.array if each.producer is None else f"{each.array} (made by {each.producer})"
     if each.kept:
-        loads = (f"{today.requests:.0f}", format_bytes(int(today.nbytes)), seconds_text(today.seconds))
+        loads = (f"{today.requests:.0f}", format_bytes(int(today.nbytes)), seconds_of(today))
         return named, shape_text(each.stored.grid.chunks), KEEP, *loads, "–", ""
     return (
         named,
@@ -50,8 +50,8 @@ def _array_row(each: Verdict) -> tuple[str, ...]:
         layout_text(each),
         f"{today.requests:.0f} → {advised.requests:.0f}",
         f"{format_bytes(int(today.nbytes))} → {format_bytes(int(advised.nbytes))}",
-        f"{seconds_text(today.seconds)} → {seconds_text(advised.seconds)}",
-        f"{each.saving:.0%}".replace("%", " %"),
+        f"{seconds_of(today)} → {seconds_of(advised)}",
+        f"{each.saving:.0%}".replace("%", " %") if math.isfinite(today.seconds) else "–",
         _rewriting(each),
     )
 
@@ -113,5 +113,5 @@ def _footprints(use: Use) -> Iterator[str]:
 
 
 def seconds_of(load: Load) -> str:
-    """Return the seconds of a load."""
-    return seconds_text(load.seconds) if math.isfinite(load.seconds) else "cannot be"
+    """Return the seconds of a load; what is in no way possible with the memory that there is takes none."""
+    return seconds_text(load.seconds) if math.isfinite(load.seconds) else "does not fit"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -86,15 +86,29 @@ class Priced:
         here = self.unit.producer is None or self.unit.fixed
         return np.arange(1 if here else len(self.unit.shapes))
 
+    @cached_property
     def table(self) -> np.ndarray:
         """Seconds in all: a row for each layout that is made, a column for each that it is rewritten in; on the
         diagonal it is not rewritten."""
-        best = [each.min(axis=0) for each in self.reading]
-        starts = self.starts
-        total = self.writing.min(axis=0)[starts, None] + self.rewriting[starts]
-        for each in best:
-            total = total + np.minimum(each[starts, None], each[None, :])
-        return np.asarray(total)
+        total = self._made
+        for each in self._best:
+            total = total + np.minimum(each[self.starts, None], each[None, :])
+        return total
+
+    @cached_property
+    def single(self) -> np.ndarray:
+        """Seconds in all, as `table`, where all read the last layout."""
+        return np.asarray(self._made + sum(self._best, np.zeros(len(self.unit.shapes))))
+
+    @cached_property
+    def _best(self) -> list[np.ndarray]:
+        """Seconds of each reader in its best way, by layout."""
+        return [each.min(axis=0) for each in self.reading]
+
+    @cached_property
+    def _made(self) -> np.ndarray:
+        """Seconds of the producer, and of rewriting what it has made."""
+        return np.asarray(self.writing.min(axis=0)[self.starts, None] + self.rewriting[self.starts])
 
 
 def priced(unit: Unit, resources: Resources) -> Priced:
@@ -208,19 +222,12 @@ def choose(priced: Priced, worth: float = WORTH, worth_a_copy: float = WORTH_A_C
         What another layout, and a second one beside it, may take at most of the seconds without; with 1.0 the choice is
         the cheapest of all.
     """
-    one, both = _single(priced), priced.table()
+    one, both = priced.single, priced.table
     best = both if both.min() < worth_a_copy * one.min() else one
     made, copied = map(int, np.unravel_index(int(np.argmin(best)), best.shape))
     if not best[made, copied] <= worth * one[0, 0]:
         made, copied = 0, 0
     return chosen(priced, made, copied, both=best is both)
-
-
-def _single(priced: Priced) -> np.ndarray:
-    """Seconds in all, as `Priced.table`, where all read the last layout."""
-    reading = sum((each.min(axis=0) for each in priced.reading), np.zeros(len(priced.unit.shapes)))
-    starts = priced.starts
-    return np.asarray(priced.writing.min(axis=0)[starts, None] + priced.rewriting[starts] + reading)
 
 
 def chosen(priced: Priced, made: int, copied: int, *, both: bool = True) -> Choice:
@@ -238,8 +245,8 @@ def chosen(priced: Priced, made: int, copied: int, *, both: bool = True) -> Choi
     return Choice(
         made=made,
         copied=copied,
-        seconds=float((priced.table() if both else _single(priced))[made, copied]),
-        today=float(_single(priced)[0, 0]),
+        seconds=float((priced.table if both else priced.single)[made, copied]),
+        today=float(priced.single[0, 0]),
         ways=tuple(ways),
         writes=int(np.argmin(priced.writing[:, made])),
     )

@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,6 @@ from oocarrays.plan.collective.wanted import regular
 
 MOST_LISTED = 2**20
 """Elements that are gone through one by one, at most, to see which chunks strided sections share."""
-MOST_COUNTED = 32
-"""Intervals that are gone through where they are tiles: of more the counts are known without."""
 
 
 class Counts(NamedTuple):
@@ -62,6 +61,14 @@ class Intervals:
     """Elements taken."""
     times: np.ndarray
     """Sections that take just this."""
+    tile: int
+    """The length of the tiles that cover the axis, of which the last may be shorter; 0 where there are no such."""
+    sections: int
+    """Sections that take any."""
+    elements: int
+    """Elements that all sections together take."""
+    longest: int
+    """Elements of the longest."""
 
     @classmethod
     def of(cls, taken: Iterable[range], extent: int) -> Intervals:
@@ -69,28 +76,17 @@ class Intervals:
         counted = Counter((each.start, each.step if len(each) > 1 else 1, len(each)) for each in taken if len(each))
         alike = sorted(counted)
         table = np.array(alike, np.int64).reshape(len(alike), 3)
-        times = np.array([counted[key] for key in alike], np.int64)
-        return cls(extent, table[:, 0], table[:, 1], table[:, 2], times)
-
-    @property
-    def sections(self) -> int:
-        """Sections that take any."""
-        return int(self.times.sum())
-
-    @property
-    def elements(self) -> int:
-        """Elements that all sections together take."""
-        return int((self.length * self.times).sum())
-
-    @property
-    def longest(self) -> int:
-        """Elements of the longest."""
-        return int(self.length.max(initial=0))
+        times = [counted[key] for key in alike]
+        tile = _tile(alike, extent) if len(set(times)) == 1 else 0
+        lengths = [length for *_, length in alike]
+        elements, longest = sum(map(mul, lengths, times)), max(lengths, default=0)
+        columns = table[:, 0], table[:, 1], table[:, 2], np.array(times, np.int64)
+        return cls(extent, *columns, tile, sum(times), elements, longest)
 
     def counts(self, chunks: np.ndarray) -> Counts:
         """Count what is taken of chunks of each length."""
-        if len(self.first) > MOST_COUNTED and (tile := self._tile):
-            return self._tiled(chunks, tile)
+        if self.tile:
+            return self._tiled(chunks, self.tile)
         c = chunks[:, None].astype(np.int32 if self.extent + int(chunks.max(initial=0)) < 2**31 else np.int64)
         start, stop = self.first.astype(c.dtype), (self.first + (self.length - 1) * self.step + 1).astype(c.dtype)
         plain = bool((self.step == 1).all())
@@ -113,18 +109,12 @@ class Intervals:
             most=visited.max(axis=1, initial=0),
         )
 
-    @property
-    def _tile(self) -> int:
-        """The length of the tiles that cover the axis, of which the last may be shorter; 0 where there are no such."""
-        length, stop = int(self.length[0]), int(self.first[-1] + self.length[-1])
-        alike = (self.length[:-1] == length).all() and (self.step == 1).all() and (self.times == self.times[0]).all()
-        there = (self.first == length * np.arange(len(self.first))).all() and stop == self.extent
-        return length if alike and there and self.length[-1] <= length else 0
-
     def _tiled(self, chunks: np.ndarray, tile: int) -> Counts:
         """Count the same of tiles that cover the axis: what matters is where the edges of both fall together."""
         tiles, times, extent = len(self.first), int(self.times[0]), self.extent
         count = -(-extent // chunks)
+        if tiles == 1:
+            return Counts(times * count, count, times * count, np.zeros_like(count), count)
         together = (tiles - 1) // (chunks // np.gcd(chunks, tile))  # edges of tiles that are edges of chunks
         visits = tiles + count - 1 - together
         last = (count - 1) * chunks >= self.first[-1]  # the last chunk may be short enough for one tile
@@ -147,6 +137,17 @@ class Intervals:
             return np.asarray(-(-self.extent // chunks))
         each = (np.logical_or.reduceat(taken, np.arange(0, self.extent, c)) for c in chunks.tolist())
         return np.array([np.count_nonzero(touched) for touched in each], np.int64)
+
+
+def _tile(alike: Sequence[tuple[int, int, int]], extent: int) -> int:
+    """Return the length of intervals (first, step and length) that cover an axis as tiles do; 0 where they do not."""
+    if not alike:
+        return 0
+    tile = alike[0][2]
+    begin = all(first == i * tile and step == 1 for i, (first, step, _) in enumerate(alike))
+    alone = all(length == tile for *_, length in alike[:-1])
+    first, _, last = alike[-1]
+    return tile if begin and alone and last <= tile and first + last == extent else 0
 
 
 def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
@@ -198,10 +199,12 @@ class Footprint:
 
     def counts(self, chunks: np.ndarray) -> Counts:
         """Count what is taken in each of some chunk shapes, a row each; runs as elements lie in C order."""
-        ones, nothing = np.ones(len(chunks), np.int64), np.zeros(len(chunks), np.int64)
-        found = Counts(ones, ones, ones, nothing, ones)
-        for a in reversed(range(len(self.axes))):  # from the fastest axis outwards
-            along = self._along(a, chunks[:, a])
+        if not self.axes:
+            one = np.ones(len(chunks), np.int64)
+            return Counts(self.times * one, one, self.times * one, 0 * one, one)
+        found = self._along(-1, chunks)
+        for a in reversed(range(len(self.axes) - 1)):  # from the fastest axis outwards
+            along = self._along(a, chunks)
             found = Counts(
                 visits=along.visits * found.visits,
                 distinct=along.distinct * found.distinct,
@@ -209,16 +212,12 @@ class Footprint:
                 runs=along.runs * found.whole + self.axes[a].elements * found.runs,
                 most=along.most * found.most,
             )
-        times = self.times
-        return Counts(
-            times * found.visits, found.distinct, times * found.whole, times * (found.runs + found.whole), found.most
-        )
+        times, runs = self.times, found.runs + found.whole
+        return Counts(times * found.visits, found.distinct, times * found.whole, times * runs, found.most)
 
     def _along(self, axis: int, chunks: np.ndarray) -> Counts:
-        """Count along an axis, once for each chunk length."""
-        lengths, back = np.unique(chunks, return_inverse=True)
-        found = self.axes[axis].counts(lengths)
-        return Counts(*(each[back.reshape(-1)].astype(np.int64) for each in found))
+        """Count along an axis."""
+        return Counts(*(each.astype(np.int64, copy=False) for each in self.axes[axis].counts(chunks[:, axis])))
 
 
 def footprints(requests: Sequence[Axes], shape: Sequence[int]) -> tuple[Footprint, ...]:

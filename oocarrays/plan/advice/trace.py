@@ -83,17 +83,17 @@ class Trace:
         return tuple(dict.fromkeys(access.block for access in self.accesses))
 
     def dataset(self, name: str) -> Dataset:
-        """Return the array of some name.
+        """Return the array of some name: as the trace has it, or a path to it from the working directory.
 
         Raises
         ------
         NotFoundError
             Where there is none; it names those that there are.
         """
-        found = next((each for each in self.datasets if each.name == name), None)
+        known = {each.name: each for each in self.datasets}
+        found = known.get(name) or known.get(os.path.realpath(name))
         if found is None:
-            known = ", ".join(each.name for each in self.datasets) or "none"
-            raise NotFoundError(f"{name!r} is no array of this trace; it has: {known}")
+            raise NotFoundError(f"{name!r} is no array of this trace; it has: {', '.join(known) or 'none'}")
         return found
 
     def reads(self, array: Any, sections: Any, **how: Any) -> Trace:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.plan.advice.candidates import MOST_BYTES, candidates
+from oocarrays.plan.advice.candidates import MOST_BYTES, SIZES, candidates
 from oocarrays.plan.advice.choice import Choice, Priced, Reader, Unit, choose, priced
 from oocarrays.plan.advice.graph import CommunicationGraph, Reference
 from oocarrays.plan.advice.price import METHODS, Prices, Use
@@ -180,7 +180,7 @@ def verdicts(
         writing = _weighed(uses.get((each.producer or "", each.dataset, True), ()))
         stored, keep = arrays[each.dataset], fixed(each.dataset)
         every = [use for reader in readers for use, _ in reader.uses] + [use for use, _ in writing]
-        most = min(MOST_BYTES, max(resources.budget // 4, 1))
+        most = min(MOST_BYTES, max(resources.budget // 4, min(SIZES)))  # smaller ones save no memory to speak of
         shapes = candidates(stored, [] if keep else every, most)
         unit = Unit(
             array=each.dataset, producer=each.producer, stored=stored, shapes=shapes, readers=tuple(readers),
@@ -198,7 +198,7 @@ def _weighed(references: Sequence[Reference]) -> tuple[tuple[Use, float], ...]:
 def verdict(costs: Priced, choice: Choice) -> Verdict:
     """Say what a choice means."""
     unit = costs.unit
-    layout = [tuple(map(int, shape)) for shape in unit.shapes]
+    layout = [tuple(shape) for shape in unit.shapes.tolist()]
     blocks = []
     if unit.producer is not None:
         blocks.append(_of_block(unit.producer, 1.0, unit.writing, costs.written, layout, choice.made, choice.writes))
