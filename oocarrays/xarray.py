@@ -27,7 +27,7 @@ from xarray.core import indexing
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
-from oocarrays.arrays.reducing import How, reduced
+from oocarrays.arrays.reducing import Asked, How, reduced
 from oocarrays.distributed.collective import read_sections
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
@@ -287,11 +287,10 @@ class DataArrayMethods:
         labels = self._array[by] if isinstance(by, str) else by
         mask = where.broadcast_like(self._array).transpose(*dims).values if isinstance(where, xr.DataArray) else where
         work = self._unpacked(lambda block: block)
-        made = reduced(
-            array_file.describe_source(stored.zarr, stored.missing), how, [dims.index(name) for name in named],
-            by=None if by is None else np.asarray(labels), where=mask, skipna=skipna, ddof=ddof, memory=memory,
-            decode=None if work is None else work.decoded,
-        )  # fmt: skip
+        axes, groups = [dims.index(name) for name in named], None if by is None else np.asarray(labels)
+        asked = Asked(how=how, axis=axes, by=groups, where=mask, skipna=skipna, ddof=ddof)
+        file = array_file.describe_source(stored.zarr, stored.missing)
+        made = reduced(file, asked, memory, None if work is None else work.decoded)
         kept = [name for name in dims if name not in named or by is not None]
         coords = {name: self._array[name] for name in kept if name in self._array.coords and name not in named}
         if by is not None:

@@ -10,6 +10,7 @@ array   ┌────┬────┬────┐   time ─►      boxe
 from __future__ import annotations
 
 import math
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -111,27 +112,36 @@ def reduce(
     array = array_file.open_array(placer(storage_options)(a))
     warn_of_packed(array)
     file = array_file.describe_source(array, missing_of(a))
-    return reduced(file, how, axis, by=by, where=where, skipna=skipna, ddof=ddof, memory=memory)
+    return reduced(file, Asked(how=how, axis=axis, by=by, where=where, skipna=skipna, ddof=ddof), memory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked of a reduction, as `reduce` takes it."""
+
+    how: How
+    """Which one."""
+    axis: int | Sequence[int] | None
+    """Along which axes."""
+    by: Any = None
+    """Labels."""
+    where: Any = None
+    """What counts."""
+    skipna: bool = True
+    """Whether NaN does not count."""
+    ddof: int = 0
+    """By how much less than the count deviations are divided."""
 
 
 def reduced(
-    file: ArrayFile,
-    how: How,
-    axis: int | Sequence[int] | None,
-    *,
-    by: Any,
-    where: Any,
-    skipna: bool,
-    ddof: int,
-    memory: int | float | str | None,
-    decode: Decode | None = None,
+    file: ArrayFile, asked: Asked, memory: int | float | str | None, decode: Decode | None = None
 ) -> np.ndarray:
     """Reduce an array file: see `reduce`; what is stored is decoded first, where it stands for something else."""
-    shape, axes = tuple(file.zarr.shape), _axes(axis, file.zarr.ndim)
+    shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim)
     dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
-    steps = _steps(how, dtype, skipna, ddof)
-    groups = None if by is None else _groups(by, shape, axes)
-    mask = None if where is None else _mask(where, shape)
+    steps = _steps(asked.how, dtype, asked.skipna, asked.ddof)
+    groups = None if asked.by is None else _groups(asked.by, shape, axes)
+    mask = None if asked.where is None else _mask(asked.where, shape)
     work = _Work(file=file, axes=axes, steps=steps, groups=groups, mask=mask, decode=decode, meter=new_meter())
     return work.result(settings.budget(memory), dtype.itemsize)
 
@@ -139,7 +149,7 @@ def reduced(
 def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     named: Sequence[Any] = range(ndim) if axis is None else axis if isinstance(axis, list | tuple) else [axis]
     try:
-        found = tuple(sorted(range(ndim)[int(each)] for each in named))
+        found = tuple(sorted(range(ndim)[operator.index(each)] for each in named))
     except (IndexError, TypeError, ValueError):
         raise InputError(f"axis={axis!r} is not among the {ndim} axes of the array") from None
     if len(set(found)) != len(found):
