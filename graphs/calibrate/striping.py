@@ -22,7 +22,7 @@ from oocarrays.errors import InputError
 from oocarrays.graphs.settings import kept_disks, local_cores, size_in_bytes
 from oocarrays.plan.queueing.advice import Measured, StripingPlan, Trial, advised
 from oocarrays.plan.queueing.kept import KeptDisks
-from oocarrays.storage.striped.disks import Disk, Part, disks_of
+from oocarrays.storage.striped.disks import Disk, DiskPart, disks_of
 from oocarrays.storage.striped.opening import open_striped
 from oocarrays.storage.striped.table import removed
 
@@ -177,7 +177,7 @@ def _alone(disk: Disk, mode: str, block: int, seconds: float) -> tuple[list[floa
         disk.remove(name)
 
 
-def _write(part: Part, data: memoryview) -> None:
+def _write(part: DiskPart, data: memoryview) -> None:
     part.write([data], 0)
     part.sync()
 
@@ -188,7 +188,7 @@ def _timed(do: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _forget(part: Part) -> None:
+def _forget(part: DiskPart) -> None:
     """Let the system's cache forget a local part."""
     path = getattr(part, "path", None)
     if isinstance(path, str) and hasattr(os, "posix_fadvise"):

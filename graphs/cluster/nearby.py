@@ -56,7 +56,7 @@ _ways: frozenset[str] = frozenset()
 hold_no_messages()  # wherever there are messages
 
 
-class _Piece(ctypes.Structure):
+class _IoVec(ctypes.Structure):
     """``struct iovec``."""
 
     _fields_ = (("start", ctypes.c_void_p), ("nbytes", ctypes.c_size_t))
@@ -257,8 +257,8 @@ def _read(process: int, start: int, out: Any) -> None:
     nbytes, done = len(out), 0
     target = (ctypes.c_char * nbytes).from_buffer(out)
     while done < nbytes:
-        here = _Piece(ctypes.addressof(target) + done, nbytes - done)
-        there = _Piece(start + done, nbytes - done)
+        here = _IoVec(ctypes.addressof(target) + done, nbytes - done)
+        there = _IoVec(start + done, nbytes - done)
         got = _process_vm_readv()(process, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
         if got <= 0:
             error = ctypes.get_errno()
@@ -276,7 +276,7 @@ def _process_vm_readv() -> Any:
         Where it has none.
     """
     function = ctypes.CDLL(None, use_errno=True).process_vm_readv
-    piece, count = ctypes.POINTER(_Piece), ctypes.c_ulong
+    piece, count = ctypes.POINTER(_IoVec), ctypes.c_ulong
     function.argtypes = (ctypes.c_int, piece, count, piece, count, count)
     function.restype = ctypes.c_ssize_t
     return function

@@ -69,7 +69,7 @@ def collective_read(
     """
     reading = Reading(file=file, plan=plan, selections=tuple(selections), **how)
     reading.meter = meter or reading.meter
-    builder = _Builder(reading)
+    builder = _ReadBuilder(reading)
     between_workers = _in_steps if plan.schedule else _at_one_time
     together = between_workers if plan.workers else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
@@ -77,11 +77,11 @@ def collective_read(
     return CollectiveTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)
 
 
-def _independent(builder: _Builder) -> list[Key]:
+def _independent(builder: _ReadBuilder) -> list[Key]:
     return [builder.add("independent", rank) for rank in range(builder.plan.ranks)]
 
 
-def _between_threads(builder: _Builder) -> list[Key]:
+def _between_threads(builder: _ReadBuilder) -> list[Key]:
     """A task for all that an aggregator does in a round: what threads hold at one time is what these tasks hold."""
     ranks = range(builder.plan.ranks)
     parts = [builder.add("make", rank) for rank in ranks]
@@ -95,7 +95,7 @@ def _between_threads(builder: _Builder) -> list[Key]:
     return [builder.add("filled", rank, buffers=(parts[rank],), after=done[rank]) for rank in ranks]
 
 
-def _at_one_time(builder: _Builder) -> list[Key]:
+def _at_one_time(builder: _ReadBuilder) -> list[Key]:
     """All messages of a round at one time: fewest tasks, and no order."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
     parts = [builder.add("begin", rank) for rank in ranks]
@@ -122,7 +122,7 @@ def _at_one_time(builder: _Builder) -> list[Key]:
     return [parts[r] if some[:, r].any() else builder.add("end", r, buffers=(parts[r],)) for r in ranks]
 
 
-def _in_steps(builder: _Builder) -> list[Key]:
+def _in_steps(builder: _ReadBuilder) -> list[Key]:
     """An exchange a round by a schedule, one after the other."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
     assert plan.schedule is not None, "there are steps"
@@ -146,7 +146,7 @@ def _in_steps(builder: _Builder) -> list[Key]:
     return [builder.add("end", rank, buffers=(parts[rank],)) for rank in ranks]
 
 
-class _Builder(Builder):
+class _ReadBuilder(Builder):
     """Adds the tasks of one collective read."""
 
     def __init__(self, reading: Reading) -> None:

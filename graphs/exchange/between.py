@@ -55,7 +55,7 @@ class NotYet(Exception):
     """Answer that what was asked for is not there, or not any more where it was."""
 
 
-class Asked(NamedTuple):
+class AskedMessage(NamedTuple):
     """A message that is wanted."""
 
     place: Place
@@ -68,7 +68,7 @@ class Asked(NamedTuple):
     """Seconds to wait for it; None for as long as it takes."""
 
 
-class Course(Protocol):
+class RankCourse(Protocol):
     """A rank in the middle of a round, as its worker knows it: see `oocarrays.graphs.exchange.whole.RankRound`."""
 
     place: Place
@@ -145,7 +145,7 @@ class Exchanges(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Answer whoever asks this worker."""
         self.worker = worker
-        self.courses: dict[Place, Course] = {}
+        self.courses: dict[Place, RankCourse] = {}
         self._held: dict[Place, Held] = {}
         self._moved: dict[str, dict[int, str]] = {}
         self._known: dict[str, asyncio.Future[None]] = {}
@@ -170,7 +170,7 @@ class Exchanges(WorkerPlugin):
         """Have it found no more; from any thread."""
         self.worker.loop.add_callback(self._held.pop, place, None)  # type: ignore[no-untyped-call]
 
-    def begin(self, course: Course, run: Any, what: Any) -> None:
+    def begin(self, course: RankCourse, run: Any, what: Any) -> None:
         """Have a rank found that is in the middle of a round."""
         self._hold(run, course.place, what)
         self.courses[course.place] = course
@@ -178,7 +178,7 @@ class Exchanges(WorkerPlugin):
             self._watching = asyncio.ensure_future(self._watch())
         self.changed()
 
-    def end(self, course: Course) -> None:
+    def end(self, course: RankCourse) -> None:
         """Have it found no more; what it holds is."""
         if self.courses.get(course.place) is course:
             del self.courses[course.place]
@@ -219,7 +219,7 @@ class Exchanges(WorkerPlugin):
         """Give a rank of another worker its message, and wait until it has taken it."""
         id, round, rank = place
         try:
-            async with self._given(Asked(place=(id, tuple(round), rank), **asked)) as given:
+            async with self._given(AskedMessage(place=(id, tuple(round), rank), **asked)) as given:
                 message = None if given.message is None else to_serialize(given.message)  # type: ignore[no-untyped-call]
                 await comm.write({"status": "OK", "message": message})
                 if await comm.read() == "taken":
@@ -229,7 +229,7 @@ class Exchanges(WorkerPlugin):
         return Status.dont_reply
 
     @asynccontextmanager
-    async def _given(self, asked: Asked) -> AsyncIterator[Given]:
+    async def _given(self, asked: AskedMessage) -> AsyncIterator[Given]:
         """Wait for a message, and have it under way as long as this lasts.
 
         Raises
@@ -264,7 +264,7 @@ class Exchanges(WorkerPlugin):
     # ------------------------------------------------------------------ taking
 
     async def fetch(
-        self, course: Course, homes: Sequence[str], source: int, stage: int, patience: float | None
+        self, course: RankCourse, homes: Sequence[str], source: int, stage: int, patience: float | None
     ) -> Delivered:
         """Get a message of another rank, wherever that is; whoever takes it says so.
 
@@ -276,11 +276,11 @@ class Exchanges(WorkerPlugin):
             Where it could not be packed.
         """
         id, round, rank = course.place
-        asked = Asked((id, round, source), stage, rank, patience)
+        asked = AskedMessage((id, round, source), stage, rank, patience)
         home = self._moved.get(course.suffix, {}).get(source, homes[source])
         return await (self._here(asked) if home == self.worker.address else self._from(home, asked))
 
-    async def _here(self, asked: Asked) -> Delivered:
+    async def _here(self, asked: AskedMessage) -> Delivered:
         """Get a message of a rank of this worker."""
         giving = self._given(asked)
         given = await giving.__aenter__()
@@ -291,7 +291,7 @@ class Exchanges(WorkerPlugin):
 
         return Delivered(given.message, taken)
 
-    async def _from(self, home: str, asked: Asked) -> Delivered:
+    async def _from(self, home: str, asked: AskedMessage) -> Delivered:
         """Get a message of a rank of another worker."""
         try:
             comm = await asyncio.wait_for(self.worker.rpc.connect(home), DIAL_SECONDS)

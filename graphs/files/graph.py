@@ -30,12 +30,12 @@ def build_graph(run: FilesRun, addresses: Sequence[str] = ()) -> tuple[dict[Key,
     addresses : sequence of str
         The worker of each rank; none where ranks are threads.
     """
-    builder = _Builder(run, addresses)
+    builder = _FilesBuilder(run, addresses)
     last = builder.build()
     return builder.graph, last
 
 
-class _Builder(Builder):
+class _FilesBuilder(Builder):
     """Adds the tasks of one run."""
 
     def __init__(self, run: FilesRun, addresses: Sequence[str]) -> None:

@@ -151,7 +151,7 @@ class Exchanged:
     """The worker of each rank, by what is in the keys of the tasks that are to be there; none on threads."""
 
 
-class _Builder(Builder):
+class _ExchangeBuilder(Builder):
     """Adds the tasks of one exchange: a rank sends where its old part is, and receives where its new one is to be.
 
     These are two workers where there are more ranks than workers, and more or fewer of them than before.
@@ -200,7 +200,7 @@ def exchange_tasks(
     if exchanging.schedule is None:
         exchanging.meter = meter or exchanging.meter
         return _between_threads(exchanging, old, ranks)
-    builder = _Builder(exchanging, sides(len(old), ranks, workers))
+    builder = _ExchangeBuilder(exchanging, sides(len(old), ranks, workers))
     sizes, every, waits = exchanging.sizes(), exchanging.schedule.ranks, exchanging.assembly == "synchronous"
 
     def wants(origin: int, final: int) -> bool:

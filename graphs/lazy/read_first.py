@@ -32,7 +32,7 @@ Axes = tuple[range, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class TaskAccess:
     """Elements that a task reads, or writes, of a stored array."""
 
     key: Key
@@ -61,14 +61,14 @@ class ReadOrder:
     """Tasks that read what others are made of, too, than those that write there."""
 
 
-def order_of(graph: Mapping[Key, Any], writes: Sequence[Access], targets: Sequence[ArrayFile]) -> ReadOrder:
+def order_of(graph: Mapping[Key, Any], writes: Sequence[TaskAccess], targets: Sequence[ArrayFile]) -> ReadOrder:
     """Look at what is read of the targets, and when.
 
     Parameters
     ----------
     graph : mapping
         The tasks that compute blocks, and those that write.
-    writes : sequence of Access
+    writes : sequence of TaskAccess
         What those write.
     """
     reads = list(_reads(graph, _Places(targets)))
@@ -94,7 +94,7 @@ def _ones(bits: int) -> Iterator[int]:
 
 
 def _overwritten(
-    reads: Sequence[Access], bits: Mapping[Key, int], writes: Iterable[Access], targets: Sequence[ArrayFile]
+    reads: Sequence[TaskAccess], bits: Mapping[Key, int], writes: Iterable[TaskAccess], targets: Sequence[ArrayFile]
 ) -> dict[Key, int]:
     """Find the reads of elements that each write overwrites, as bits."""
     owners, found = defaultdict(list), {}
@@ -110,7 +110,7 @@ def _overwritten(
     return found
 
 
-def _chunks(access: Access, targets: Sequence[ArrayFile]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _chunks(access: TaskAccess, targets: Sequence[ArrayFile]) -> Iterator[tuple[int, tuple[int, ...]]]:
     if all(access.axes):
         grid = targets[access.number].stored.grid
         yield from ((access.number, index) for index in grid.indices(Section.of(access.axes)))
@@ -191,7 +191,7 @@ def _alone(node: Any) -> StoredPart | zarr.Array | None:
     return inner if isinstance(inner, zarr.Array) else None
 
 
-def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[Access]:
+def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[TaskAccess]:
     """Yield what each task reads of the targets."""
     named = {key: thing for key, node in graph.items() if (thing := _alone(node)) is not None}
     for key, task in graph.items():
@@ -200,7 +200,7 @@ def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[Access]:
         of_others = [named[needed] for needed in get_dependencies(graph, key) if needed in named]
         for thing in (*_held(task), *of_others):
             for number in places.numbers(thing):
-                yield from (Access(key=key, number=number, axes=axes) for axes in _taken(task, thing, named))
+                yield from (TaskAccess(key=key, number=number, axes=axes) for axes in _taken(task, thing, named))
 
 
 def _is_no_read(task: Any) -> bool:

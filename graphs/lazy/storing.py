@@ -22,7 +22,7 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.graphs.lazy.blocks import block_of
-from oocarrays.graphs.lazy.read_first import Access
+from oocarrays.graphs.lazy.read_first import TaskAccess
 from oocarrays.graphs.lazy.reads import Spans, shared, tiles
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.mapping.section import Section
@@ -179,10 +179,10 @@ def store_graph(
     return graph, done
 
 
-def writes(graph: Mapping[Key, Any], key: Key) -> Iterator[Access]:
+def writes(graph: Mapping[Key, Any], key: Key) -> Iterator[TaskAccess]:
     """Yield what is written by the tasks that the last one waits for, named by its ``key``."""
     for each in graph[key].dependencies:
-        yield Access(key=each, number=each[1], axes=graph[each].args[2])
+        yield TaskAccess(key=each, number=each[1], axes=graph[each].args[2])
 
 
 def _chunks(storing: Storing, axes: tuple[range, ...]) -> Iterator[tuple[int, ...]]:

@@ -18,7 +18,7 @@ from oocarrays.errors import NotFoundError
 from oocarrays.graphs.run.looking import Part, Stored, at_least, look
 from oocarrays.graphs.run.remains import KEPT, NOTHING_LEFT, Remains, remaining, whole_chunks, with_kept
 from oocarrays.graphs.slabs.residuals import Residual, as_bits, as_residual, largest
-from oocarrays.graphs.slabs.resume import Stopped
+from oocarrays.graphs.slabs.resume import StoppedPass
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.geometry import Slab
@@ -85,7 +85,7 @@ class Course:
     so_far: Progress = Progress()
     """How far it was when it was planned as it is."""
 
-    def gone_on_with(self, left: Stopped) -> Course:
+    def gone_on_with(self, left: StoppedPass) -> Course:
         """The same when what is left has been looked at: what the next pass writes, and what it reads."""
         began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
         began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get(SO_FAR, {})))
@@ -127,7 +127,7 @@ class Course:
         whole = (slab for slab in slabs.all_slabs() if all(key(i) in kept for i in grid.indices(slabs.core(slab))))
         return replace(here, done=dict.fromkeys(whole, as_residual(told["residual"])), kept=self.remains.kept)
 
-    def _chunks(self, left: Stopped, here: Progress) -> Kept:
+    def _chunks(self, left: StoppedPass, here: Progress) -> Kept:
         """The chunks of the next pass that are stored, whichever plan did it."""
         where, number = self._place(here), len(here.residuals)
         if where is None:
@@ -137,7 +137,7 @@ class Course:
         sections: dict[Part, list[Section]] = {part: [slabs.core(Slab(*part[1:]))] for part in parts}
         return {"": whole_chunks(written_file(where), left.stored, "", sections, odd, here.kept.get(""))}
 
-    def _looked(self, left: Stopped) -> Remains:
+    def _looked(self, left: StoppedPass) -> Remains:
         """Find what of the record is not as it was stored."""
         stored: dict[Part, Stored | None] = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
         here = self._known(set(left.stored))

@@ -23,7 +23,7 @@ from oocarrays.graphs.run.looking import Part
 from oocarrays.graphs.run.remains import Remains, remaining
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.resume import Options, SlabParts, Stopped, T
+from oocarrays.graphs.slabs.resume import Options, SlabParts, StoppedPass, T
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
@@ -52,7 +52,7 @@ class LocalTarget(TargetSpec):
         return array_file.preview(local_files.largest_settings(self.files.descriptor, self.settings), self.store)
 
 
-class LocalStopped(Stopped):
+class LocalStopped(StoppedPass):
     """A pass over local array files that stopped: files on workers' own disks are not looked at, nor cut anew."""
 
     __slots__ = ()

@@ -51,7 +51,7 @@ class Cut(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class StoppedPass:
     """A pass that stopped, as its journal tells it."""
 
     id: str
@@ -185,8 +185,8 @@ def left_by(
     *,
     sources: Sequence[ArrayFile] = (),
     resume: Any = True,
-    kind: type[Stopped] = Stopped,
-) -> Stopped:
+    kind: type[StoppedPass] = StoppedPass,
+) -> StoppedPass:
     """Find what a pass that stopped has left at a target.
 
     Parameters

@@ -23,7 +23,7 @@ from dask.task_spec import Alias, DataNode
 
 from oocarrays.graphs.tracing import tasks
 from oocarrays.graphs.tracing.layers import Layers
-from oocarrays.graphs.tracing.parts import Part, part_of
+from oocarrays.graphs.tracing.parts import TakenPart, part_of
 from oocarrays.graphs.tracing.seen import Seen
 
 MOST_TASKS = 100_000
@@ -32,15 +32,15 @@ PLAIN = frozenset({int, float, str, bool, bytes, tuple, list, dict, slice, type(
 """Types of arguments that are no arrays: they are not looked at twice."""
 
 
-class Found:
+class FoundAccesses:
     """Reads and writes of tasks, told by one task after the other."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
-        self._parts: dict[int, tuple[Any, Part | None]] = {}
+        self._parts: dict[int, tuple[Any, TakenPart | None]] = {}
         self._blind: dict[str, str] = {}
 
-    def part(self, source: Any) -> Part | None:
+    def part(self, source: Any) -> TakenPart | None:
         """Return what an object has taken of a stored array; each object is looked at once."""
         if type(source) in PLAIN:
             return None
@@ -58,7 +58,7 @@ class Found:
         for use in tasks.uses(node, find, self.is_source):
             self.add(use, node)
 
-    def add(self, use: tasks.Use, node: Any) -> None:
+    def add(self, use: tasks.TaskUse, node: Any) -> None:
         """Add one read or write."""
         part = self.part(use.source)
         if part is None:
@@ -90,7 +90,7 @@ def trace_collections(collections: Sequence[Any], seen: Seen) -> None:
     >>> [list(access.sections())[0] for access in seen.accesses("sum")]
     [Section(lower=(3, 0), upper=(4, 6))]
     """
-    found = Found(seen)
+    found = FoundAccesses(seen)
     arrays, others = [], []
     for each in collections:
         inner = arrays_of(each, found)
@@ -107,7 +107,7 @@ def trace_collections(collections: Sequence[Any], seen: Seen) -> None:
     found.warn()
 
 
-def arrays_of(collection: Any, found: Found) -> list[da.Array]:
+def arrays_of(collection: Any, found: FoundAccesses) -> list[da.Array]:
     """Return the Dask arrays that a collection is made of; what xarray reads without Dask is added at once."""
     if isinstance(collection, da.Array):
         return [collection]
@@ -135,7 +135,7 @@ def _variables(collection: Any) -> list[Any]:
     return [collection]
 
 
-def _trace_arrays(arrays: Sequence[da.Array], found: Found) -> None:
+def _trace_arrays(arrays: Sequence[da.Array], found: FoundAccesses) -> None:
     """Add the reads of arrays that are computed together."""
     graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in arrays))
     if sum(len(layer) for layer in graph.layers.values()) > MOST_TASKS:
@@ -147,10 +147,10 @@ def _trace_arrays(arrays: Sequence[da.Array], found: Found) -> None:
 
 def trace_tasks(graph: Mapping[Any, Any], seen: Seen) -> None:
     """Add what the tasks of a graph read and write, as they stand there."""
-    _every_task(graph, Found(seen))
+    _every_task(graph, FoundAccesses(seen))
 
 
-def _every_task(graph: Mapping[Any, Any], found: Found) -> None:
+def _every_task(graph: Mapping[Any, Any], found: FoundAccesses) -> None:
     """Add the reads of every task of a graph."""
     nodes = convert_legacy_graph(graph)
 

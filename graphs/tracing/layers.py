@@ -182,7 +182,7 @@ class Layers:
         for index in zip(*np.nonzero(times), strict=True):
             key = tuple(slice(along[axis][i].start, along[axis][i].stop) for axis, i in enumerate(index))
             for _ in range(int(times[index])):
-                self._found.add(tasks.Use(source, key), None)
+                self._found.add(tasks.TaskUse(source, key), None)
 
     def _one_by_one(self, layer: Blockwise, needed: np.ndarray) -> None:
         """Add what tasks read, written out some at a time."""
@@ -218,7 +218,7 @@ class Layers:
             places = [layer.output_indices.index(index) for index in indices]
             for block, task in joined.items():
                 read = dep[tuple(block[place] for place in places)]
-                self._found.add(tasks.Use(source, _fused(read, tasks.known(task.args[1], self._object))), task)
+                self._found.add(tasks.TaskUse(source, _fused(read, tasks.known(task.args[1], self._object))), task)
 
     # ------------------------------------------------------------------ tasks that are written out
 

@@ -1,6 +1,6 @@
 """What an object that tasks read from takes of a stored array: a Zarr array, an array of ours, or xarray's lazy one.
 
-    z[2:, ::3]                     Part     array z, axes (range(2, n), range(0, m, 3))
+    z[2:, ::3]                     TakenPart     array z, axes (range(2, n), range(0, m, 3))
     part[4:6, :]                   Taken    rows 6 to 7 of z, each third column
 
 Nothing is read: the index that a task has is composed with what the object has taken already.
@@ -43,7 +43,7 @@ def as_ranges(taken: Taken) -> tuple[range, ...]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Part:
+class TakenPart:
     """Part that an object has taken of a stored array before it is asked for any of it."""
 
     array: zarr.Array
@@ -58,7 +58,7 @@ class Part:
     """Where elements are taken one by one: their places along each axis."""
 
     @classmethod
-    def whole(cls, array: zarr.Array, by: str = "zarr") -> Part:
+    def whole(cls, array: zarr.Array, by: str = "zarr") -> TakenPart:
         """Return all of an array."""
         return cls(array=array, by=by, axes=tuple(map(range, array.shape)), kept=tuple(range(array.ndim)))
 
@@ -109,7 +109,7 @@ def _of(axis: range | np.ndarray, places: Taken) -> Taken:
     return np.asarray(axis.start + places * axis.step)
 
 
-def part_of(source: Any) -> Part | None:
+def part_of(source: Any) -> TakenPart | None:
     """Return what an object that tasks read from has taken of a stored array; None where it is none.
 
     >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
@@ -119,21 +119,21 @@ def part_of(source: Any) -> Part | None:
     True
     """
     if isinstance(source, zarr.Array):
-        return Part.whole(source)
+        return TakenPart.whole(source)
     if isinstance(source, StoredPart):
         kept = tuple(range(source.ndim))
-        return Part(array=source.file.zarr, by="oocarrays", axes=source.axes, kept=kept)
+        return TakenPart(array=source.file.zarr, by="oocarrays", axes=source.axes, kept=kept)
     if isinstance(source, ArrayFile):
-        return Part.whole(source.zarr, "oocarrays")
+        return TakenPart.whole(source.zarr, "oocarrays")
     if type(source).__module__.startswith("xarray."):
         return _xarray_part(source)
     opened = getattr(source, "zarr", None)  # an array of ours, as open_array gives it
     if isinstance(opened, zarr.Array) and type(source).__module__.startswith("oocarrays."):
-        return Part.whole(opened, "oocarrays")
+        return TakenPart.whole(opened, "oocarrays")
     return None
 
 
-def _xarray_part(source: Any) -> Part | None:
+def _xarray_part(source: Any) -> TakenPart | None:
     """Return what xarray's lazy arrays, one around the other, have taken of a Zarr array."""
     from xarray.core.indexing import LazilyIndexedArray
 
@@ -145,21 +145,21 @@ def _xarray_part(source: Any) -> Part | None:
         if inner is None or not type(inner).__module__.startswith("xarray."):
             return None
         source = inner
-    return Part.whole(source._array)
+    return TakenPart.whole(source._array)
 
 
-def _indexed(array: zarr.Array, key: tuple[Any, ...], outer: bool) -> Part | None:
+def _indexed(array: zarr.Array, key: tuple[Any, ...], outer: bool) -> TakenPart | None:
     """Return what one of xarray's indices takes of an array."""
     if outer:
         taken = Selection.of(key, array.shape).axes
         kept = tuple(axis for axis, entry in enumerate(key) if not isinstance(entry, int | np.integer))
         axes = tuple(t if isinstance(e, slice) else np.asarray(e) for t, e in zip(taken, key, strict=True))
         axes = tuple(a if axis in kept else taken[axis] for axis, a in enumerate(axes))
-        return Part(array=array, by="zarr", axes=_forwards(axes), kept=kept)
+        return TakenPart(array=array, by="zarr", axes=_forwards(axes), kept=kept)
     if any(isinstance(entry, slice) for entry in key):
         return None
     points = tuple(np.broadcast_arrays(*map(np.asarray, key)))
-    return Part(array=array, by="zarr", axes=(), kept=(), points=points)
+    return TakenPart(array=array, by="zarr", axes=(), kept=(), points=points)
 
 
 def _forwards(axes: Sequence[Any]) -> tuple[Any, ...]:
@@ -180,7 +180,7 @@ def asked(array: zarr.Array, how: str, key: Any) -> Iterator[Product]:
             yield from [tuple(zip(plain, strict=True))] if all(map(len, plain)) else ()
             return
         try:
-            yield from Part.whole(array).take(key)
+            yield from TakenPart.whole(array).take(key)
         except SelectionError:
             return  # Zarr refuses it, too
     elif how == "block":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 
-from oocarrays.graphs.tracing.parts import Part, as_ranges, asked
+from oocarrays.graphs.tracing.parts import TakenPart, as_ranges, asked
 from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.storage.chunks.through_zarr import CountingStore
 from oocarrays.storage.watched import WATCHERS
@@ -132,6 +132,6 @@ def _telling(method: Callable[..., Any], way: str, writes: bool) -> Callable[...
 def _hear(file: Any, axes: Any, writes: bool, seconds: float) -> None:
     """Take what one of our own functions was asked for."""
     taken = [tuple(map(as_ranges, axes))] if all(len(each) for each in axes) else []
-    part = Part.whole(file.zarr, "oocarrays")
+    part = TakenPart.whole(file.zarr, "oocarrays")
     for seen in tuple(_RECORDED):
         seen.add(part.array, taken, writes=writes, by=part.by, seconds=seconds, thread=threading.get_ident())

@@ -30,7 +30,7 @@ Find = Callable[[Any], Any]
 NOTHING = object()
 
 
-class Use(NamedTuple):
+class TaskUse(NamedTuple):
     """One read or write that a task does."""
 
     source: Any
@@ -41,7 +41,7 @@ class Use(NamedTuple):
     """Whether it is written."""
 
 
-def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[Use]:
+def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
     """Yield the reads and writes of a task.
 
     Parameters
@@ -64,7 +64,7 @@ def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[Us
             yield from uses(arg, find, is_source)
 
 
-def _inner(node: Task, find: Find, is_source: Callable[[Any], bool]) -> Iterator[Use]:
+def _inner(node: Task, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
     """Yield the reads and writes of tasks that were made one."""
     inner: Mapping[Any, Any] = node.args[0]
     outer = dict(zip(node.args[2], node.args[3:], strict=False))
@@ -91,7 +91,9 @@ def known(arg: Any, find: Find) -> Any:
     return arg
 
 
-def _of_call(function: Any, args: list[Any], named: dict[str, Any], is_source: Callable[[Any], bool]) -> Iterator[Use]:
+def _of_call(
+    function: Any, args: list[Any], named: dict[str, Any], is_source: Callable[[Any], bool]
+) -> Iterator[TaskUse]:
     """Yield what one call reads and writes."""
     if function in ELSEWHERE:
         return
@@ -102,21 +104,21 @@ def _of_call(function: Any, args: list[Any], named: dict[str, Any], is_source: C
     if not given:
         return
     if function in GETTERS and is_source(args[0]):
-        yield Use(args[0], args[1])
+        yield TaskUse(args[0], args[1])
     elif function is read_span:
-        yield Use(args[0], tuple(slice(*each) for each in args[1]))
+        yield TaskUse(args[0], tuple(slice(*each) for each in args[1]))
     elif function is copy_tile:
-        yield Use(args[0], tuple(slice(*each) for each in args[2]))
+        yield TaskUse(args[0], tuple(slice(*each) for each in args[2]))
     elif function is read_group:
         part, edges, tile = args
         for span in tiles(part.axes, [(each[0], each[-1]) for each in edges], tile):
-            yield Use(part, tuple(slice(*each) for each in span))
+            yield TaskUse(part, tuple(slice(*each) for each in span))
     else:
-        yield from (Use(each, None) for each in given)
+        yield from (TaskUse(each, None) for each in given)
 
 
-def _stored(x: Any, out: Any, index: Any, region: Any, *_: Any, **__: Any) -> Iterator[Use]:
+def _stored(x: Any, out: Any, index: Any, region: Any, *_: Any, **__: Any) -> Iterator[TaskUse]:
     """Yield what `dask.array.store` writes to an array."""
     if region:
         index = fuse_slice(region, index) if index else region
-    yield Use(out, index, writes=True)
+    yield TaskUse(out, index, writes=True)

@@ -52,7 +52,7 @@ METADATA = "target_metadata"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldParts:
     """Parts that every rank writes, as tasks."""
 
     tasks: Mapping[Any, Any]
@@ -69,7 +69,7 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     _counted = (*READ_AND_WRITTEN, "messages")
 
     def __init__(
-        self, a: OutOfCoreArray, run: WritingRun, held: Held, cluster: Cluster | None, workers: Sequence[str]
+        self, a: OutOfCoreArray, run: WritingRun, held: HeldParts, cluster: Cluster | None, workers: Sequence[str]
     ) -> None:
         self._array, self._held, self._workers = a, held, workers
         super().__init__(run, lambda name: a, cluster)
@@ -295,7 +295,7 @@ def _ranks(parts: Any) -> int:
 
 def _held(
     parts: Any, plan: CollectiveWritePlan, selections: Sequence[Selection], dtype: np.dtype, workers: Sequence[str]
-) -> Held:
+) -> HeldParts:
     """The parts of every rank, checked."""
     if _ranks(parts) != plan.ranks:
         raise SelectionError(f"{_ranks(parts)} parts are not one for each of {plan.ranks} sections")
@@ -303,7 +303,7 @@ def _held(
     if isinstance(parts, RankArrays):
         given = [(parts.local_shape(rank), parts.dtype) for rank in range(parts.ranks)]
         _check(given, shapes, dtype)
-        return Held(tasks=ensure_dict(parts.tasks.graph), keys=parts.tasks.keys, homes=parts.tasks.homes)
+        return HeldParts(tasks=ensure_dict(parts.tasks.graph), keys=parts.tasks.keys, homes=parts.tasks.homes)
     arrays = [part if hasattr(part, "__dask_graph__") else np.asarray(part) for part in parts]
     for part in arrays:
         if not isinstance(part, np.ndarray):
@@ -320,7 +320,7 @@ def _check(given: Sequence[tuple[tuple[int, ...], np.dtype]], shapes: Sequence[t
             raise UnsupportedError(f"the part of rank {rank} has dtype {dtype}; the array has {to}")
 
 
-def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> Held:
+def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> HeldParts:
     """Arrays as tasks: a Dask array's blocks are computed wherever Dask puts them, and joined where its rank is."""
     suffix, keys = new_suffix(), []
     tasks: dict[Any, Any] = {}
@@ -332,4 +332,4 @@ def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> Held:
             whole = array.rechunk(-1) if array.ndim else array
             keys += flatten(whole.__dask_keys__())
             tasks |= ensure_dict(whole.__dask_optimize__(whole.__dask_graph__(), whole.__dask_keys__()))
-    return Held(tasks=tasks, keys=tuple(keys), homes={suffix: spread(len(arrays), workers)} if workers else {})
+    return HeldParts(tasks=tasks, keys=tuple(keys), homes={suffix: spread(len(arrays), workers)} if workers else {})

@@ -14,7 +14,7 @@ import numpy as np
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
-from oocarrays.graphs.slabs.resume import Cut, Stopped, asked_of, left_by, slab_content, trust_of
+from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import cluster_of, ranks_of, resources_of
@@ -83,7 +83,7 @@ class SlabArrays:
     """What else must be asked for again to go on."""
     by: str = "map_slabs"
     """The function that was called."""
-    stopped: type[Stopped] = Stopped
+    stopped: type[StoppedPass] = StoppedPass
     """What such a pass leaves when it stops."""
     places: Sequence[str | None] = ()
     """Where sources are, as a journal names them; by default the array files that are read."""
@@ -106,7 +106,7 @@ class PlannedPass(Generic[Plan]):
     """Its plan."""
     content: dict[str, Any]
     """What the journal keeps of it."""
-    left: Stopped | None
+    left: StoppedPass | None
     """What it goes on with."""
     processes: int | None
     """Workers that it is planned for; None for threads of one process."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dask.utils import format_bytes
 
 from oocarrays.plan.advice.price import Use
-from oocarrays.plan.advice.verdict import BlockVerdict, Load, Verdict
+from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, WeightedLoad
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.report import first_rows, seconds_text, shape_text, table
 
@@ -112,6 +112,6 @@ def _footprints(use: Use) -> Iterator[str]:
         yield f"{len(use.footprints) - 2} more kinds"
 
 
-def seconds_of(load: Load) -> str:
+def seconds_of(load: WeightedLoad) -> str:
     """Return the seconds of a load; what is in no way possible with the memory that there is takes none."""
     return seconds_text(load.seconds) if math.isfinite(load.seconds) else "does not fit"

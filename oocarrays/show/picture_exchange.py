@@ -30,7 +30,7 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.options.networks import network_text
 from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.schedule import IDLE
-from oocarrays.plan.exchange.trace import Trace, arrivals
+from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.show.picture import COLORS
@@ -110,7 +110,7 @@ def _step_colors(steps: int) -> Colormap:
 # ---------------------------------------------------------------------- messages
 
 
-def _draw_messages(axes: Axes, transfer: Transfer, trace: Trace, colors: Colormap) -> None:
+def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors: Colormap) -> None:
     """Source × target: the step in which what one has for the other arrives."""
     sizes = transfer.sizes()
     sources, targets = sizes.shape
@@ -163,7 +163,7 @@ def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
     return thinned
 
 
-def _sent_text(sizes: np.ndarray, trace: Trace) -> str:
+def _sent_text(sizes: np.ndarray, trace: ExchangeTrace) -> str:
     """Bytes between different ranks."""
     moved = int(trace.exchange.sizes.sum() - np.trace(trace.exchange.sizes))
     pairs = int(np.count_nonzero(sizes) - np.count_nonzero(np.diagonal(sizes)))
@@ -229,7 +229,7 @@ def _put_legend_below(axes: Axes, handles: Sequence[Patch | Line2D] | None = Non
 # ---------------------------------------------------------------------- links
 
 
-def _draw_links(axes: Axes, network: Network, trace: Trace) -> None:
+def _draw_links(axes: Axes, network: Network, trace: ExchangeTrace) -> None:
     """Draw the bytes that each link carries, all steps together."""
     axes.set_title(
         f"bytes on each link, all steps together\nthe busiest: {format_bytes(int(trace.link_bytes.max(initial=0)))}",
@@ -341,7 +341,7 @@ def _draw_bars(axes: Axes, sides: list[tuple[str, np.ndarray]], what: str) -> No
 # ---------------------------------------------------------------------- steps
 
 
-def _draw_shared(axes: Axes, trace: Trace) -> None:
+def _draw_shared(axes: Axes, trace: ExchangeTrace) -> None:
     """How many messages share the busiest link of each step."""
     places = np.arange(len(trace.numbers) + 1) + 0.5
     axes.stairs(trace.shared, places, baseline=None, color=COLORS[5], linewidth=1.6)
@@ -353,7 +353,7 @@ def _draw_shared(axes: Axes, trace: Trace) -> None:
     axes.tick_params(labelbottom=False)
 
 
-def _draw_seconds(axes: Axes, trace: Trace, colors: Colormap) -> None:
+def _draw_seconds(axes: Axes, trace: ExchangeTrace, colors: Colormap) -> None:
     """Predicted seconds of each step, in its colour."""
     steps = np.arange(len(trace.numbers))
     gap = 0.1 if len(steps) <= MOST_CELLS else 0.0

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class ControlFiles:
     """The files in which one version of control groups tells of memory."""
 
     limits: tuple[str, ...]
@@ -29,8 +29,10 @@ class Files:
 
 
 VERSIONS = {
-    "cgroup2": Files(limits=("memory.max", "memory.high"), usage="memory.current", idle="inactive_file"),
-    "cgroup": Files(limits=("memory.limit_in_bytes",), usage="memory.usage_in_bytes", idle="total_inactive_file"),
+    "cgroup2": ControlFiles(limits=("memory.max", "memory.high"), usage="memory.current", idle="inactive_file"),
+    "cgroup": ControlFiles(
+        limits=("memory.limit_in_bytes",), usage="memory.usage_in_bytes", idle="total_inactive_file"
+    ),
 }
 """By the type of the file system that shows them."""
 
@@ -49,12 +51,12 @@ def control_group_left(proc: str = "/proc/self") -> int | None:
 
 
 @lru_cache(1)
-def _folders(proc: str, groups: str) -> tuple[tuple[str, Files], ...]:
+def _folders(proc: str, groups: str) -> tuple[tuple[str, ControlFiles], ...]:
     """The folder of each group that the process is in: looked for anew where it has been moved to others."""
     return tuple(_groups(_text(f"{proc}/mountinfo") or "", groups))
 
 
-def _groups(mountinfo: str, groups: str) -> Iterator[tuple[str, Files]]:
+def _groups(mountinfo: str, groups: str) -> Iterator[tuple[str, ControlFiles]]:
     """The same, each hierarchy's innermost first, from what the kernel tells of mounts and of the process."""
     mounts = mountinfo.splitlines()
     entries = [line.split(":", 2) for line in groups.splitlines()]
@@ -97,7 +99,7 @@ def _upwards(path: str, root: str) -> list[PurePosixPath]:
     return [below, *below.parents]
 
 
-def _left(folder: str, files: Files) -> int | None:
+def _left(folder: str, files: ControlFiles) -> int | None:
     """Bytes that one group leaves; None where it has no limit."""
     limits = [limit for limit in (_number(f"{folder}/{name}") for name in files.limits) if limit is not None]
     if not limits or min(limits) >= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):

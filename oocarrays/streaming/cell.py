@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
-from oocarrays.storage.streams.part import Part
+from oocarrays.storage.streams.part import RanksPart
 from oocarrays.streaming.text import printed, scanned, tokens_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedFile:
     """The file of all cells, as each of them sees it."""
 
-    part: Part
+    part: RanksPart
     """The streams."""
     dtype: np.dtype
     """Type of an item."""
@@ -30,7 +30,7 @@ class Shared:
 class Cell:
     """The stream of one cell; what it writes is written when all cells have had their turn, or when it reads."""
 
-    def __init__(self, shared: Shared, number: int, position: int, end: int) -> None:
+    def __init__(self, shared: SharedFile, number: int, position: int, end: int) -> None:
         self._shared = shared
         self.number = number
         self._position = position

@@ -13,7 +13,7 @@ import numpy as np
 from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
 from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
 from oocarrays.plan.streams.modes import MODES, agreed
-from oocarrays.storage.streams.part import Facts, Part, committed
+from oocarrays.storage.streams.part import RanksPart, WriterFacts, committed
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.streams import Streams
 
@@ -112,7 +112,7 @@ class RankStreams:
                 self._file.commit(committed(self._file.meta, self._settled(), begins_ib=mode == "IB"))
         self._ranks.each(_done, [(mode,)] * self.ranks)
 
-    def _settled(self) -> list[Facts]:
+    def _settled(self) -> list[WriterFacts]:
         return self._ranks.each(_settle)
 
     def read(self, n: int | None = None) -> da.Array:
@@ -179,7 +179,7 @@ class RankStreams:
         meta = committed(self._file.meta, self._settled())
         self._file.commit(meta)
         if meta.ib.block:
-            whole = Part(self._file, range(meta.cells.ranks), self._budget, writes=False)
+            whole = RanksPart(self._file, range(meta.cells.ranks), self._budget, writes=False)
             self._file.keep_cells(*whole.link(meta.ib))
             meta = replace(meta, ib=replace(meta.ib, is_linked=True))
         self._file.commit(replace(meta, is_closed=True))
@@ -212,7 +212,7 @@ class _Rank:
 
 def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: int, blocks: dict[str, int]) -> _Rank:
     rank = used[number]
-    part = Part(file, range(rank, rank + 1), budget, writes=mode != "r", asked=blocks)
+    part = RanksPart(file, range(rank, rank + 1), budget, writes=mode != "r", asked=blocks)
     if mode == "r+":
         part.position = 0
     return _Rank(Streams(file, part, mode))
@@ -236,7 +236,7 @@ def _done(rank: _Rank, mode: Any) -> None:
     rank.streams.perform(call, mode)
 
 
-def _settle(rank: _Rank) -> Facts:
+def _settle(rank: _Rank) -> WriterFacts:
     return rank.streams._part.settle()
 
 

@@ -16,7 +16,7 @@ from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
 from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.streams.part import Part
+from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
 from oocarrays.stored.array import placer
 from oocarrays.streaming.on_workers import RankStreams
@@ -205,7 +205,7 @@ def streams_of(
         shown = min(ranks, file.meta.cells.ranks) if writes else 1
         threads = min(shown, settings.local_cores())
         count = file.meta.cells.ranks
-        part = Part(file, range(count), budget, writes=writes, asked=blocks, threads=threads)
+        part = RanksPart(file, range(count), budget, writes=writes, asked=blocks, threads=threads)
         if mode == "r+":
             part.position = 0
         return Streams(file, part, mode)

@@ -13,14 +13,14 @@ import zarr
 
 from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
-from oocarrays.plan.streams.calls import Call, Events, Level, Runs
+from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
 from oocarrays.plan.streams.meta import Meta
-from oocarrays.plan.streams.modes import Found, Mode
+from oocarrays.plan.streams.modes import Mode, ModeAnswer
 from oocarrays.plan.streams.units import before
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.streams.part import Part, committed
+from oocarrays.storage.streams.part import RanksPart, committed
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
-from oocarrays.streaming.cell import Cell, Shared
+from oocarrays.streaming.cell import Cell, SharedFile
 from oocarrays.streaming.ragged import Ragged, ragged_of
 from oocarrays.streaming.text import printed, scanned, tokens_of
 
@@ -36,7 +36,7 @@ class Streams:
     Positions are bytes, as in C; counts are items.
     """
 
-    def __init__(self, file: StreamFile, part: Part, mode: str) -> None:
+    def __init__(self, file: StreamFile, part: RanksPart, mode: str) -> None:
         self._file = file
         self._part = part
         self._opened_as = mode
@@ -126,7 +126,7 @@ class Streams:
         call, dtype = self._call(values, where, at)
         self._write(call, dtype)
 
-    def prepared(self, values: Any, where: Any) -> tuple[Call, Found, str]:
+    def prepared(self, values: Any, where: Any) -> tuple[Call, ModeAnswer, str]:
         """Look at a call: what it writes, the mode that these cells allow, and the type of its items."""
         self._check_open()
         call, dtype = self._call(values, where, None)
@@ -228,7 +228,7 @@ class Streams:
         cells = np.flatnonzero(counts)
         if values.dtype.itemsize < 8:
             nbytes = counts[cells] * values.dtype.itemsize
-            return Runs(cells=cells + self._part.lower, counts=nbytes, data=values.view(np.uint8))
+            return CellBytes(cells=cells + self._part.lower, counts=nbytes, data=values.view(np.uint8))
         return Events(cells=np.repeat(cells, counts[cells]) + self._part.lower, items=_rows(values, len(values)))
 
     def _write(self, call: Call, dtype: np.dtype) -> None:
@@ -449,7 +449,7 @@ class Streams:
         counts = np.array([len(text) for text in texts], np.int64)
         some = np.flatnonzero(counts)
         data = np.frombuffer(b"".join(texts), np.uint8)
-        self._write(Runs(cells=cells[some] + self._part.lower, counts=counts[some], data=data), self._item)
+        self._write(CellBytes(cells=cells[some] + self._part.lower, counts=counts[some], data=data), self._item)
 
     def scanf(self, format: str) -> tuple[np.ndarray, list[np.ndarray]]:
         """Read text, each cell as far as it matches a format of C.
@@ -512,7 +512,7 @@ class Streams:
         arrays = [self._of_cells(value) for value in values]
         self._part.prime()
         position, ends = self._part.tell(), self._part.ends()
-        shared = Shared(part=self._part, dtype=self._item, mode=self._opened_as, items=self._items)
+        shared = SharedFile(part=self._part, dtype=self._item, mode=self._opened_as, items=self._items)
         cells = [Cell(shared, k, int(position[k]), int(ends[k])) for k in range(self._cells)]
         results = []
         try:

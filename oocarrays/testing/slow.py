@@ -26,7 +26,7 @@ from zarr.storage import LocalStore, WrapperStore
 
 from oocarrays.errors import InputError
 from oocarrays.storage.stores.urls import store_of
-from oocarrays.storage.striped.disks import Part, disk_of
+from oocarrays.storage.striped.disks import DiskPart, disk_of
 
 JITTERS = ("none", "uniform", "exponential")
 
@@ -257,7 +257,7 @@ class SlowDisk(WrapperStore[Store]):
         """The name that tells it from another one."""
         return os.path.realpath(self.label)
 
-    def open_part(self, name: str, flags: int) -> Part:
+    def open_part(self, name: str, flags: int) -> DiskPart:
         """Open the part of a striped file: nothing waits for that."""
         return SlowPart(self, name, disk_of(self.label).open_part(name, flags))
 
@@ -277,7 +277,7 @@ class SlowDisk(WrapperStore[Store]):
 class SlowPart:
     """The part of a striped file on a slow disk."""
 
-    def __init__(self, disk: SlowDisk, name: str, part: Part) -> None:
+    def __init__(self, disk: SlowDisk, name: str, part: DiskPart) -> None:
         self._disk, self._name, self._part = disk, name, part
         self.size, self.truncate, self.sync, self.close = part.size, part.truncate, part.sync, part.close
 

@@ -11,7 +11,7 @@ import pytest
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.advice.candidates import candidates
-from oocarrays.plan.advice.choice import Reader, Unit, choose, priced
+from oocarrays.plan.advice.choice import BlockReader, ChoiceUnit, choose, priced
 from oocarrays.plan.advice.counting import Footprint
 from oocarrays.plan.advice.price import Use, prices, rewriting_seconds
 from oocarrays.plan.resources import Resources
@@ -19,16 +19,19 @@ from oocarrays.plan.resources import Resources
 RESOURCES = Resources(budget=2**30)
 
 
-def random_unit(rng: np.random.Generator, name: str, producer: str | None, blocks: list[str]) -> Unit:
+def random_unit(rng: np.random.Generator, name: str, producer: str | None, blocks: list[str]) -> ChoiceUnit:
     shape = tuple(int(n) for n in rng.integers(2, 200, rng.integers(1, 4)))
     shapes = np.stack([rng.integers(1, n + 1, 8) for n in shape], axis=1)
     coded = rng.choice([None, "zstd"])
     stored = Stored(grid=ChunkGrid.of(shape, tuple(map(int, shapes[0]))), itemsize=8, local=True, codec=coded)
     readers = [
-        Reader(block=block, weight=float(rng.integers(0, 20)), uses=random_uses(rng, shape, False)) for block in blocks
+        BlockReader(block=block, weight=float(rng.integers(0, 20)), uses=random_uses(rng, shape, False))
+        for block in blocks
     ]
     writing = random_uses(rng, shape, True) if producer else ()
-    return Unit(array=name, producer=producer, stored=stored, shapes=shapes, readers=tuple(readers), writing=writing)
+    return ChoiceUnit(
+        array=name, producer=producer, stored=stored, shapes=shapes, readers=tuple(readers), writing=writing
+    )
 
 
 def random_uses(rng: np.random.Generator, shape: tuple[int, ...], writes: bool) -> tuple[tuple[Use, float], ...]:
@@ -43,7 +46,7 @@ def random_uses(rng: np.random.Generator, shape: tuple[int, ...], writes: bool) 
     return tuple(found)
 
 
-def random_graph(seed: int) -> list[Unit]:
+def random_graph(seed: int) -> list[ChoiceUnit]:
     """Up to three arrays, six blocks and eight layouts each; an array may have two producers."""
     rng = np.random.default_rng(seed)
     blocks = [f"b{i}" for i in range(int(rng.integers(1, 7)))]
@@ -56,7 +59,7 @@ def random_graph(seed: int) -> list[Unit]:
     return units
 
 
-def every_cost(unit: Unit) -> np.ndarray:
+def every_cost(unit: ChoiceUnit) -> np.ndarray:
     """Seconds of every way to do everything with an array, each priced use by use and layout by layout.
 
     The axes are: the layout that is made, the one of the copy, the producer's method, and of each reader whether it
@@ -110,15 +113,17 @@ def test_arrays_chosen_one_by_one_are_chosen_best_together() -> None:
     assert sum(each) == pytest.approx(together.min())
 
 
-def unit_of(weight: float, budget: int = 2**40) -> tuple[Unit, Resources]:
+def unit_of(weight: float, budget: int = 2**40) -> tuple[ChoiceUnit, Resources]:
     """Columns that are read of an array of rows, so many times."""
     shape = (4096, 4096)
     stored = Stored(grid=ChunkGrid.of(shape, (64, 4096)), itemsize=8, local=True, codec="zstd")
     columns = Footprint.of([[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]], shape)
     use = Use(footprints=(columns,))
     shapes = candidates(stored, [use])
-    reader = Reader(block="columns", weight=weight, uses=((use, 1.0),))
-    return Unit(array="x", producer=None, stored=stored, shapes=shapes, readers=(reader,)), Resources(budget=budget)
+    reader = BlockReader(block="columns", weight=weight, uses=((use, 1.0),))
+    return ChoiceUnit(array="x", producer=None, stored=stored, shapes=shapes, readers=(reader,)), Resources(
+        budget=budget
+    )
 
 
 def test_an_array_that_is_hardly_read_is_kept_as_it_is() -> None:

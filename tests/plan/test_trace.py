@@ -11,7 +11,7 @@ from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster, Mesh
 from oocarrays.plan.exchange.prediction import DELTA, predicted
 from oocarrays.plan.exchange.schedule import NAMES, Schedule, schedules
-from oocarrays.plan.exchange.trace import Trace, arrivals, in_order, ordered
+from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order, ordered
 
 ON_MESHES = [(name, ranks, columns) for name in ("rex", "ipex") for ranks in (4, 16) for columns in (1, 2, 4)]
 ELSEWHERE = [(schedule.name, ranks, None) for ranks in (1, 2, 5, 8) for schedule in schedules(ranks)]
@@ -52,7 +52,7 @@ def routed(mesh: Mesh, source: int, target: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("schedule", schedules(8, columns=4), ids=lambda schedule: schedule.name)
 def test_links_carry_what_is_routed_over_them(schedule: Schedule) -> None:
     mesh, exchange = Mesh(rows=2, columns=4), Exchange.of(schedule, some_sizes(8))
-    trace = Trace.of(exchange, mesh, DELTA)
+    trace = ExchangeTrace.of(exchange, mesh, DELTA)
     carried, shared, messages = Counter[tuple[int, int]](), [], 0
     for turn in exchange:
         here = Counter[tuple[int, int]]()

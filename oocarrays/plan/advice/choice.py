@@ -33,7 +33,7 @@ WORTH_A_COPY = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class BlockReader:
     """A block that reads an array, in one or several ways."""
 
     block: str
@@ -45,7 +45,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class ChoiceUnit:
     """An array, one producer of it, and who reads what that makes: what is decided at one time."""
 
     array: str
@@ -56,7 +56,7 @@ class Unit:
     """As it is today."""
     shapes: np.ndarray
     """Chunk shapes that are looked at, a row each; the first is today's."""
-    readers: tuple[Reader, ...]
+    readers: tuple[BlockReader, ...]
     """Blocks that read it."""
     writing: tuple[tuple[Use, float], ...] = ()
     """What the producer writes, and how often."""
@@ -68,7 +68,7 @@ class Unit:
 class Priced:
     """Price of a unit in each of its layouts."""
 
-    unit: Unit
+    unit: ChoiceUnit
     reading: tuple[np.ndarray, ...]
     """Seconds of each reader, weighted: a row for each method, a column for each layout."""
     writing: np.ndarray
@@ -111,7 +111,7 @@ class Priced:
         return np.asarray(self.writing.min(axis=0)[self.starts, None] + self.rewriting[self.starts])
 
 
-def priced(unit: Unit, resources: Resources) -> Priced:
+def priced(unit: ChoiceUnit, resources: Resources) -> Priced:
     """Price a unit in all its layouts.
 
     Raises
@@ -170,7 +170,7 @@ def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
     return found
 
 
-def _uses(unit: Unit) -> Iterator[Use]:
+def _uses(unit: ChoiceUnit) -> Iterator[Use]:
     """Every use of an array, by whoever."""
     for uses in (unit.writing, *(reader.uses for reader in unit.readers)):
         yield from (use for use, _ in uses)

@@ -10,13 +10,13 @@ from oocarrays.plan.advice.counting import Footprint
 from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import Use
 from oocarrays.plan.advice.trace import Trace
-from oocarrays.plan.advice.verdict import Seen
+from oocarrays.plan.advice.verdict import SeenSummary
 
 ALIKE = 1024
 """Patterns that are kept, so that those who are alike are counted once."""
 
 
-def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[Seen]:
+def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[SeenSummary]:
     """Yield what a trace has seen of each block and array.
 
     Parameters
@@ -33,7 +33,7 @@ def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[Seen]:
     datasets = {each.name: each for each in trace.datasets}
     for access in trace.accesses:
         use = use_of(access, datasets[access.dataset], ranks)
-        yield Seen(block=access.block, array=access.dataset, use=use, count=access.weight)
+        yield SeenSummary(block=access.block, array=access.dataset, use=use, count=access.weight)
 
 
 def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Use:

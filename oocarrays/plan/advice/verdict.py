@@ -15,7 +15,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.advice.candidates import MOST_BYTES, SIZES, candidates
-from oocarrays.plan.advice.choice import Choice, Priced, Reader, Unit, choose, priced
+from oocarrays.plan.advice.choice import BlockReader, Choice, ChoiceUnit, Priced, choose, priced
 from oocarrays.plan.advice.graph import CommunicationGraph, Reference
 from oocarrays.plan.advice.price import METHODS, Prices, Use
 from oocarrays.plan.resources import Resources
@@ -29,7 +29,7 @@ SMALL_CHUNK = 2**17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class WeightedLoad:
     """Requests, bytes and seconds of all runs together, with weights."""
 
     requests: float = 0.0
@@ -39,8 +39,8 @@ class Load:
     seconds: float = 0.0
     """Predicted by the clock."""
 
-    def __add__(self, other: Load) -> Load:
-        return Load(
+    def __add__(self, other: WeightedLoad) -> WeightedLoad:
+        return WeightedLoad(
             requests=self.requests + other.requests,
             nbytes=self.nbytes + other.nbytes,
             seconds=self.seconds + other.seconds,
@@ -65,9 +65,9 @@ class BlockVerdict:
     """The layout that it finds."""
     uses: tuple[Use, ...]
     """What it reads or writes."""
-    today: Load
+    today: WeightedLoad
     """In today's chunks, in the cheapest way."""
-    advised: Load
+    advised: WeightedLoad
     """In these."""
 
 
@@ -110,14 +110,14 @@ class Verdict:
         return len({each.chunks for each in self.blocks if not each.writes}) > 1
 
     @property
-    def today(self) -> Load:
+    def today(self) -> WeightedLoad:
         """Seconds that all blocks take in today's chunks."""
-        return sum((each.today for each in self.blocks), Load())
+        return sum((each.today for each in self.blocks), WeightedLoad())
 
     @property
-    def advised(self) -> Load:
+    def advised(self) -> WeightedLoad:
         """Seconds that all blocks take in the chunks that are advised, without rewriting."""
-        return sum((each.advised for each in self.blocks), Load())
+        return sum((each.advised for each in self.blocks), WeightedLoad())
 
     @property
     def runs_to_pay(self) -> float:
@@ -127,7 +127,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class Seen:
+class SeenSummary:
     """Summary of what was seen of a block's reads or writes of an array."""
 
     block: str
@@ -142,7 +142,7 @@ class Seen:
 
 def verdicts(
     arrays: Mapping[str, Stored],
-    seen: Iterable[Seen],
+    seen: Iterable[SeenSummary],
     resources: Resources,
     *,
     weights: Mapping[tuple[str | None, str], float] | None = None,
@@ -174,7 +174,7 @@ def verdicts(
     found = []
     for each in graph.subgraphs:
         readers = [
-            Reader(block=block, weight=weight, uses=_weighed(uses.get((block, each.dataset, False), ())))
+            BlockReader(block=block, weight=weight, uses=_weighed(uses.get((block, each.dataset, False), ())))
             for block, weight in each.consumers
         ]
         writing = _weighed(uses.get((each.producer or "", each.dataset, True), ()))
@@ -182,7 +182,7 @@ def verdicts(
         every = [use for reader in readers for use, _ in reader.uses] + [use for use, _ in writing]
         most = min(MOST_BYTES, max(resources.budget // 4, min(SIZES)))  # smaller ones save no memory to speak of
         shapes = candidates(stored, [] if keep else every, most)
-        unit = Unit(
+        unit = ChoiceUnit(
             array=each.dataset, producer=each.producer, stored=stored, shapes=shapes, readers=tuple(readers),
             writing=writing, fixed=keep,
         )  # fmt: skip
@@ -243,12 +243,12 @@ def _of_block(
     )
 
 
-def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: int) -> Load:
-    found = Load()
+def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: int) -> WeightedLoad:
+    found = WeightedLoad()
     for each, count in zip(details, counts, strict=True):
         rows = (each.requests, each.nbytes, each.seconds)
         requests, nbytes, seconds = (count * float(row[method, at]) if count else 0.0 for row in rows)
-        found += Load(requests=requests, nbytes=nbytes, seconds=seconds)
+        found += WeightedLoad(requests=requests, nbytes=nbytes, seconds=seconds)
     return found
 
 

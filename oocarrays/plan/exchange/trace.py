@@ -25,12 +25,12 @@ from oocarrays.plan.exchange.schedule import IDLE, Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trace:
+class ExchangeTrace:
     """The course of an exchange on a network: messages, links and seconds of each step in which something is sent.
 
     >>> from oocarrays.plan.exchange.network import Mesh
     >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
-    >>> trace = Trace.of(Exchange.of(Schedule.of("rex", 8), 1024), Mesh(rows=2, columns=4), delta)
+    >>> trace = ExchangeTrace.of(Exchange.of(Schedule.of("rex", 8), 1024), Mesh(rows=2, columns=4), delta)
     >>> trace.shared.tolist(), trace.messages, float(trace.link_bytes.max())
     ([1.0, 2.0, 1.0], 24, 8192.0)
     """
@@ -56,7 +56,7 @@ class Trace:
         return float(self.seconds.sum())
 
     @classmethod
-    def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> Trace:
+    def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> ExchangeTrace:
         """Return an exchange followed on a network whose messages take these constants."""
         nobody = np.zeros(0, np.int64)
         link_bytes = network.loads(nobody, nobody, nobody)
@@ -84,7 +84,7 @@ class Trace:
 class Ordered:
     """Exchanges one after the other: what they cost by their schedules."""
 
-    traces: tuple[Trace, ...]
+    traces: tuple[ExchangeTrace, ...]
     """Of each exchange."""
 
     @property
@@ -150,7 +150,7 @@ def ordered(
     schedule: Schedule, sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants]
 ) -> Ordered:
     """Price one schedule, for exchanges of these ``sizes`` in bytes, each ``[source, target]``."""
-    return Ordered(traces=tuple(Trace.of(Exchange.of(schedule, each), network, constants) for each in sizes))
+    return Ordered(traces=tuple(ExchangeTrace.of(Exchange.of(schedule, each), network, constants) for each in sizes))
 
 
 def in_order(
@@ -177,7 +177,7 @@ def in_order(
     carrier = Carrier(network, tuple(constants))
     orders = [carrier.orders(each, most=most // len(sizes)) for each in sizes]
     traced = [
-        {order.name: Trace.of(Exchange.of(order, each), network, constants) for order in known}
+        {order.name: ExchangeTrace.of(Exchange.of(order, each), network, constants) for order in known}
         for each, (known, _) in zip(sizes, orders, strict=True)
     ]
     everywhere = [name for name in traced[0] if all(name in each for each in traced)]

@@ -23,7 +23,7 @@ from oocarrays.mapping.given import whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Station:
+class Centre:
     """A place where requests take time."""
 
     name: str
@@ -54,19 +54,19 @@ class RequestClass:
 class ClosedNetwork:
     """Stations, and classes of requests that go round through them.
 
-    >>> disk, think = Station(name="disk"), Station(name="think", servers=math.inf)
+    >>> disk, think = Centre(name="disk"), Centre(name="think", servers=math.inf)
     >>> terminals = RequestClass(name="terminals", requests=3, demands={"disk": 0.5, "think": 1.0})
     >>> ClosedNetwork.of([disk, think], [terminals]).demands.tolist()
     [[0.5, 1.0]]
     """
 
-    stations: tuple[Station, ...]
+    stations: tuple[Centre, ...]
     """The places where they take time."""
     classes: tuple[RequestClass, ...]
     """The requests."""
 
     @classmethod
-    def of(cls, stations: Sequence[Station], classes: Sequence[RequestClass]) -> ClosedNetwork:
+    def of(cls, stations: Sequence[Centre], classes: Sequence[RequestClass]) -> ClosedNetwork:
         """Return a network, checked.
 
         Raises

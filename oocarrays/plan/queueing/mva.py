@@ -51,8 +51,8 @@ def solve(network: ClosedNetwork, method: str = "auto") -> Solution:
 
     Examples
     --------
-    >>> from oocarrays.plan.queueing.closed import RequestClass, Station
-    >>> disks = [Station(name="a"), Station(name="b")]
+    >>> from oocarrays.plan.queueing.closed import RequestClass, Centre
+    >>> disks = [Centre(name="a"), Centre(name="b")]
     >>> requests = RequestClass(name="requests", requests=3, demands={"a": 1.0, "b": 2.0})
     >>> solution = solve(ClosedNetwork.of(disks, [requests]))
     >>> solution.residence.round(2).tolist(), round(float(solution.throughput[0]), 3), solution.bottleneck

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
-from oocarrays.plan.queueing.closed import ClosedNetwork, RequestClass, Solution, Station
+from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, Solution
 from oocarrays.plan.queueing.mva import solve
 
 SATURATED = 0.95
@@ -119,13 +119,13 @@ def striped_network(times: BlockTimes, buffers: int, routings: int | Sequence[in
     """
     ways = _routing_of_each(len(times.disks), routings)
     whole(buffers, "buffers", 1)
-    stations = {CPU: Station(name=CPU), SHARED: Station(name=SHARED), WAIT: Station(name=WAIT, servers=math.inf)}
+    stations = {CPU: Centre(name=CPU), SHARED: Centre(name=SHARED), WAIT: Centre(name=WAIT, servers=math.inf)}
     classes = []
     for number, (disk, way) in enumerate(zip(times.disks, ways, strict=True)):
         demands = {CPU: times.cpu, SHARED: times.shared, WAIT: times.wait, f"{DISK} {number}": disk}
         demands |= {f"{NETWORK} {way}": times.network, f"{BACK} {way}": times.back}
         demands = {name: seconds for name, seconds in demands.items() if seconds}
-        stations |= {name: Station(name=name) for name in demands if name not in stations}
+        stations |= {name: Centre(name=name) for name in demands if name not in stations}
         classes.append(RequestClass(name=f"{DISK} {number}", requests=buffers, demands=demands))
     visited = {name for each in classes for name in each.demands}
     return ClosedNetwork.of([station for name, station in stations.items() if name in visited], classes)

@@ -16,7 +16,7 @@ from oocarrays.plan.streams.units import before, in_units, spread, unit_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class CellRun:
     """Blocks of some cells, one cell after the other."""
 
     cells: np.ndarray
@@ -55,7 +55,7 @@ class Buffers:
         self._unit = unit_of(block)
         self._width = block
 
-    def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> Run:
+    def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
         """Take bytes of some cells, and give the whole blocks that come of them.
 
         Parameters
@@ -82,7 +82,7 @@ class Buffers:
         first, level = counts[0], self.fill[0]
         return bool((counts == first).all() and (self.fill == level).all())
 
-    def _push_level(self, count: int, values: np.ndarray) -> Run:
+    def _push_level(self, count: int, values: np.ndarray) -> CellRun:
         self._unit = unit_of(self._unit, count)
         had, total = int(self.fill[0]), int(self.fill[0]) + count
         going, staying = total - total % self.block, total % self.block
@@ -94,9 +94,9 @@ class Buffers:
         if not going:
             return NOTHING
         data = np.ascontiguousarray(out).reshape(-1)
-        return Run(cells=np.arange(self.cells), counts=np.full(self.cells, going), data=data)
+        return CellRun(cells=np.arange(self.cells), counts=np.full(self.cells, going), data=data)
 
-    def _push_each(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> Run:
+    def _push_each(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
         """Push in units: ``counts`` and ``values`` are so many of them."""
         width = self.block // self._unit
         had = (self.fill[cells] // self._unit).astype(np.int64)
@@ -110,7 +110,9 @@ class Buffers:
         flat[spread(cells * width + np.where(whole > 0, 0, had), staying)] = values[spread(starts + going, staying)]
         self.fill[cells] = (total - whole * width) * self._unit
         return (
-            Run(cells=cells[full], counts=whole[full] * self.block, data=out.view(np.uint8)) if len(full) else NOTHING
+            CellRun(cells=cells[full], counts=whole[full] * self.block, data=out.view(np.uint8))
+            if len(full)
+            else NOTHING
         )
 
     def _out(
@@ -126,7 +128,7 @@ class Buffers:
         out[spread(first * width + had, going)] = values[spread(starts, going)]
         return out
 
-    def flush(self) -> Run:
+    def flush(self) -> CellRun:
         """Give what is in the buffers, each padded to a block."""
         cells = np.flatnonzero(self.fill)
         counts = self.fill[cells].astype(np.int64)
@@ -137,7 +139,7 @@ class Buffers:
             rows[np.arange(self.block) >= counts[:, None]] = self.padding
         self.fill[:] = 0
         self._unit = unit_of(self.block)
-        return Run(cells=cells, counts=counts, data=rows.reshape(-1))
+        return CellRun(cells=cells, counts=counts, data=rows.reshape(-1))
 
     @staticmethod
     def held_bytes(cells: int, block: int) -> int:
@@ -145,7 +147,7 @@ class Buffers:
         return cells * (block + np.dtype(np.int32).itemsize)
 
 
-NOTHING = Run(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))
+NOTHING = CellRun(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))
 """A run of no blocks."""
 
 

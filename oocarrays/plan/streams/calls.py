@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oocarrays.plan.streams.modes import Found, Mode, write_mode
+from oocarrays.plan.streams.modes import Mode, ModeAnswer, write_mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class Level:
     is_contiguous: bool
     """Whether the values of a cell follow those of the cell before it where they came from."""
 
-    def found(self, current: Mode, block: int) -> Found:
+    def found(self, current: Mode, block: int) -> ModeAnswer:
         """Find the mode of the call, as far as these cells can tell."""
-        return Found(write_mode(current, self.nbytes, True, self.is_contiguous, block), self.nbytes, True)
+        return ModeAnswer(write_mode(current, self.nbytes, True, self.is_contiguous, block), self.nbytes, True)
 
     @property
     def rows(self) -> np.ndarray:
@@ -45,20 +45,20 @@ class Events:
     items: np.ndarray
     """A row of bytes for each."""
 
-    def found(self, current: Mode, block: int) -> Found:
+    def found(self, current: Mode, block: int) -> ModeAnswer:
         """Find the mode of the call: independent."""
-        return Found("IB", -1, False)
+        return ModeAnswer("IB", -1, False)
 
-    def as_runs(self) -> Runs:
+    def as_runs(self) -> CellBytes:
         """Return the same, sorted by cell."""
         order = np.argsort(self.cells, kind="stable")
         cells, counts = np.unique(self.cells, return_counts=True)
         data = np.ascontiguousarray(self.items[order]).reshape(-1)
-        return Runs(cells=cells, counts=counts * self.items.shape[1], data=data)
+        return CellBytes(cells=cells, counts=counts * self.items.shape[1], data=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
+class CellBytes:
     """Bytes for some cells."""
 
     cells: np.ndarray
@@ -68,12 +68,12 @@ class Runs:
     data: np.ndarray
     """The bytes, one cell after the other."""
 
-    def found(self, current: Mode, block: int) -> Found:
+    def found(self, current: Mode, block: int) -> ModeAnswer:
         """Find the mode of the call: independent."""
-        return Found("IB", -1, False)
+        return ModeAnswer("IB", -1, False)
 
 
-Call = Level | Events | Runs
+Call = Level | Events | CellBytes
 
 
 def of_cells(call: Call, lower: int, upper: int) -> Call:
@@ -90,4 +90,4 @@ def of_cells(call: Call, lower: int, upper: int) -> Call:
     ends = np.cumsum(call.counts)
     first, last = np.searchsorted(call.cells, (lower, upper))
     begin, end = (int(ends[k - 1]) if k else 0 for k in (first, last))
-    return Runs(cells=call.cells[first:last], counts=call.counts[first:last], data=call.data[begin:end])
+    return CellBytes(cells=call.cells[first:last], counts=call.counts[first:last], data=call.data[begin:end])

@@ -18,7 +18,7 @@ MODES: tuple[Mode, ...] = ("NB", "CB", "IB")
 """From the fastest to the most general."""
 
 
-class Found(NamedTuple):
+class ModeAnswer(NamedTuple):
     """The answer of one rank to the tests of a call: what the ranks tell each other."""
 
     mode: Mode
@@ -83,12 +83,12 @@ def read_mode(offset: int, nbytes: int, block: int, nb_end: int, cb_end: int) ->
     return "CB"
 
 
-def agreed(found: Iterable[Found]) -> Found:
+def agreed(found: Iterable[ModeAnswer]) -> ModeAnswer:
     """Reduce what the ranks found to what all of them do.
 
-    >>> agreed([Found("NB", 8, True), Found("IB", -1, False)])
-    Found(mode='IB', nbytes=-1, everywhere=False)
-    >>> agreed([Found("NB", 8, True), Found("NB", 16, True)]).mode
+    >>> agreed([ModeAnswer("NB", 8, True), ModeAnswer("IB", -1, False)])
+    ModeAnswer(mode='IB', nbytes=-1, everywhere=False)
+    >>> agreed([ModeAnswer("NB", 8, True), ModeAnswer("NB", 16, True)]).mode
     'IB'
     """
     each = list(found)
@@ -96,4 +96,4 @@ def agreed(found: Iterable[Found]) -> Found:
     sizes = {one.nbytes for one in each}
     nbytes = sizes.pop() if len(sizes) == 1 else -1
     everywhere = all(one.everywhere for one in each)
-    return Found(mode if nbytes >= 0 and everywhere else "IB", nbytes, everywhere)
+    return ModeAnswer(mode if nbytes >= 0 and everywhere else "IB", nbytes, everywhere)

@@ -13,7 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from oocarrays.plan.streams.buffers import Buffers, Run, grouped
+from oocarrays.plan.streams.buffers import Buffers, CellRun, grouped
 from oocarrays.plan.streams.directory import HEAD, NONE, pointers
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.plan.streams.units import UNITS, in_units, unit_of
@@ -133,7 +133,7 @@ class RankWriter:
 
     # ------------------------------------------------------------------ superblocks
 
-    def _take(self, run: Run) -> None:
+    def _take(self, run: CellRun) -> None:
         """Move whole blocks to superblocks, and pointers to them to the directory."""
         if not len(run.cells):
             return
@@ -150,7 +150,7 @@ class RankWriter:
         counts = np.diff(first, append=len(cells)) * 8
         self._enter(self._pointers.push(cells[first], counts, found))
 
-    def _enter(self, run: Run) -> None:
+    def _enter(self, run: CellRun) -> None:
         """Make entries of the directory of whole blocks of pointers."""
         if not len(run.cells):
             return

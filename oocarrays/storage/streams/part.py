@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.plan.streams.calls import Call, Events, Level, Runs, of_cells
+from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, of_cells
 from oocarrays.plan.streams.meta import (
     CB_BLOCK,
     Independent,
@@ -24,7 +24,7 @@ from oocarrays.plan.streams.meta import (
     check_budget,
     independent,
 )
-from oocarrays.plan.streams.modes import Found, Mode, read_mode, write_mode
+from oocarrays.plan.streams.modes import Mode, ModeAnswer, read_mode, write_mode
 from oocarrays.plan.streams.places import Chunking, segments
 from oocarrays.plan.streams.units import UNITS, copy_runs, unit_of
 from oocarrays.storage.meter import Meter
@@ -43,7 +43,7 @@ Whole = np.ndarray | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class WriterFacts:
     """What a process has done, as the file is to say it."""
 
     nb: int
@@ -58,7 +58,7 @@ class Facts:
     """Blocks of IB."""
 
 
-class Part:
+class RanksPart:
     """The streams of some ranks.
 
     Parameters
@@ -257,10 +257,10 @@ class Part:
 
     # ------------------------------------------------------------------ writing
 
-    def found(self, call: Call) -> Found:
+    def found(self, call: Call) -> ModeAnswer:
         """Find the mode of a write, as far as these cells can tell."""
         if self.position is not None and isinstance(call, Level):
-            return Found("IB", call.nbytes, True)  # whoever is at the end beside those who are not appends alone
+            return ModeAnswer("IB", call.nbytes, True)  # whoever is at the end beside those who are not appends alone
         return call.found(self.mode, self.nb_block)
 
     def is_at_end(self) -> bool:
@@ -329,7 +329,7 @@ class Part:
         if isinstance(runs, Level):
             everyone = np.arange(self.lower, self.upper)
             counts = np.full(self.count, runs.nbytes)
-            runs = Runs(cells=everyone, counts=counts, data=runs.rows.reshape(-1))
+            runs = CellBytes(cells=everyone, counts=counts, data=runs.rows.reshape(-1))
         position = self.tell()
         self._change(runs, position[runs.cells - self.lower])
         position[runs.cells - self.lower] += runs.counts
@@ -346,7 +346,7 @@ class Part:
         self.position = offset + call.nbytes
         return True
 
-    def _change(self, runs: Runs, offsets: np.ndarray) -> None:
+    def _change(self, runs: CellBytes, offsets: np.ndarray) -> None:
         cells = runs.cells - self.lower
         ends = self.ends()[cells]
         parts = segments(offsets, runs.counts, self.nb_end, self.cb_end, ends)
@@ -380,7 +380,7 @@ class Part:
             writer.data.changed()
         self._forget()
 
-    def _append_beyond(self, runs: Runs, beyond: tuple[np.ndarray, ...]) -> None:
+    def _append_beyond(self, runs: CellBytes, beyond: tuple[np.ndarray, ...]) -> None:
         """Append what lies beyond the ends of streams, with zeros where a stream had been left before."""
         some = np.flatnonzero(beyond[1])
         gaps, counts, at = (each[some] for each in beyond)
@@ -388,9 +388,9 @@ class Part:
         data = np.zeros(int(total.sum()), np.uint8)
         starts = np.cumsum(total) - total + gaps
         copy_runs(data, starts, np.ascontiguousarray(runs.data), at, counts)
-        self._grow(Runs(cells=runs.cells[some], counts=total, data=data))
+        self._grow(CellBytes(cells=runs.cells[some], counts=total, data=data))
 
-    def _grow(self, runs: Runs) -> None:
+    def _grow(self, runs: CellBytes) -> None:
         """Append runs in the fastest mode that they allow."""
         count = int(runs.counts[0]) if len(runs.counts) else 0
         level = len(runs.cells) == self.count == self.file.meta.cells.count and bool((runs.counts == count).all())
@@ -501,14 +501,14 @@ class Part:
     def _settle_ib(self) -> None:
         self._each_writer(RankWriter.settle)
 
-    def settle(self) -> Facts:
+    def settle(self) -> WriterFacts:
         """Put all that was written in the store, and say what that is."""
         if self._nb is not None and self.writes:
             self._nb.settle()
         self._settle_cb()
         self._settle_ib()
         ends = tuple((rank, writer.ends) for rank, writer in zip(self.ranks, self._writers, strict=False))
-        return Facts(
+        return WriterFacts(
             nb=self.nb_end, cb=self.cb_bytes, ends=ends, blocks=(self.nb_block, self.cb_block), ib=self.ib
         )  # fmt: skip
 
@@ -531,7 +531,7 @@ class Part:
             self._pool.shutdown()
 
 
-def committed(meta: Meta, facts: list[Facts], *, begins_ib: bool = False) -> Meta:
+def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) -> Meta:
     """Return what a file is to say once all of its ranks have settled.
 
     Parameters

@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Descriptor:
+class DiskDescriptor:
     """The part of a striped file or store that one disk has."""
 
     name: str
@@ -61,7 +61,7 @@ class Descriptor:
         return json.dumps({"oocarrays": f"striped {self.kind}", "format": FORMAT, **asdict(self)}).encode()
 
     @classmethod
-    def from_json(cls, text: bytes, where: str) -> Descriptor:
+    def from_json(cls, text: bytes, where: str) -> DiskDescriptor:
         """Read what a disk says.
 
         Raises
@@ -93,16 +93,16 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundDescriptor:
     """Descriptor as it was found on one disk."""
 
     label: str
     """What a person calls the disk."""
-    descriptor: Descriptor | None
+    descriptor: DiskDescriptor | None
     """What it says; None where nothing is said of this file or store."""
 
 
-def in_order(what: str, found: Sequence[Found]) -> list[int] | None:
+def in_order(what: str, found: Sequence[FoundDescriptor]) -> list[int] | None:
     """The place of each disk, by its number, among those that are given; None where none has a part.
 
     Parameters
@@ -117,10 +117,10 @@ def in_order(what: str, found: Sequence[Found]) -> list[int] | None:
 
     Examples
     --------
-    >>> of = lambda n, id="x": Descriptor(name="a", id=id, kind="file", disks=2, block=4, number=n)
-    >>> in_order("a", [Found(label="/q", descriptor=of(1)), Found(label="/p", descriptor=of(0))])
+    >>> of = lambda n, id="x": DiskDescriptor(name="a", id=id, kind="file", disks=2, block=4, number=n)
+    >>> in_order("a", [FoundDescriptor(label="/q", descriptor=of(1)), FoundDescriptor(label="/p", descriptor=of(0))])
     [1, 0]
-    >>> in_order("a", [Found(label="/q", descriptor=of(1)), Found(label="/p", descriptor=None)])
+    >>> in_order("a", [FoundDescriptor(label="/q", descriptor=of(1)), FoundDescriptor(label="/p", descriptor=None)])
     Traceback (most recent call last):
     oocarrays.errors.DescriptorError: a has 2 disks, and /p has no part of it: number 0 is missing
     """
@@ -140,7 +140,14 @@ def in_order(what: str, found: Sequence[Found]) -> list[int] | None:
     return order
 
 
-def _take(what: str, found: Sequence[Found], numbers: dict[int, int], place: int, each: Found, one: Descriptor) -> None:
+def _take(
+    what: str,
+    found: Sequence[FoundDescriptor],
+    numbers: dict[int, int],
+    place: int,
+    each: FoundDescriptor,
+    one: DiskDescriptor,
+) -> None:
     """Take one disk in, unless it is foreign or there twice."""
     part = each.descriptor
     if part is None:
@@ -157,7 +164,7 @@ def _take(what: str, found: Sequence[Found], numbers: dict[int, int], place: int
     numbers[part.number] = place
 
 
-def _refuse_missing(what: str, found: Sequence[Found], one: Descriptor, missing: Sequence[int]) -> None:
+def _refuse_missing(what: str, found: Sequence[FoundDescriptor], one: DiskDescriptor, missing: Sequence[int]) -> None:
     empty = [each.label for each in found if each.descriptor is None or each.descriptor.number not in one.members]
     named = f"number{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
     which = f"{named} {'are' if missing[1:] else 'is'} missing" if missing else "leave it out"
@@ -168,7 +175,7 @@ def _refuse_missing(what: str, found: Sequence[Found], one: Descriptor, missing:
     raise DescriptorError(f"{what} has {len(one.members)} disks, and {has}: {which}")
 
 
-def _check_generations(what: str, found: Sequence[Found]) -> None:
+def _check_generations(what: str, found: Sequence[FoundDescriptor]) -> None:
     """Refuse a disk that is as it was some time ago: who dies while descriptors are written leaves two states at most.
 
     closed 7  closed 7  ─►  open 8  closed 7  ─►  open 8  open 8  ─►  closed 8  open 8  ─►  closed 8  closed 8
@@ -185,7 +192,7 @@ def _check_generations(what: str, found: Sequence[Found]) -> None:
     )
 
 
-def newest_of(found: Sequence[Found]) -> Descriptor:
+def newest_of(found: Sequence[FoundDescriptor]) -> DiskDescriptor:
     """Return what was said last."""
     parts = [each.descriptor for each in found if each.descriptor is not None]
     if not parts:
@@ -193,10 +200,10 @@ def newest_of(found: Sequence[Found]) -> Descriptor:
     return max(parts, key=lambda part: (part.generation, part.closed))
 
 
-def opened_again(part: Descriptor) -> Descriptor:
+def opened_again(part: DiskDescriptor) -> DiskDescriptor:
     """Return what is said while somebody writes.
 
-    >>> opened_again(Descriptor(name="a", id="x", kind="file", disks=1, block=4, number=0)).generation
+    >>> opened_again(DiskDescriptor(name="a", id="x", kind="file", disks=1, block=4, number=0)).generation
     1
     """
     return replace(part, generation=part.generation + 1, closed=False)

@@ -25,7 +25,7 @@ MOST_VIEWS = 512
 """Blocks of one request; the system takes 1024."""
 
 
-class Part(Protocol):
+class DiskPart(Protocol):
     """The open part of a striped file on one disk."""
 
     def read(self, views: Sequence[memoryview], offset: int) -> int:
@@ -64,7 +64,7 @@ class Disk(Protocol):
     joined_bytes: int
     """Bytes of a request, at most, of more than one block; 0 where each block is a request."""
 
-    def open_part(self, name: str, flags: int) -> Part:
+    def open_part(self, name: str, flags: int) -> DiskPart:
         """Open the part of a file, as ``os.open`` does."""
 
     def get_document(self, name: str) -> bytes | None:

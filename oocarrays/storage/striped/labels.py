@@ -14,7 +14,7 @@ from zarr.core.sync import sync
 from oocarrays.errors import DescriptorError, InputError
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import joined_url
-from oocarrays.storage.striped.descriptor import Descriptor, Found, in_order, newest_of
+from oocarrays.storage.striped.descriptor import DiskDescriptor, FoundDescriptor, in_order, newest_of
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import PARTIAL
 from oocarrays.storage.striped.parts import DOCUMENT, FolderStore, label_of
@@ -80,15 +80,15 @@ class Labels:
         numbered = [(d.number, self.parts[place]) for place in order if (d := found[place].descriptor) is not None]
         return DiskLayout(parts=dict(numbered), cycle=said.cycle, before=said.before, block=said.block, made=True)
 
-    async def _found(self) -> list[Found]:
+    async def _found(self) -> list[FoundDescriptor]:
         """Read the descriptors of all disks."""
         texts = await asyncio.gather(*(part.get(DOCUMENT, PROTOTYPE) for part in self.parts))
         return [
-            Found(label=label, descriptor=None if text is None else _descriptor(text.to_bytes(), label))
+            FoundDescriptor(label=label, descriptor=None if text is None else _descriptor(text.to_bytes(), label))
             for label, text in zip(map(label_of, self.parts), texts, strict=True)
         ]
 
-    async def _is_bare(self, found: Sequence[Found]) -> bool:
+    async def _is_bare(self, found: Sequence[FoundDescriptor]) -> bool:
         """Return whether there is nothing but some descriptors: of one that was being made, or removed, by who died."""
         if all(each.descriptor is not None for each in found):
             return False
@@ -104,7 +104,7 @@ class Labels:
         if layout.made:
             return layout
         members = tuple(layout.parts)
-        of = Descriptor(
+        of = DiskDescriptor(
             name=self.url, id=self._id, kind="store", disks=len(members), block=self._block, number=0, cycle=members
         )
         first = layout.parts[0]
@@ -117,15 +117,18 @@ class Labels:
         )
         return await self.known(anew=True)
 
-    def said(self) -> Descriptor:
+    def said(self) -> DiskDescriptor:
         """Return what the disks say, the newest of it."""
         texts = [sync(part.get(DOCUMENT, PROTOTYPE)) for part in self.parts]
         labels = zip(map(label_of, self.parts), texts, strict=True)
         return newest_of(
-            [Found(label=l, descriptor=None if t is None else _descriptor(t.to_bytes(), l)) for l, t in labels]
+            [
+                FoundDescriptor(label=l, descriptor=None if t is None else _descriptor(t.to_bytes(), l))
+                for l, t in labels
+            ]
         )
 
-    async def say(self, descriptors: Mapping[int, Descriptor], parts: Mapping[int, Store]) -> None:
+    async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
         """Write descriptors down, one disk after the other."""
         for number, said in descriptors.items():
             await parts[number].set(DOCUMENT, _buffer(said.to_json()))
@@ -141,8 +144,8 @@ def _buffer(data: bytes) -> Buffer:
     return PROTOTYPE.buffer.from_bytes(data)
 
 
-def _descriptor(text: bytes, label: str) -> Descriptor:
-    said = Descriptor.from_json(text, f"{label}/{DOCUMENT}")
+def _descriptor(text: bytes, label: str) -> DiskDescriptor:
+    said = DiskDescriptor.from_json(text, f"{label}/{DOCUMENT}")
     if said.kind != "store":
         raise DescriptorError(f"{label}/{DOCUMENT} is of a striped file, not of a store")
     return said

@@ -27,7 +27,7 @@ from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.joined import OPENERS, Joined
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import Ways
-from oocarrays.storage.striped.descriptor import Descriptor
+from oocarrays.storage.striped.descriptor import DiskDescriptor
 from oocarrays.storage.striped.disk_layout import DiskLayout, StripedBlobs
 from oocarrays.storage.striped.labels import Labels
 from oocarrays.storage.striped.layout import turn_of
@@ -180,11 +180,11 @@ class StripedStore(Joined):
         await self._ensure_open()
         return await self._labels.make()
 
-    def said(self) -> Descriptor:
+    def said(self) -> DiskDescriptor:
         """Return what the disks say, the newest of it."""
         return self._labels.said()
 
-    async def say(self, descriptors: Mapping[int, Descriptor], parts: Mapping[int, Store]) -> None:
+    async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
         """Write descriptors down, one disk after the other."""
         await self._labels.say(descriptors, parts)
 

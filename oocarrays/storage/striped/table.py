@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oocarrays.errors import DescriptorError, InputError, NotFoundError, TargetError
-from oocarrays.storage.striped.descriptor import Descriptor, Found, in_order, newest_of
-from oocarrays.storage.striped.disks import Disk, Part
+from oocarrays.storage.striped.descriptor import DiskDescriptor, FoundDescriptor, in_order, newest_of
+from oocarrays.storage.striped.disks import Disk, DiskPart
 from oocarrays.storage.striped.layout import length_of, part_bytes
 
 SUFFIX = ".striped"
@@ -39,7 +39,7 @@ class Table:
         self, name: str, disks: Sequence[Disk], block: int | None, *, write: bool, make: bool, new: bool
     ) -> None:
         self.name, self._lock = name, threading.Lock()
-        found = [Found(label=disk.label, descriptor=self._described(disk)) for disk in disks]
+        found = [FoundDescriptor(label=disk.label, descriptor=self._described(disk)) for disk in disks]
         order = None if make and _half_made(found) else in_order(f"striped file {name!r}", found)
         if order is not None and new:
             raise TargetError(f"striped file {name!r} exists on {found[order[0]].label}; mode 'x' makes a new one")
@@ -58,15 +58,15 @@ class Table:
         self._dirty = False
         self.parts = self._opened(write)
 
-    def _described(self, disk: Disk) -> Descriptor | None:
+    def _described(self, disk: Disk) -> DiskDescriptor | None:
         where = f"{disk.label}/{self.name}{SUFFIX}"
         text = disk.get_document(self.name + SUFFIX)
-        made = None if text is None else Descriptor.from_json(text, where)
+        made = None if text is None else DiskDescriptor.from_json(text, where)
         if made is not None and made.kind != "file":
             raise DescriptorError(f"{where} is of a striped store, not of a file")
         return made
 
-    def _made(self, disks: Sequence[Disk], block: int | None) -> list[Found]:
+    def _made(self, disks: Sequence[Disk], block: int | None) -> list[FoundDescriptor]:
         """Make the file: the parts first, so that whoever finds a descriptor finds its part."""
         id, made = uuid.uuid4().hex, []
         for number, disk in enumerate(disks):
@@ -76,17 +76,17 @@ class Table:
             if nbytes:
                 raise TargetError(f"{self.name} on {disk.label} is no part of a striped file: it is not overwritten")
             made.append(
-                Descriptor(
+                DiskDescriptor(
                     name=self.name, id=id, kind="file", disks=len(disks), block=block or BLOCK_BYTES, number=number
                 )
             )
         for disk, descriptor in zip(disks, made, strict=True):
             disk.put_document(self.name + SUFFIX, descriptor.to_json())
-        return [Found(label=disk.label, descriptor=each) for disk, each in zip(disks, made, strict=True)]
+        return [FoundDescriptor(label=disk.label, descriptor=each) for disk, each in zip(disks, made, strict=True)]
 
-    def _opened(self, write: bool) -> list[Part]:
+    def _opened(self, write: bool) -> list[DiskPart]:
         """Open all parts, and look whether each has what its descriptor says."""
-        parts: list[Part] = []
+        parts: list[DiskPart] = []
         try:
             for disk, said in zip(self.disks, self.descriptors, strict=True):
                 try:
@@ -160,7 +160,7 @@ class Table:
             raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
         self.descriptors = [now for now in again if now is not None]
 
-    def _say(self, descriptors: list[Descriptor]) -> None:
+    def _say(self, descriptors: list[DiskDescriptor]) -> None:
         for disk, said in zip(self.disks, descriptors, strict=True):
             disk.put_document(self.name + SUFFIX, said.to_json())
         self.descriptors = descriptors
@@ -176,7 +176,7 @@ class Table:
             part.close()
 
 
-def _half_made(found: Sequence[Found]) -> bool:
+def _half_made(found: Sequence[FoundDescriptor]) -> bool:
     """Return whether a file was being made when a process died: nothing has been written to it."""
     said = [each.descriptor for each in found if each.descriptor is not None]
     return 0 < len(said) < len(found) and all(each.closed and not each.generation for each in said)

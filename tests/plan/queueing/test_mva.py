@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError
-from oocarrays.plan.queueing.closed import ClosedNetwork, RequestClass, Solution, Station
+from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, Solution
 from oocarrays.plan.queueing.mva import solve
 from oocarrays.plan.queueing.striping import BlockTimes, striped_network
 
@@ -38,7 +38,7 @@ SECONDS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.25])
 @st.composite
 def networks(draw: st.DrawFn, most_requests: int = 3) -> ClosedNetwork:
     stations = [
-        Station(name=f"station {k}", servers=draw(st.sampled_from([1.0, 1.0, math.inf])))
+        Centre(name=f"station {k}", servers=draw(st.sampled_from([1.0, 1.0, math.inf])))
         for k in range(draw(st.integers(1, 4)))
     ]
     shapes = draw(st.lists(st.tuples(*[SECONDS] * len(stations)).filter(any), min_size=1, max_size=4))
@@ -84,7 +84,7 @@ def test_the_approximation_obeys_the_laws_and_is_near(network: ClosedNetwork) ->
 def test_a_delay_centre_is_the_repairman_s(requests: int, service: float, think: float) -> None:
     """Requests at one queue and one delay: the probability of an idle server is a finite sum."""
     idle = 1 / sum(math.perm(requests, k) * (service / think) ** k for k in range(requests + 1))
-    stations = [Station(name="queue"), Station(name="think", servers=math.inf)]
+    stations = [Centre(name="queue"), Centre(name="think", servers=math.inf)]
     alone = RequestClass(name="all", requests=requests, demands={"queue": service, "think": think})
     found = solve(ClosedNetwork.of(stations, [alone]))
     assert found.throughput[0] == pytest.approx((1 - idle) / service)
@@ -94,7 +94,7 @@ def test_a_delay_centre_is_the_repairman_s(requests: int, service: float, think:
 def test_servers_between_one_and_all_lie_between() -> None:
     rates = []
     for servers in (1, 2, 4, math.inf):
-        stations = [Station(name="a", servers=servers), Station(name="b")]
+        stations = [Centre(name="a", servers=servers), Centre(name="b")]
         classes = [RequestClass(name="all", requests=4, demands={"a": 4.0, "b": 1.0})]
         rates.append(float(solve(ClosedNetwork.of(stations, classes)).throughput[0]))
     assert rates == sorted(rates)
@@ -135,7 +135,7 @@ def test_eight_classes_exact_and_64_disks_nearly_are_a_matter_of_milliseconds(al
         assert min(took) < 0.05
 
 
-STATION = Station(name="disk")
+STATION = Centre(name="disk")
 REFUSED = {
     "no stations": ([], [], "stations"),
     "no classes": ([STATION], [], "classes"),
@@ -145,7 +145,7 @@ REFUSED = {
     "no time": ([STATION], [RequestClass(name="a", requests=1, demands={"disk": 0.0})], "above 0"),
     "less than none": ([STATION], [RequestClass(name="a", requests=1, demands={"disk": -1.0})], "above 0"),
     "half a server": (
-        [Station(name="disk", servers=0.5)],
+        [Centre(name="disk", servers=0.5)],
         [RequestClass(name="a", requests=1, demands={"disk": 1.0})],
         "servers=0.5",
     ),
@@ -153,7 +153,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("stations", "classes", "what"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_network_is_refused(stations: list[Station], classes: list[RequestClass], what: str) -> None:
+def test_what_is_no_network_is_refused(stations: list[Centre], classes: list[RequestClass], what: str) -> None:
     with pytest.raises(InputError, match=what):
         ClosedNetwork.of(stations, classes)
 
