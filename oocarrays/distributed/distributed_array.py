@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +16,14 @@ from dask.utils import format_bytes
 from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
+from oocarrays.graphs.layouts.mapped import mapped
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import moved
 from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.distribution import Block
 from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.section import Section
 from oocarrays.options.layouts import LayoutLike, layout_for
 from oocarrays.plan.collective.read import CollectivePlan
@@ -181,6 +185,96 @@ class DistributedArray(RankArrays[Parts]):
             messaging=messaging,
         )
 
+    def map_local(self, function: Callable[..., Any], *others: DistributedArray, dtype: Any = None) -> DistributedArray:
+        """What a function makes of each rank's part, where the rank is: an array of the same layout. Computes nothing.
+
+        ``x + 1``, ``x * y`` and the like do the same.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a part of this array, and one of each other, as numpy arrays that it cannot change; gives one of the
+            same shape. It sees one rank's elements, in the order of that rank.
+        others : DistributedArray
+            Of the same layout, on the same workers.
+        dtype : numpy.dtype
+            Of what it gives; by default as it gives it for no elements.
+
+        Raises
+        ------
+        LayoutError
+            Where another has another layout, or is elsewhere.
+        InputError
+            Where no dtype is named, and the function does not take a part of no elements.
+        KernelError
+            When it is computed: where the function fails, or gives another shape.
+
+        Examples
+        --------
+        >>> import oocarrays as ooc
+        >>> x = ooc.distribute(np.arange(6), "cyclic", ranks=2, scheduler="threads")
+        >>> x.map_local(np.cumsum).local(1).compute(), (2 * x - 1).compute()
+        (array([1, 4, 9]), array([-1,  1,  3,  5,  7,  9]))
+        """
+        for other in others:
+            self._check_alike(other)
+        several = (self, *others)
+        made = dtype_of(function, [each.dtype for each in several], self.ndim) if dtype is None else np.dtype(dtype)
+        where = Where(self.cluster, self.workers)
+        there = spread(self.ranks, self.workers)
+        return DistributedArray(
+            self._layout, made, lambda: mapped(function, [each.tasks for each in several], made, there), where
+        )
+
+    def _check_alike(self, other: Any) -> None:
+        """Refuse what does not lie as this does."""
+        if not isinstance(other, DistributedArray):
+            raise LayoutError(
+                f"a {type(other).__name__} is no DistributedArray: distribute(…, {self._layout}) makes one"
+            )
+        if other.layout != self._layout:
+            raise LayoutError(f"one array is {self._layout}, another {other.layout}: redistribute it first")
+        if other.workers != self.workers:
+            raise LayoutError("the arrays are on other workers: distribute both with the same workers=")
+
+    def _with(self, operation: Callable[..., Any], other: Any) -> DistributedArray:
+        """What an operation makes of this and another, or a number."""
+        if isinstance(other, DistributedArray):
+            return self.map_local(operation, other)
+        if np.ndim(other):
+            self._check_alike(other)
+        return self.map_local(partial(_applied, operation, other))
+
+    def __neg__(self) -> DistributedArray:
+        return self.map_local(operator.neg)
+
+    def __add__(self, other: Any) -> DistributedArray:
+        return self._with(operator.add, other)
+
+    def __sub__(self, other: Any) -> DistributedArray:
+        return self._with(operator.sub, other)
+
+    def __mul__(self, other: Any) -> DistributedArray:
+        return self._with(operator.mul, other)
+
+    def __truediv__(self, other: Any) -> DistributedArray:
+        return self._with(operator.truediv, other)
+
+    def __pow__(self, other: Any) -> DistributedArray:
+        return self._with(operator.pow, other)
+
+    def __radd__(self, other: Any) -> DistributedArray:
+        return self._with(operator.add, other)
+
+    def __rmul__(self, other: Any) -> DistributedArray:
+        return self._with(operator.mul, other)
+
+    def __rsub__(self, other: Any) -> DistributedArray:
+        return self._with(_from, other)
+
+    def __rtruediv__(self, other: Any) -> DistributedArray:
+        return self._with(_over, other)
+
     def _made_before(self, plan: Redistribution) -> Redistribution:
         """Return a plan that was made, or saved, before: it must begin with what is there."""
         if (plan.source, plan.itemsize) != (self._layout, self.dtype.itemsize):
@@ -252,6 +346,32 @@ class DistributedArray(RankArrays[Parts]):
         blocks = block_lengths(self._layout) if drawn else ()
         image = picture(ChunkGrid.of(self.shape, tuple(map(max, blocks))), blocks) if drawn else ""
         return rows_html(self._rows(), title="oocarrays.DistributedArray", above=image)
+
+
+def _applied(operation: Callable[..., Any], other: Any, part: np.ndarray) -> Any:
+    return operation(part, other)
+
+
+def _from(part: np.ndarray, other: Any) -> Any:
+    return other - part
+
+
+def _over(part: np.ndarray, other: Any) -> Any:
+    return other / part
+
+
+def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
+    """Return the dtype of what a function gives for parts of no elements.
+
+    Raises
+    ------
+    InputError
+        Where it takes none.
+    """
+    try:
+        return np.asarray(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
+    except Exception as error:
+        raise InputError(f"the function takes no part of no elements ({error}): name the dtype, dtype=…") from error
 
 
 def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:

@@ -1,0 +1,66 @@
+"""What a function makes of the parts of each rank, where the rank is: no rank hears of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import KernelError
+from oocarrays.graphs.layouts.parts import Parts, layered
+from oocarrays.graphs.run.builder import new_suffix
+
+
+def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dtype, addresses: Sequence[str]) -> Parts:
+    """Return what a function makes of the parts of arrays of one layout.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        The worker of each rank; none on threads.
+    """
+    suffix, layout = new_suffix(), several[0].layout
+    keys = [(f"mapped-{suffix}", rank) for rank in range(layout.ranks)]
+    tasks = {
+        key: Task(
+            key, apply, function, layout.local_shape(key[-1]), dtype, *(TaskRef(p.keys[key[-1]]) for p in several)
+        )
+        for key in keys
+    }
+    name = f"parts-{suffix}"
+    graph = HighLevelGraph.merge(*(parts.graph for parts in several))
+    return Parts(
+        layout=layout,
+        dtype=dtype,
+        graph=layered(graph, name, tasks, *(parts.name for parts in several)),
+        name=name,
+        keys=tuple(keys),
+        homes={place: homes for parts in several for place, homes in parts.homes.items()}
+        | ({suffix: addresses} if addresses else {}),
+    )
+
+
+def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype, *parts: np.ndarray) -> np.ndarray:
+    """Call a function with parts, which it cannot change.
+
+    >>> apply(np.add, (2,), np.dtype("f4"), np.arange(2), np.ones(2))
+    array([1., 2.], dtype=float32)
+
+    Raises
+    ------
+    KernelError
+        Where it fails, or gives another shape.
+    """
+    shown = [part.view() for part in parts]
+    for view in shown:
+        view.flags.writeable = False
+    try:
+        made = np.asarray(function(*shown))
+    except Exception as error:
+        raise KernelError(f"the function of map_local failed: {type(error).__name__}: {error}") from error
+    if made.shape != shape:
+        raise KernelError(f"the function of map_local gave an array of shape {made.shape} for a part of {shape}")
+    return np.asarray(made, dtype, order="C")
