@@ -24,7 +24,7 @@ from zarr.storage import MemoryStore, WrapperStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.show.planned import phase_seconds, seconds_outside
-from oocarrays.show.report import _logged_lines
+from oocarrays.show.report import State, _logged_lines
 from oocarrays.storage.files.documents import MARK
 from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
 
@@ -147,7 +147,7 @@ def test_a_log_of_a_slow_run_gets_a_line_each_minute() -> None:
     out = io.StringIO()
     write = _logged_lines(out)
     for second in range(0, 301):
-        write(float(second), 1e6, float(second), False)
+        write(State(float(second), 1e6, float(second)), False)
     assert re.findall(r"(\d+)\.0 s,", out.getvalue()) == ["60", "120", "180", "240", "300"]
 
 
