@@ -138,9 +138,8 @@ def test_notebooks_show_the_line_that_was_typed_and_what_is_wrong(tmp_path: Path
         oocarrays.open_array(tmp_path / "none.zarr")
     shown = caught.value._render_traceback_()
     assert shown[-1] == f"NotFoundError: no such store: {tmp_path}/none.zarr"
-    assert [line.strip() for line in shown if line.startswith("    ")] == [
-        'oocarrays.open_array(tmp_path / "none.zarr")'
-    ]
+    assert 'oocarrays.open_array(tmp_path / "none.zarr")' in "\n".join(shown)
+    assert sum(line.startswith("  File ") for line in shown) == 1
 
 
 def test_version_is_that_of_the_package() -> None:
