@@ -22,6 +22,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, RunError, StoreFailure
+from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.urls import absolute
 from tests import entries
 from tests.entries import ENTRIES, FAULTS, JOBS, STORED, THREADS
@@ -304,6 +305,19 @@ def test_blocks_are_not_written_where_their_target_was(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         ooc.from_dask(x, target, chunks=(8, 80), memory="64MiB", **THREADS).run()
     assert not target.exists()
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_chunks_are_not_written_where_their_folder_was(tmp_path: Path, end: str) -> None:
+    """Nobody can look and write at one time: a folder may go between the two."""
+    (tmp_path / "t.zarr").mkdir()
+    blobs = LocalBlobs(f"{tmp_path}/t.zarr{end}")
+    blobs.put("c/0/0", memoryview(b"it is there"))
+    (tmp_path / "t.zarr").rename(tmp_path / "taken")
+    for key in ("c/0/0", "c/1/0"):
+        with pytest.raises(StoreFailure):
+            blobs.put(key, memoryview(b"it is not"))
+    assert not (tmp_path / "t.zarr").exists()
 
 
 def test_a_target_that_is_taken_away_is_an_error_and_not_made_again(source: Path, tmp_path: Path) -> None:

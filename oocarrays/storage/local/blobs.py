@@ -158,7 +158,7 @@ class LocalBlobs:
     """
 
     def __init__(self, root: str, *, past_cache: bool = False) -> None:
-        self.root = root
+        self.root = root.rstrip("/") or "/"  # of an array that is its store's root the name ends with a slash
         self.past_cache = past_cache and hasattr(os, "O_DIRECT")
         self._local = threading.local()
         self._folders: set[str] = set()
