@@ -140,7 +140,8 @@ def _table(result: dict) -> str:
     for way in WAYS:
         runs = [turn[way] for turn in result["rounds"]]
         wrong = [each["verdict"] for each in runs if each["verdict"] != "ok"]
-        ratios = [turn[way]["seconds"] / turn["ours"]["seconds"] for turn in result["rounds"]] if not wrong else [0.0]
+        good = [turn for turn in result["rounds"] if all(each["verdict"] == "ok" for each in turn.values())]
+        ratios = [turn[way]["seconds"] / turn["ours"]["seconds"] for turn in good] or [0.0]
         seconds = [each.get("seconds", 0.0) for each in runs]
         peak = max(each.get("peak", 0) for each in runs) // MIB
         said.append(row([way, f"{median(seconds):.2f} s", f"{median(ratios):.2f}", f"{peak} MiB", *wrong[:1]]))

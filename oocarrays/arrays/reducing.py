@@ -38,7 +38,7 @@ from oocarrays.stored.array import StoredArray, missing_of, placer
 
 BOX_BYTES = 2**24
 """Of what is read and reduced at one time, where chunks are no larger."""
-STATES = 4
+STATES = 3
 """Arrays of float64 that are held of a result while it is made."""
 NUMBERS = "biufc"
 TIMES = "mM"
@@ -270,17 +270,26 @@ class _Work:
         BudgetError
             Where not one fits.
         """
-        kept = [n for axis, n in enumerate(self.shape) if axis not in self.axes]
-        times = self.groups.count if self.groups else 1
-        result = 8 * math.prod(kept) * times
-        lengths = self.lengths()
-        states = 8 * STATES * math.prod(n for axis, n in enumerate(lengths) if axis not in self.axes) * times
+        lengths, groups = self.lengths(), self.groups.count if self.groups else 1
+        kept = math.prod(n for axis, n in enumerate(self.shape) if axis not in self.axes)
+        part = 8 * STATES * math.prod(n for axis, n in enumerate(lengths) if axis not in self.axes)
         elements = math.prod(lengths)  # as they are stored; decoded, or copied for a group; masks; deviations
-        box = elements * (self.file.dtype.itemsize + itemsize + 2) + min(PIECE, elements) * 32 + states
-        fixed = result + states
+        box = (
+            elements * (self.file.dtype.itemsize + itemsize + 2)
+            + min(PIECE, elements) * 32
+            + part * self._most_groups()
+        )
+        fixed = 8 * kept * groups + part * groups
         if fixed + box > budget:
             raise BudgetError(budget, fixed + box, "this reduction")
         return min(settings.local_cores(), (budget - fixed) // box)
+
+    def _most_groups(self) -> int:
+        """Groups of which one box has some, at most."""
+        if self.groups is None:
+            return 1
+        codes, step = self.groups.codes, self.lengths()[self.groups.axis]
+        return max((len(np.unique(codes[i : i + step])) for i in range(0, len(codes), step)), default=1)
 
     def result(self, budget: int, itemsize: int) -> np.ndarray:
         """Return what comes out, of values of so many bytes each."""
