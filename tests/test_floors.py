@@ -44,6 +44,7 @@ FLOORS = """
     graphs.files graphs.tracing graphs.streams
     options
     show
+    show.pictures
     stored
     distributed
     arrays

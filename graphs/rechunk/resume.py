@@ -44,6 +44,7 @@ from oocarrays.graphs.run.remains import (
 )
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
+from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
@@ -66,7 +67,7 @@ Terms = Callable[[Any], tuple[Any, Resources | None]]
 """For a plan that was made before: where it goes on, and what a plan in its place may use; None where it stays."""
 
 
-def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> dict[str, Any]:
+def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
     """Return the content of a run's journal."""
     return {
         "plan": to_json(plan),
@@ -242,7 +243,7 @@ def _looked(
         folder = target if here else place_below(scratch, str(part[0]))
         return folder if here or is_scratch(folder) else None  # type: ignore[arg-type]
 
-    def expected(part: Part) -> tuple[StoreLike | None, dict[str, Any]]:
+    def expected(part: Part) -> tuple[StoreLike | None, Document]:
         where: Any = place(part)
         return where, {} if where is None else at_least(opened(where), plan.passes[part[0]].written(*part[1:]))
 
@@ -260,7 +261,7 @@ def planned(target: StoreLike) -> RechunkPlan:
     return _plan(journal_of(target, "array")[2], target)
 
 
-def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
+def _plan(content: Document, target: StoreLike) -> RechunkPlan:
     if "pass" in content:
         again = f"{content['pass']}(..., resume=True)"
         raise JournalError(f"{target} was being written by a kernel: call {again} as before to go on")
@@ -271,7 +272,7 @@ def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
 
 
 def _source(
-    content: dict[str, Any],
+    content: Document,
     given: StoreLike | zarr.Array | None,
     target: StoreLike,
     place: Callable[[Any], Any],

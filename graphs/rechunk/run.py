@@ -22,6 +22,7 @@ from oocarrays.graphs.rechunk.opened import OpenPass
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -66,7 +67,7 @@ class RechunkState(JournaledRun):
         plan: RechunkPlan,
         source: ArrayFile | None,
         destination: Destination,
-        content: dict[str, Any],
+        content: Document,
         *,
         remains: Remains = NOTHING_LEFT,
         id: str | None = None,

@@ -23,6 +23,7 @@ from oocarrays.mapping.orientation import chunks_along, runs_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
 from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_place, create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
@@ -262,7 +263,7 @@ def _chunk_bytes(memory: Any) -> int:
     return min(CHUNK_BYTES, settings.size_in_bytes(memory, "memory") // CHUNKS_IN_MEMORY)
 
 
-def _global(store: Any, descriptor: Descriptor, made: dict[str, Any], overwrite: bool) -> OutOfCoreArray:
+def _global(store: Any, descriptor: Descriptor, made: Settings, overwrite: bool) -> OutOfCoreArray:
     """One Zarr array."""
     whole = {**made, "shape": descriptor.shape}
     whole["attributes"] = {**made["attributes"], KEY: descriptor.as_json()}
@@ -275,7 +276,7 @@ def _global(store: Any, descriptor: Descriptor, made: dict[str, Any], overwrite:
 
 
 def _local(
-    store: Any, descriptor: Descriptor, made: dict[str, Any], folders: str | None, overwrite: bool, scheduler: Any
+    store: Any, descriptor: Descriptor, made: Settings, folders: str | None, overwrite: bool, scheduler: Any
 ) -> LocalArrays:
     """A group, and in it one Zarr array a rank."""
     array_file.preview(local_files.largest_settings(descriptor, made), store)

@@ -25,12 +25,13 @@ from oocarrays.cli.planning import asked_cluster, cluster_options
 from oocarrays.errors import ChunksError, OocError, UnsupportedError
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.job import Job
-from oocarrays.jobs.rechunking import RechunkJob, load_picture, rechunk
+from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
+from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch

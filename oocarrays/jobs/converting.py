@@ -29,6 +29,7 @@ from oocarrays.mapping.orientation import orientation_of
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, regular_shards
 from oocarrays.options.layouts import LayoutLike
+from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
@@ -207,7 +208,7 @@ def _said(local: LocalArrays) -> list[Any]:
     return [local.files.descriptor.as_json(), local.dtype.str]
 
 
-def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **options: Any) -> dict[str, Any]:
+def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **options: Any) -> Document:
     """The call, as a journal keeps it."""
     schedule = plan.schedule.name if plan.processes else None
     return call_content(

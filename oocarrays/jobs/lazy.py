@@ -23,6 +23,7 @@ from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
@@ -186,7 +187,7 @@ def from_dask(
 def written(
     x: da.Array,
     target: StoreLike,
-    made: dict[str, Any],
+    made: Settings,
     *,
     memory: int | float | str | None,
     scheduler: Client | str | None,
@@ -204,7 +205,7 @@ def written(
 def planned(
     x: da.Array,
     target: StoreLike,
-    made: dict[str, Any],
+    made: Settings,
     resources: Resources,
     *,
     overwrite: bool,

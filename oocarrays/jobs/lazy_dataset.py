@@ -30,6 +30,7 @@ from oocarrays.jobs.lazy import block_grid, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import regular_chunks
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.show import report
 from oocarrays.show.planned import rows
@@ -279,7 +280,7 @@ def _skeleton(ds: xr.Dataset, names: Iterable[Any]) -> xr.Dataset:
     return ds.assign({name: v for name, v in empty.items() if name not in coords}).assign_coords(coords)
 
 
-def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, dict[str, Any]]:
+def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, Settings]:
     """How xarray makes the arrays of lazy variables: arguments of ``zarr.create_array``."""
     numbers = [n for n, v in ds.variables.items() if n not in ds.xindexes and v.size and v.dtype.kind in "biufcmM"]
     memory = zarr.storage.MemoryStore()
@@ -288,7 +289,7 @@ def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str
     return {str(name): _settings_of(group[str(name)], zarr_format) for name in lazy}
 
 
-def _settings_of(array: Any, zarr_format: int) -> dict[str, Any]:
+def _settings_of(array: Any, zarr_format: int) -> Settings:
     return target_settings(array, tuple(array.chunks), zarr_format=zarr_format)
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import zarr
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup
-from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
@@ -33,6 +30,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
+from oocarrays.show.pictures import load_picture
 from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_target
@@ -96,24 +94,8 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
         )
 
 
-def load_picture(room: str = "picture") -> ModuleType:
-    """A room that draws, which needs matplotlib: the one for rechunks, or ``"picture_exchange"``.
-
-    Raises
-    ------
-    UnsupportedError
-        Where that is not installed.
-    """
-    try:
-        return importlib.import_module(f"oocarrays.show.{room}")
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise UnsupportedError("drawing needs matplotlib: pip install 'oocarrays[plot]'") from None
-
-
 lend("draw", lambda plan: load_picture().draw(plan))
-lend("draw exchanges", lambda plan, **how: load_picture("picture_exchange").draw_plan(plan, **how))
+lend("draw exchanges", lambda plan, **how: load_picture("exchanges").draw_plan(plan, **how))
 lend("html", plan_html)
 
 

@@ -25,6 +25,7 @@ from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
 from oocarrays.mapping.given import flag
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike
@@ -226,7 +227,7 @@ def kind_left(target: StoreLike) -> str:
     return kind_of(_content(target))
 
 
-def _content(target: StoreLike) -> dict[str, Any]:
+def _content(target: StoreLike) -> Document:
     noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
     return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.plan.documents import Document
 from oocarrays.plan.queueing.advice import Measured
 from oocarrays.plan.queueing.striping import BlockTimes, striped_rate
 
@@ -64,7 +65,7 @@ class KeptDisks:
             raise InputError(f"oocarrays.disks: what is kept of {', '.join(kept.disks)} is not one time for each disk")
         return kept
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         """Return it as settings keep it.
 
         >>> row = Measured(block=4096, cpu=1e-5, alone=(0.02,), spread=(0.1,), together=2e5)

@@ -26,6 +26,7 @@ from zarr.errors import ContainsArrayError, ContainsGroupError
 from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.files.documents import MARK, METADATA, NODES, PARTIAL, document_store, unfinished_run
 from oocarrays.storage.files.making_room import put_new, replace_local
@@ -111,7 +112,7 @@ def _is_array(store: StoreLike) -> bool:
 
 
 def create_target(
-    store: StoreLike, settings: dict[str, Any], run: str, *, overwrite: bool, durable: bool = True
+    store: StoreLike, settings: Settings, run: str, *, overwrite: bool, durable: bool = True
 ) -> ArrayFile:
     """Make the target, marked unfinished; what syncs all that a run writes names one that is ``durable``, and new.
 
@@ -142,7 +143,7 @@ def create_target(
         raise write_error(str(store), error) from error
 
 
-def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
+def _make_new(folder: str, settings: Settings, *, durable: bool) -> None:
     """Make an array where there is none, unless something else has appeared there."""
     if any(os.path.lexists(os.path.join(folder, name)) for name in NODES):
         raise ContainsArrayError("", folder)
@@ -163,7 +164,7 @@ def create_scratch(
         remove_scratch(folder)
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
-    settings: dict[str, Any] = {
+    settings: Settings = {
         "shape": stored.grid.shape,
         "chunks": stored.grid.chunks,
         "dtype": like.dtype.newbyteorder("="),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import UnsupportedError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign import hdf5, numpy_files, tiff  # noqa: F401  each enters its format
 from oocarrays.storage.foreign.arrays import ForeignArray, alone, joined
 from oocarrays.storage.foreign.facts import FORMATS, Facts
@@ -38,7 +39,7 @@ class Contents:
     """Their format, one of `FORMATS`."""
     names: tuple[str, ...]
     """Paths of the arrays."""
-    groups: dict[str, dict[str, Any]]
+    groups: dict[str, Document]
     """Attributes of the groups, by their paths."""
     dim: str | int | None = None
     """The axis along which files follow one another, by its name or its number; None of one file."""

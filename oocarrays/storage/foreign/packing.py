@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import UnsupportedError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import Facts
 
 FILLS = ("_FillValue", "missing_value")
@@ -72,7 +73,7 @@ def told(facts: Facts) -> tuple[Any, ...]:
     return (facts.dtype, *(repr(facts.attributes.get(name)) for name in TELLING))
 
 
-def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, list[Packing], dict[str, Any]]:
+def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, list[Packing], Document]:
     """How arrays that do not say the same are joined: type and attributes of the whole, and how each is unpacked.
 
     Parameters
@@ -134,7 +135,7 @@ def _packing(first: Facts, each: Facts) -> Packing:
     return Packing(scale=step * scale, offset=base * scale + offset, fills=fills, unsigned=unsigned)
 
 
-def _number(said: dict[str, Any], name: str, otherwise: float) -> Any:
+def _number(said: Document, name: str, otherwise: float) -> Any:
     return np.ravel(said.get(name, otherwise))[0]
 
 

@@ -20,6 +20,7 @@ from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import whole
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign import hdf5, numpy_files, tiff
 from oocarrays.storage.foreign.arrays import alone
 from oocarrays.storage.foreign.facts import FORMATS
@@ -117,7 +118,7 @@ def files(
             named = os.path.abspath(named)
     else:
         named = ",".join(quote(os.path.abspath(each), safe="/:@+~ *") for each in place)
-    asked: dict[str, Any] = {}
+    asked: Settings = {}
     if concat_dim is not None:
         asked["concat_dim"] = concat_dim
     if (shape is None) != (dtype is None):
