@@ -66,7 +66,7 @@ def _known_costs() -> dict[str, Any]:
 
 
 def kept_disks() -> tuple[KeptDisks, ...]:
-    """What was measured of disks, and kept: what was measured last comes last.
+    """Return the kept measurements of disks: the latest comes last.
 
     Raises
     ------

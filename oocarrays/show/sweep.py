@@ -14,7 +14,7 @@ HEAD = ("workers", "memory", "threads", "strategy", "predicted", "tasks", "excha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptPlan:
-    """What a cluster would make of a rechunk; nothing but why where it does not fit."""
+    """The plan of a rechunk on one cluster; nothing but why where it does not fit."""
 
     workers: int
     """How many there are."""

@@ -19,7 +19,7 @@ TEXT_AHEAD = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """What a format has matched in the text of each cell."""
+    """The matches of a format in the text of each cell."""
 
     tokens: list[Token]
     """The parts of the format."""

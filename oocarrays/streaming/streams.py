@@ -85,7 +85,7 @@ class Streams:
 
     @property
     def meter(self) -> Any:
-        """What has been read and written."""
+        """The meter of all that has been read and written."""
         return self._part.meter
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ MOST_UNDER_WAY = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptDisks:
-    """What was measured of some disks at one time, in one way."""
+    """Measurements of some disks, made at one time, in one way."""
 
     disks: tuple[str, ...]
     """What a person calls them: folders, URLs."""
@@ -122,7 +122,7 @@ def kept_times(kept: Sequence[KeptDisks], mode: str, parts: Sequence[str], nbyte
 
 @dataclass(frozen=True, slots=True)
 class ChunkTimes:
-    """What a chunk takes at each disk of a striped store."""
+    """The seconds of a chunk at each disk of a striped store."""
 
     by_mode: Mapping[str, BlockTimes]
     """Where it is read, and where it is written; what was not measured is not there."""

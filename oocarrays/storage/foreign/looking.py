@@ -31,7 +31,7 @@ _looking = threading.RLock()
 
 @dataclass(slots=True, kw_only=True)
 class Contents:
-    """What is in some files."""
+    """The arrays and groups in some files."""
 
     files: Files
     """The files."""
@@ -104,7 +104,7 @@ class Contents:
         return FORMATS[self.format].read(self.files.readable(number), name, part)
 
     def _told(self, name: str) -> list[Facts]:
-        """What each file says of an array, in few words."""
+        """Return the description of an array in each file, in few words."""
         if name not in self.told:
             self._look_at([name])
         return self.told.pop(name)
@@ -141,7 +141,7 @@ class Contents:
 
 
 def _both_ends(facts: Facts) -> list[tuple[slice, ...]]:
-    """What of an array is looked at: all of it, or its first and last rows where it is large."""
+    """Return the part of an array that is looked at: all of it, or its first and last rows where it is large."""
     size = 16 if facts.dtype == "O" else np.dtype(facts.dtype).itemsize
     whole = (slice(None),) * len(facts.shape)
     if math.prod(facts.shape) * size <= COORDINATE_BYTES:

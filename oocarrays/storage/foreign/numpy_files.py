@@ -31,7 +31,7 @@ class Npy:
         return ("",)
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """What its header says."""
+        """Return the facts of its header."""
         return [_header(file)[0] for _ in names]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:

@@ -38,7 +38,7 @@ CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """What stored values stand for: ``scale × stored + offset``, or nothing."""
+    """The meaning of stored values: ``scale × stored + offset``, or nothing."""
 
     scale: float = 1.0
     """What a stored value is multiplied by."""
@@ -69,7 +69,7 @@ class Packing:
 
 
 def told(facts: Facts) -> tuple[Any, ...]:
-    """What an array says of what its values stand for: of arrays that are joined as stored, all say the same."""
+    """Return what gives an array's values their meaning: the same in all arrays that are joined as stored."""
     return (facts.dtype, *(repr(facts.attributes.get(name)) for name in TELLING))
 
 

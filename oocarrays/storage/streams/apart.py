@@ -24,7 +24,7 @@ LOG_COPIES = 10
 
 
 class IndependentSegment:
-    """What the cells of some ranks have in IB.
+    """The segment of IB, as far as the cells of some ranks have it.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from oocarrays.storage.streams.rows import Rows
 
 
 class CommonSegment:
-    """What some cells have in CB.
+    """The segment of CB, as far as some cells have it.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from oocarrays.plan.streams.meta import Independent, Meta, Regular
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterFacts:
-    """What a process has done, as the file is to say it."""
+    """The work of a process, as the file is to say it."""
 
     nb: int
     """Bytes of each stream in NB."""
