@@ -195,7 +195,7 @@ def written(
     **options: Any,
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
-    check_replaces(target)
+    check_replaces(target, new=True)
     check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
     run = planned(x, target, made, resources_of(cluster, memory), straight=is_empty(target), **options)
