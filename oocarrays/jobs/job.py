@@ -112,7 +112,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
     @property
     def notices(self) -> tuple[str, ...]:
         """Return notices: chunks that are cut; of a run that is resumed, what is written again or not looked at."""
-        return (*self._run.destination.said, *getattr(self._run, "notices", ()))
+        return (*getattr(self._run.destination, "said", ()), *getattr(self._run, "notices", ()))
 
     def _planned(self) -> str:
         """The plan as text."""
