@@ -29,6 +29,11 @@ def schedule(asked: str) -> str:
     return order
 
 
+def record_seconds() -> float:
+    """Seconds after which what is done of a part is recorded."""
+    return float(parse_timedelta(setting("record-every")))
+
+
 def past_cache_above() -> int:
     """Bytes: what a job writes, if it is more, goes past the system's cache."""
     return size_in_bytes(setting("past-cache-above"), "past-cache-above")

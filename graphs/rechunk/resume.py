@@ -96,6 +96,10 @@ class GoingOn:
     """How far what it has left is trusted."""
 
 
+PART_LENGTH = 3
+"""Numbers of a part that is done; one more tells how far a part is that is not."""
+
+
 def resumed(
     target: StoreLike,
     asked: GoingOn,
@@ -217,7 +221,7 @@ def _there(
     trust: Trust,
     mark: Callable[[int], str],
 ) -> _There:
-    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
+    stored, kept = ({}, {}) if trust.again else _recorded(journal)
     check_known(stored, chain.from_iterable(step.parts(number) for number, step in enumerate(plan.passes)), target)
     last = len(plan.passes) - 1
 
@@ -228,6 +232,15 @@ def _there(
     now = as_named_now(plan, stored, opened, mark, trust.verify)
     found = _looked(plan, with_kept(now, kept), target, scratch, verify=trust.verify)
     return _There(plan=plan, stored=stored, kept=kept.get("", {}), target=target, scratch=scratch, found=found)
+
+
+def _recorded(journal: Journal) -> tuple[dict[Part, Stored | None], dict[str, dict[str, Receipt]]]:
+    """Read what parts have stored that are done; and chunks that stay: of plans before, and of parts in the middle."""
+    stored: dict[Part, Stored | None] = {**journal.stored()}
+    kept = journal.kept()
+    some = [part for part in stored if len(part) > PART_LENGTH]
+    chunks = {key: receipt for part in some for key, receipt in (stored.pop(part) or {}).get("", {}).items()}
+    return stored, kept | ({"": kept.get("", {}) | chunks} if chunks else {})
 
 
 def _looked(

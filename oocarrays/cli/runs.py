@@ -159,7 +159,7 @@ def _rechunk(options: argparse.Namespace) -> None:
     _show_and_run(job, options)
 
 
-def _show_and_run(job: Job[Any, Any], options: argparse.Namespace) -> None:
+def _show_and_run(job: Job[Any, Any], options: argparse.Namespace, *, resumed: bool = False) -> None:
     if options.draw:
         if isinstance(job, GroupJob):
             raise UnsupportedError(
@@ -172,7 +172,7 @@ def _show_and_run(job: Job[Any, Any], options: argparse.Namespace) -> None:
         print(job.explain())
     else:
         if not options.quiet:
-            print(job)
+            print("\n".join([str(job), *(() if resumed else job.notices)]))
         run_and_tell(job, progress=not options.quiet)
     if options.draw and isinstance(job, RechunkJob):
         job.draw().savefig(options.draw)
@@ -196,7 +196,7 @@ def _resume(options: argparse.Namespace) -> None:
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done by {kind}; {100 * job.left:.0f} % is left")
     for notice in job.notices:
         print(notice)
-    _show_and_run(job, options)
+    _show_and_run(job, options, resumed=True)
 
 
 def _rebuilt_text(done: Rebuilt) -> str:

@@ -29,7 +29,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
-from oocarrays.options.chunks import regular_chunks
+from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.show import report
@@ -69,6 +69,12 @@ class DatasetJob(Job[DatasetRun, Any]):
     def plan(self) -> DatasetPlan:
         """Return the plan: all that will be computed, written and held; frozen data."""
         return self._run.plan
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Return notices about chunks that are cut."""
+        names = (name for name, _ in self.plan.arrays)
+        return tuple(f"{n}: {each}" for n, r in zip(names, self._run.runs, strict=True) for each in r.destination.said)
 
     def _begin(self) -> None:
         self._run.count_with(Meter())
@@ -147,6 +153,7 @@ def dataset_job(
         name: planned(
             encoded[name], os.path.join(store, name), made[name], resources,
             overwrite=True, straight=True, scratch=scratch_folder(scratch, store), topic=f"oocarrays-{id}",
+            said=_cuts(chunks, name, ds.variables[name]),
         )
         for name in lazy
     }  # fmt: skip
@@ -246,6 +253,11 @@ def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -
         lengths = regular_chunks(asked, grid, dtype, tuple(map(str, variable.dims)))
         variable.encoding = {k: v for k, v in variable.encoding.items() if k not in STALE} | {"chunks": lengths}
     return ds
+
+
+def _cuts(chunks: Any, name: str, variable: Any) -> tuple[str, ...]:
+    grid = ChunkGrid.of(variable.shape, variable.shape)
+    return cuts(_asked(chunks, name, variable.dims), None, grid, tuple(map(str, variable.dims)))
 
 
 def _check_names(ds: xr.Dataset, chunks: Any) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.arrays.local_array import LocalArrays
-from oocarrays.errors import InputError, JournalError, PlacementError
+from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.graphs.run.remains import journal_of
@@ -32,6 +32,7 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.stores.urls import check_replaces
+from oocarrays.storage.stores.zipped import is_zip
 from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ def resume(
         raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
     place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
     target = place(target)
+    if is_zip(target):
+        raise NotFoundError(f"nothing to resume: {target} is a zip file, which one run writes from beginning to end")
     check_replaces(target)
     content = _content(target)
     found = kind_of(content)

@@ -64,7 +64,7 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
         It names both; or what is given is no place for an array.
     """
     _check_is_place(store)
-    check_replaces(store)
+    check_replaces(store, new=True)
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
@@ -81,7 +81,7 @@ def _check_is_place(store: Any) -> None:
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Refuse a target that is there, as `check_target` does, whatever is written to it."""
     _check_is_place(store)
-    opened(store)
+    check_replaces(opened(store), new=True)
     overwrite = flag(overwrite, "overwrite")
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
@@ -89,6 +89,7 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
+    check_replaces(store)
     if not _is_array(store) and unfinished_run(store) is None:  # of which the mark alone is there, or no metadata else
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
 

@@ -191,7 +191,7 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         for; and where it is a directory that is no Zarr group, whatever is asked for.
     """
     overwrite = flag(overwrite, "overwrite")
-    check_replaces(store)
+    check_replaces(store, new=True)
     place = source.store_path
     here, there = place_name(place.store, place.path), place_name(store)
     if getattr(store, "read_only", False):

@@ -25,6 +25,8 @@ class TargetSpec:
     """Whether what is there may be replaced."""
     resumed: bool = False
     """Whether it is there, left by the run that is resumed: it is not made."""
+    said: tuple[str, ...] = ()
+    """What is not made as it was asked for, a line each."""
 
     def preview(self) -> Stored:
         """Describe the array that it would be, as `array_file.preview` does."""

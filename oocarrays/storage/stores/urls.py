@@ -164,14 +164,21 @@ def opened(store: Any) -> Any:
         except (FileNotFoundError, NotADirectoryError):
             raise NotFoundError(f"no such store: {store}") from None
         except (BadZipFile, ValueError) as error:
-            raise NotFoundError(f"{store} cannot be opened as a zip file: {error}") from None
+            raise NotFoundError(
+                f"{store} cannot be opened as a zip file: {error}; what a run that was killed leaves of one is none"
+            ) from None
         except OSError as error:
             raise StoreFailure(f"cannot open {store}: {error.strerror}") from error
     return store
 
 
-def check_replaces(store: Any) -> None:
+def check_replaces(store: Any, *, new: bool = False) -> None:
     """Refuse a store in which nothing can be replaced or removed: as target of a run, or of what changes chunks.
+
+    Parameters
+    ----------
+    new : bool
+        Whether all is made anew: then one will do that takes each key once.
 
     Raises
     ------
@@ -179,10 +186,11 @@ def check_replaces(store: Any) -> None:
         It says where to write instead.
     """
     inner = store.store if isinstance(store, StorePath) else store
-    if isinstance(inner, Store) and not inner.supports_deletes:
+    once = not new and getattr(inner, "once", False)
+    if isinstance(inner, Store) and (once or not inner.supports_deletes):
         raise TargetError(
-            f"the target {inner} is a store in which nothing can be replaced or removed, such as a zip file: "
-            "write to a folder, and zip that when it is finished"
+            f"the target {inner} is a store in which nothing can be replaced or removed, such as a zip file that is "
+            "there: write to a new one, or to a folder"
         )
 
 
