@@ -67,7 +67,7 @@ class DiskDescriptor:
         Raises
         ------
         DescriptorError
-            Where that is no descriptor.
+            Where that is not a descriptor.
         """
         try:
             said: dict[str, Any] = json.loads(text)
