@@ -77,7 +77,7 @@ def draw(outlook: Outlook) -> Figure:
     chosen = outlook.priced[0]
     for part, transfer, trace in zip(parts, plan.transfers, chosen.traces, strict=True):
         grid = part.add_gridspec(2, 3, width_ratios=[1.15, 1.15, 1.0])
-        colors = _step_colors(len(trace.numbers))
+        colors = step_colors(len(trace.numbers))
         _draw_messages(part.add_subplot(grid[:, 0]), transfer, trace, colors)
         _draw_links(part.add_subplot(grid[:, 1]), outlook.network, trace)
         shared = part.add_subplot(grid[0, 2])
@@ -100,7 +100,7 @@ def _title(outlook: Outlook) -> list[str]:
     ]
 
 
-def _step_colors(steps: int) -> Colormap:
+def step_colors(steps: int) -> Colormap:
     """Return a colour for each step: of many, from dark to light."""
     if steps <= len(STEPS):
         return ListedColormap(list(STEPS[: max(steps, 1)]))
