@@ -33,7 +33,7 @@ from oocarrays.plan.exchange.schedule import IDLE
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
-from oocarrays.show.picture import COLORS
+from oocarrays.show.picture import COLORS, Drawing
 from oocarrays.show.redistributions import NOTHING, Outlook
 from oocarrays.show.report import seconds_text
 
@@ -68,7 +68,7 @@ def draw(outlook: Outlook) -> Figure:
     """
     plan = outlook.plan
     rows = len(plan.transfers) if outlook.priced else 0
-    figure = Figure(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")
+    figure = Drawing(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     figure.suptitle("\n".join(_title(outlook)), fontsize=11, x=0.01, ha="left")
     if not outlook.priced:

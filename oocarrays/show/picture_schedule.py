@@ -22,7 +22,7 @@ from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.schedule import IDLE, Schedule
 from oocarrays.plan.exchange.trace import arrivals
 from oocarrays.show.exchanges import pair_texts
-from oocarrays.show.picture import check_file
+from oocarrays.show.picture import Drawing, check_file
 from oocarrays.show.picture_exchange import KEPT, step_colors
 
 MOST_RANKS = 64
@@ -78,7 +78,7 @@ def draw(schedule: Schedule) -> Figure:
     panels = len(schedule) + 1
     across = min(panels, ACROSS)
     rows = math.ceil(panels / across)
-    figure = Figure(figsize=(3.1 * across, 3.3 * rows + 0.4), layout="constrained", facecolor="white")
+    figure = Drawing(figsize=(3.1 * across, 3.3 * rows + 0.4), layout="constrained", facecolor="white")
     colors = step_colors(len(schedule))
     axes = figure.subplots(rows, across, squeeze=False).flat
     for number, panel in zip(range(len(schedule)), axes, strict=False):
@@ -93,7 +93,7 @@ def draw(schedule: Schedule) -> Figure:
 
 def _animation(schedule: Schedule) -> FuncAnimation:
     """A frame for each step, after one in which nothing has been sent; the last stays."""
-    figure = Figure(figsize=(8.4, 4.6), dpi=90, facecolor="white")
+    figure = Drawing(figsize=(8.4, 4.6), dpi=90, facecolor="white")
     circle, matrix = figure.subplots(1, 2)
     colors = step_colors(len(schedule))
 

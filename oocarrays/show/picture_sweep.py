@@ -7,10 +7,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from oocarrays.show.picture import Drawing
+
 
 def draw(found: Sequence[dict[str, Any]]) -> Figure:
     """Return the picture: a line for each memory and number of threads; what does not fit is left out."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Drawing(figsize=(9, 4), layout="constrained")
     lines: dict[str, list[dict[str, Any]]] = {}
     for each in found:
         if each["seconds"] is not None:
