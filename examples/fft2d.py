@@ -32,18 +32,26 @@ def main(picture: str = "fft2d.png") -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise SystemExit("the picture needs matplotlib: pip install 'oocarrays[examples]'") from None
-    elevation = np.load(DATA)["elevation"].astype("f4")
+    data = np.load(DATA)
+    elevation = data["elevation"].astype("f4")
+    height, width = (n * degrees * 111.2 for n, degrees in zip(elevation.shape, (data["dy"], data["dx"]), strict=True))
+    width *= np.cos(np.radians(36.4))  # km, at the latitude of the fault
     with tempfile.TemporaryDirectory() as folder:
         for name, true in (("noise", np.random.default_rng(0).random((2048, 4096), "f4")), ("elevation", elevation)):
             stored = ooc.create_array(f"{folder}/{name}", shape=true.shape, dtype="f4", chunks=(32, -1))
             stored[...] = true
             spectrum = fft2(stored, f"{folder}/{name}-fft", memory="32MiB")
             print(f"{name}: {spectrum}", f"as numpy's: {np.allclose(spectrum, np.fft.fft2(true), 1e-4)}", sep="\n")
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        left.imshow(elevation, cmap="terrain")
-        right.imshow(np.log(np.abs(np.fft.fftshift(spectrum[...]))), cmap="magma")
-        right.set(xticks=[], yticks=[])
+        power = np.log10(np.abs(np.fft.fftshift(spectrum[...])))
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    image = left.imshow(elevation, cmap="gist_earth", extent=(0, width, height, 0))
+    figure.colorbar(image, ax=left, label="metres above the sea")
+    left.set(title="elevation around the Jacksboro fault", xlabel="km to the east", ylabel="km to the south")
+    y, x = (n / length / 2 for n, length in zip(elevation.shape, (height, width), strict=True))
+    waves = right.imshow(power, cmap="magma", extent=(-x, x, y, -y), vmin=np.percentile(power, 1))
+    figure.colorbar(waves, ax=right, label="log10 of the amplitude")
+    right.set(title="its spectrum", xlabel="waves a km to the east", ylabel="waves a km to the south")
     figure.savefig(picture)
     print(f"the elevation and its spectrum: {picture}")
 

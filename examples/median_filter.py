@@ -33,26 +33,31 @@ def salted(image: np.ndarray) -> np.ndarray:
 
 
 def main(picture: str = "median_filter.png") -> None:
-    """Filter the elevation of the Jacksboro fault, and a generated image larger than its budget."""
+    """Filter a generated image larger than its budget, and the elevation of the Jacksboro fault, which is drawn."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise SystemExit("the picture needs matplotlib: pip install 'oocarrays[examples]'") from None
     elevation, x = np.load(DATA)["elevation"], np.arange(3072, dtype="f4") / 90
     hills = np.sin(x[:, None]) * np.cos(x) + np.sin(x[:, None] ** 2 / 9 + x)
-    figure = Figure(figsize=(14, 4), layout="constrained")
     with tempfile.TemporaryDirectory() as folder:
-        for true, size, axes in zip((elevation, hills), (3, 5), figure.subplots(1, 4).reshape(2, 2), strict=True):
+        for true, size in ((hills, 5), (elevation, 3)):
             noisy = ooc.create_array(f"{folder}/{size}", shape=true.shape, dtype=true.dtype, chunks=(32, -1))
             noisy[...] = salted(true)
             job = filtered(noisy, f"{folder}/{size}-filtered", size, memory="32MiB")
-            for image, name, place in ((noisy, "before", axes[0]), (job.run(), "after", axes[1])):
-                place.imshow(image[:400, :400], cmap="terrain")
-                off = np.abs(image[...] - true.astype("f8")).mean() / np.ptp(true)
-                place.set(title=f"{name}: {off:.2%} off", xticks=[], yticks=[])
-            print(job)
+            before, after = noisy[...].astype("f8"), job.run()[...].astype("f8")
+            off = [f"{np.abs(image - true).mean() / np.ptp(true):.2%} off" for image in (before, after)]
+            print(job, f"before: {off[0]}; after: {off[1]}", sep="\n")
+    figure, low, high = Figure(figsize=(13, 3.5), layout="constrained"), elevation.min(), elevation.max()
+    panels, both = figure.subplots(1, 3), {"vmin": low, "vmax": high, "cmap": "gist_earth"}
+    shown = [axes.imshow(z, **both) for axes, z in zip(panels[:2], (before, after), strict=True)]
+    shown.append(panels[2].imshow(before - after, vmin=low - high, vmax=high - low, cmap="RdBu_r"))
+    for axes, title in zip(panels, (f"before: {off[0]}", f"after: {off[1]}", "what was taken off"), strict=True):
+        axes.set(title=title, xticks=[], yticks=[])
+    figure.colorbar(shown[1], ax=panels[:2], label="metres above the sea")
+    figure.colorbar(shown[2], ax=panels[2], label="metres")
     figure.savefig(picture)
-    print(f"before and after: {picture}")
+    print(f"before, after, and the difference: {picture}")
 
 
 if __name__ == "__main__":

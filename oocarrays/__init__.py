@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import logging
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+if os.name == "nt":
+    raise ImportError("oocarrays runs on Linux, and not on Windows: it locks and maps files by POSIX (WSL is Linux)")
 try:
     import oocarrays.graphs.defaults as _defaults  # noqa: F401  what is missing would be called a circular import
 except ModuleNotFoundError as error:

@@ -195,7 +195,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "budget of an unknown unit": ([*rechunk(), "--memory=3 apples"], r"memory='3 apples' is not a size"),
     "budget of zero": ([*rechunk(), "--memory=0"], r"memory='0' must be above zero"),
     "negative budget": ([*rechunk(), "--memory=-1GiB"], r"memory='-1GiB' must be above zero"),
-    "budget that is no number": ([*rechunk(), "--memory=nan"], r"memory='nan'"),
+    "budget that is not a number": ([*rechunk(), "--memory=nan"], r"memory='nan'"),
     "endless budget": ([*rechunk(), "--memory=inf"], r"memory='inf'"),
     "target exists": (rechunk(target="there.zarr"), r"there\.zarr exists; ask for --overwrite to"),
     "target is the source": (rechunk(target="rows.zarr"), r"rows\.zarr is the source itself"),

@@ -24,7 +24,7 @@ from zarr.storage import MemoryStore, WrapperStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.show.planned import phase_seconds, seconds_outside
-from oocarrays.show.report import State, _logged_lines
+from oocarrays.show.progress import State, _logged_lines
 from oocarrays.storage.files.documents import MARK
 from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
 

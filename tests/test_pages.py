@@ -27,6 +27,10 @@ def test_the_readme_is_short_and_leads_to_every_page() -> None:
     assert linked >= {page.resolve() for page in PAGES[1:]}
 
 
+def test_the_readme_cites_this_version() -> None:
+    assert f"version {ooc.__version__}," in (ROOT / "README.md").read_text()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):

@@ -33,7 +33,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
 
 
 def more(method: str) -> dict[str, Any]:
-    """A source that is no local file wants more memory."""
+    """A source that is not a local file wants more memory."""
     options = options_of(method)
     return options | {"memory": options["memory"] + 2**22}
 

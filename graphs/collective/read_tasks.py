@@ -52,7 +52,7 @@ class Reading(Messages):
     plan: CollectivePlan
     """Who reads what for whom."""
     under_way: int = 16
-    """Requests that a rank has under way at one time, to stores that are no local files."""
+    """Requests that a rank has under way at one time, to stores that are not local files."""
     costs: Costs | None = None
     """The constants that the plan was made with."""
     selections: tuple[Selection, ...] = ()

@@ -29,7 +29,7 @@ from oocarrays.graphs.tracing.seen import Seen
 MOST_TASKS = 100_000
 """Tasks of graphs that Dask optimises for us, at most: it takes about 70 µs and 2 kB for each."""
 PLAIN = frozenset({int, float, str, bool, bytes, tuple, list, dict, slice, type(None), type, set, frozenset})
-"""Types of arguments that are no arrays: they are not looked at twice."""
+"""Types of arguments that are not arrays: they are not looked at twice."""
 
 
 class FoundAccesses:

@@ -97,7 +97,7 @@ class _Arrays:
         return self._known[path]
 
     def chunk(self, key: str) -> tuple[zarr.Array, tuple[int, ...]] | None:
-        """Return the array and the place in its grid of what is under a key; None where that is no chunk."""
+        """Return the array and the place in its grid of what is under a key; None where that is not a chunk."""
         parts = key.split("/")
         if parts[-1] in METADATA:
             return None

@@ -14,7 +14,7 @@ from oocarrays.graphs import settings
 from oocarrays.options.group_chunks import LINES
 from oocarrays.show import report
 from oocarrays.show.contents import array_facts
-from oocarrays.show.notebook import array_html, members_html, rows_html
+from oocarrays.show.notebook import group_html
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.group_file import GroupFile
 from oocarrays.storage.files.places import StoreLike
@@ -90,11 +90,8 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
         return f"<{self._title()}>" + (f"\n{report.table(self._rows(), indent='  ')}" if len(self) else "")
 
     def _repr_html_(self) -> str:
-        return rows_html(
-            self._rows(),
-            title=self._title(),
-            below=members_html(self.items(), lambda array: array_html(array_facts(array.zarr))),
-        )
+        facts = {name: array_facts(array.zarr) for name, array in self.items()}
+        return group_html(self._title(), facts, self.attrs)
 
 
 def open_group(

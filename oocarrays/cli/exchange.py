@@ -8,6 +8,7 @@ import json
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.options.networks import NAMED, NETWORKS, carrier_of
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Mesh
 from oocarrays.plan.exchange.schedule import NAMES, Schedule
 from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
@@ -35,6 +36,7 @@ def schedule_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="for machines: a list of steps, each of [source, destination]"
     )
+    parser.add_argument("--draw", metavar="FILE", help="draw the steps: .png, .svg, .pdf; .gif shows one after another")
     parser.set_defaults(command=_schedule)
 
 
@@ -60,9 +62,20 @@ def _schedule(options: argparse.Namespace) -> None:
             f"--ranks {options.ranks}: {len(schedule)} steps of up to {options.ranks} messages are more than the "
             f"{MOST_MESSAGES} that are shown"
         )
+    if options.draw:
+        load_picture("schedules").check(schedule, options.draw)
     if options.json:
         print(json.dumps(schedule_json(schedule)))
-        return
+    else:
+        _print_schedule(options, schedule, carrier)
+    if options.draw:
+        load_picture("schedules").save(schedule, options.draw)
+        if not options.json:
+            print(f"drew {options.draw}")
+
+
+def _print_schedule(options: argparse.Namespace, schedule: Schedule, carrier: Carrier | None) -> None:
+    network = carrier.network if carrier else None
     if options.bytes is not None and network is None:
         raise ScheduleError(f"--bytes {options.bytes} needs --network to predict seconds: {NETWORKS}")
     nbytes = None if options.bytes is None else size_in_bytes(options.bytes, "bytes")

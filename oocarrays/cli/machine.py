@@ -19,8 +19,8 @@ from oocarrays.show import report
 def calibrate_options(parser: argparse.ArgumentParser) -> None:
     """Let ``calibrate`` take what is to be measured."""
     parser.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
-    scheduler_option(parser, "parser the workers of a cluster, too, and messages between them")
-    parser.add_argument("--disks", metavar="DISK", nargs="+", help="parser these disks instead, for striped arrays")
+    scheduler_option(parser, "measure the workers of a cluster, too, and messages between them")
+    parser.add_argument("--disks", metavar="DISK", nargs="+", help="measure these disks instead, for striped arrays")
     parser.set_defaults(command=_calibrate)
 
 

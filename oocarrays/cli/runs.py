@@ -34,7 +34,7 @@ from oocarrays.show import report
 from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
-from oocarrays.storage.meter import MemoryWatch
+from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
 from oocarrays.storage.streams.rebuilding import Rebuilt
 from oocarrays.stored.array import placer
 from oocarrays.streaming.rebuilding import holds_streams, rebuilt
@@ -210,7 +210,7 @@ def run_and_tell(job: Job[Any, Any], *, progress: bool) -> None:
         target = job.run(progress=progress)
     seconds = job.measured_seconds or 1e-9
     budget = f"{job.plan.budget / 2**20:.0f} MiB"
-    held = f"{watch.peak_bytes / 2**20:.0f} MiB held at most of {budget}"
+    held = f"{watch.peak_bytes / 2**20:.0f} MiB held at most of {budget}" if anonymous_bytes() else f"in {budget}"
     workers = len(set(job.placement.values()))
     where = f"{workers} workers of {budget}" if workers else held
     made = target if isinstance(target, list) else [target]

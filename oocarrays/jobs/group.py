@@ -84,11 +84,14 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         members = (
             report.table(report.first_rows(member_rows(self.plan), LINES), indent="  ") if self.plan.members else ""
         )
-        return f"<oocarrays.GroupJob {self._title()}>\n{report.table(group_rows(self.plan), indent='  ')}\n\n{members}"
+        ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
+        title = f"<oocarrays.GroupJob {self._title()}{ran}>"
+        return f"{title}\n{report.table(group_rows(self.plan), indent='  ')}\n\n{members}"
 
     def _repr_html_(self) -> str:
         each = members_html(self.plan.members, plan_html)
-        return rows_html(group_rows(self.plan), title=f"oocarrays.GroupJob {self._title()}", below=each)
+        title = f"oocarrays.GroupJob {self._title()}"
+        return rows_html(group_rows(self.plan), title=title, below=each, measured=self._ran())
 
 
 def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:

@@ -38,6 +38,7 @@ from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
+from oocarrays.show.progress import progress_bar
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -87,7 +88,7 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
     def _bar(self) -> AbstractContextManager[None]:
         plan: Any = self.plan
-        return report.progress_bar(plan, self)
+        return progress_bar(plan, self)
 
     @property
     def left(self) -> float:

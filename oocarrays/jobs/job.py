@@ -12,6 +12,7 @@ from oocarrays.mapping.given import flag
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.planned import COUNTED, measured
+from oocarrays.show.progress import progress_bar
 from oocarrays.show.report import bytes_text, missing_text
 from oocarrays.storage.watched import JOB_WATCHERS
 
@@ -89,7 +90,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         )  # fmt: skip
 
     def _bar(self) -> AbstractContextManager[None]:
-        return report.progress_bar(self.plan, self._run)
+        return progress_bar(self.plan, self._run)
 
     def _begin(self) -> None:
         """Get ready to run: once more, if need be."""
@@ -122,6 +123,10 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         """Set what the last run did beside what was planned: names, and both values."""
         return measured(self.plan, self.meter, self.measured_seconds or 0.0, self._run.phases, self._counted)
 
+    def _ran(self) -> Sequence[tuple[str, ...]]:
+        """What was planned and measured, once it ran; else nothing."""
+        return () if self.measured_seconds is None else self._measured()
+
     def _rows(self) -> list[tuple[str, str]]:
         """The plan as names and values."""
         raise NotImplementedError
@@ -134,4 +139,4 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return f"<{self._title()}>\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        return rows_html(self._rows(), title=self._title())
+        return rows_html(self._rows(), title=self._title(), measured=self._ran())

@@ -93,7 +93,8 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
 
     def _repr_html_(self) -> str:
         places = (self._lazy.name, str(self._run.destination.store))
-        return lazy_html(self.plan, self._rows(), title="oocarrays.FromDaskJob", places=places)
+        title = "oocarrays.FromDaskJob"
+        return lazy_html(self.plan, self._rows(), title=title, places=places, measured=self._ran())
 
 
 def from_dask(

@@ -85,12 +85,11 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
         return f"{title}\n{report.table(report.plan_rows(self.plan), indent='  ')}"
 
     def _repr_html_(self) -> str:
-        ran = self.measured_seconds
         return plan_html(
             self.plan,
             title="oocarrays.RechunkJob",
             places=(self._run.source.name, str(self._run.destination.store)),
-            measured=() if ran is None else self._measured(),
+            measured=self._ran(),
         )
 
 

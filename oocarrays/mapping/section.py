@@ -148,7 +148,7 @@ class Section:
         Raises
         ------
         LayoutError
-            Where that is no order of the axes.
+            Where that is not an order of the axes.
 
         Examples
         --------

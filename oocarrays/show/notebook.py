@@ -6,9 +6,9 @@ light and dark grounds, and is well-formed XML as well as HTML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dask.utils import format_bytes
 
@@ -25,6 +25,9 @@ MOST_PIECES = 24
 MOST_PIECES_OF_MANY_AXES = 8
 MOST_ATTRIBUTES = 24
 MOST_MEMBERS = 12
+"""Members of a group that can be unfolded."""
+MOST_LINES = 60
+"""Members of a group that are named."""
 T = TypeVar("T")
 CELL = "text-align:left;padding:0 .5em"
 TOP = "text-align:left;vertical-align:top"
@@ -84,7 +87,7 @@ def array_html(array: ArrayFacts) -> str:
     image = picture(ChunkGrid(array.shape, array.chunks)) if array.chunks is not None else ""
     return (
         f"<div><div><strong>oocarrays.OutOfCoreArray</strong> {escape(array.store)}</div>"
-        f"{_beside(body, image)}{_attributes(array)}</div>"
+        f"{_beside(body, image)}{_attributes(array.attributes)}</div>"
     )
 
 
@@ -106,13 +109,13 @@ def _array_rows(array: ArrayFacts) -> list[tuple[str, ...]]:
     ]
 
 
-def _attributes(array: ArrayFacts) -> str:
-    if not array.attributes:
+def _attributes(attributes: Mapping[str, Any]) -> str:
+    if not attributes:
         return ""
-    shown = list(array.attributes.items())[:MOST_ATTRIBUTES]
+    shown = list(attributes.items())[:MOST_ATTRIBUTES]
     rows = [(shortened(name, quoted=False), shortened(value)) for name, value in shown]
-    more = len(array.attributes) - len(shown)
-    return _folded(f"Attributes ({len(array.attributes)})", _table(rows + ([("…", f"{more} more")] if more else [])))
+    more = len(attributes) - len(shown)
+    return _folded(f"Attributes ({len(attributes)})", _table(rows + ([("…", f"{more} more")] if more else [])))
 
 
 # ---------------------------------------------------------------------- plans and jobs
@@ -138,15 +141,21 @@ def plan_html(
         _side(*each) for each in zip(("Source", "Target"), places, (plan.source, plan.target), strict=True)
     )
     done = f"<strong>Plan</strong>{_table(plan_rows(plan))}"
-    ran = f"<strong>Last run</strong>{_table(measured)}" if measured else ""
     folded = _folded("Strategies considered", _table(considered_rows(plan))) if plan.considered else ""
     return (
         f"<div><div><strong>{escape(title)}</strong></div>{_beside(source, '→', target)}"
-        f"{_beside(done, ran)}{folded}</div>"
+        f"{_beside(done, _last_run(measured))}{folded}</div>"
     )
 
 
-def lazy_html(plan: BlocksPlan, rows: Sequence[tuple[str, ...]], *, title: str, places: Sequence[str]) -> str:
+def lazy_html(
+    plan: BlocksPlan,
+    rows: Sequence[tuple[str, ...]],
+    *,
+    title: str,
+    places: Sequence[str],
+    measured: Sequence[tuple[str, ...]] = (),
+) -> str:
     """Return a lazy array that will be written: its blocks beside the target's chunks, what will be done below."""
     target = plan.rechunk.target
     longest = ChunkGrid(plan.shape, tuple(max((*axis, 1)) for axis in plan.blocks))
@@ -157,13 +166,71 @@ def lazy_html(plan: BlocksPlan, rows: Sequence[tuple[str, ...]], *, title: str, 
     ]
     what = f"<strong>Source</strong> {escape(places[0])}{_table(text, head=('', 'Array', 'Longest block'))}"
     source = _beside(what, picture(longest, plan.blocks))
-    return rows_html(rows, title=title, above=_beside(source, "→", _side("Target", places[1], target)))
+    above = _beside(source, "→", _side("Target", places[1], target))
+    return rows_html(rows, title=title, above=above, measured=measured)
 
 
-def rows_html(rows: Sequence[tuple[str, ...]], *, title: str, above: str = "", below: str = "") -> str:
-    """Return a table below a title, with what stands above and below it."""
+def rows_html(
+    rows: Sequence[tuple[str, ...]],
+    *,
+    title: str,
+    above: str = "",
+    below: str = "",
+    measured: Sequence[tuple[str, ...]] = (),
+) -> str:
+    """Return a table below a title, with what stands above and below it, and what the last run did beside it."""
     table = _table(rows) if rows else ""
-    return f"<div><div><strong>{escape(title)}</strong></div>{above}{table}{below}</div>"
+    both = _beside(f"<strong>Plan</strong>{table}", _last_run(measured)) if measured else table
+    return f"<div><div><strong>{escape(title)}</strong></div>{above}{both}{below}</div>"
+
+
+def _last_run(measured: Sequence[tuple[str, ...]]) -> str:
+    return f"<strong>Last run</strong>{_table(measured)}" if measured else ""
+
+
+def group_html(title: str, members: Mapping[str, ArrayFacts], attributes: Mapping[str, Any]) -> str:
+    """Return a group as xarray shows a dataset: its dimensions, a line for each array to be unfolded, its attributes.
+
+    Of many arrays, the first can be unfolded, and more stand there in a line each.
+    """
+    lines = [
+        _unfolded_line(name, member, array_html(member) if place < MOST_MEMBERS else "")
+        for place, (name, member) in enumerate(list(members.items())[:MOST_LINES])
+    ]
+    more = len(members) - len(lines)
+    body = "".join(lines) + (f"<div>… {more} more</div>" if more > 0 else "")
+    sizes = _dimensions(members.values())
+    named = f"<div>Dimensions: {escape(', '.join(f'{name}: {size}' for name, size in sizes))}</div>" if sizes else ""
+    arrays = f'<details open=""><summary>Arrays ({len(members)})</summary>{body}</details>' if members else ""
+    return f"<div><div><strong>{escape(title)}</strong></div>{named}{arrays}{_attributes(attributes)}</div>"
+
+
+def _dimensions(members: Iterable[ArrayFacts]) -> list[tuple[str, int]]:
+    """Names of axes that all arrays agree upon, and their lengths."""
+    lengths: dict[str, set[int]] = {}
+    for member in members:
+        for name, extent in zip(member.dimension_names or (), member.shape, strict=False):
+            if name is not None:
+                lengths.setdefault(str(name), set()).add(extent)
+    return [(name, max(found)) for name, found in lengths.items() if len(found) == 1][:MOST_LINES]
+
+
+def _unfolded_line(name: str, member: ArrayFacts, page: str) -> str:
+    """Name, axes, type, shape, chunks and bytes of an array; its page below, where there is one."""
+    axes = ", ".join("–" if axis is None else str(axis) for axis in member.dimension_names or ())
+    cells = (
+        (name, 12),
+        (f"({axes})" if axes else "", 14),
+        (shortened(member.dtype, quoted=False), 6),
+        (f"{shape_text(member.shape)} in chunks of {chunks_text(member)}", 22),
+        (bytes_text(member.nbytes), 6),
+    )
+    style = "display:inline-block;vertical-align:top;padding-right:1em;min-width:"
+    line = "".join(f'<span style="{style}{width}em">{escape(text)}</span>' for text, width in cells)
+    indent = ' style="margin-left:1.5em"'
+    if not page:
+        return f"<div{indent}>{line}</div>"
+    return f"<details{indent}><summary>{line}</summary>{page}</details>"
 
 
 def members_html(members: Iterable[tuple[str, T]], page: Callable[[T], str]) -> str:

@@ -1,23 +1,17 @@
-"""Text that a person reads: lines, tables, a progress bar."""
+"""Text that a person reads: lines and tables."""
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, TextIO
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from dask.utils import format_bytes, format_time
 
-from oocarrays.plan.lazy.blocks import BlocksPlan, DatasetPlan
 from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.planned import rows
 
-BAR_WIDTH = 30
 LINE_WIDTH = 100
 
 
@@ -191,113 +185,3 @@ def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
     there = len(ranks) + sum(home == worker for home in placement.values())
     several = f", whose budget now holds {there} ranks" if there > len(ranks) else ""
     return f"worker {move['lost']} was lost: ranks {', '.join(map(str, ranks))} went to {worker}{several}"
-
-
-# ---------------------------------------------------------------------- the bar
-
-
-@contextmanager
-def progress_bar(
-    plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any, stream: TextIO | None = None
-) -> Iterator[None]:
-    """Show, while the block runs, how many of a plan's bytes have been read and written, by whom it goes on with, too.
-
-    A terminal shows one line that changes; a file, such as a batch job's log, gets a line each tenth or minute.
-    """
-    out = stream or sys.stderr
-    stop = threading.Event()
-    start = time.perf_counter()
-    reads, writes = run.expected
-    t = plan.traffic
-    to_read = t.read_bytes * reads / max(t.read_requests, 1)
-    to_write = t.written_bytes * writes / max(t.write_requests, 1)
-    every = t.read_bytes + t.written_bytes
-    before = max(every - to_read - to_write, 0.0)
-    shown = _changing_line(out) if out.isatty() else _logged_lines(out)
-
-    def show(*, last: bool = False) -> None:
-        read = done_share(run.meter.read_requests, reads) * to_read
-        written = done_share(run.meter.write_requests + run.meter.skipped_chunks, writes) * to_write
-        shown(State(before + read + written, before + to_read + to_write, time.perf_counter() - start, before), last)
-
-    def show_again_and_again() -> None:
-        while not stop.wait(0.1):
-            show()
-
-    thread = threading.Thread(target=show_again_and_again, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        show(last=True)
-
-
-class State(NamedTuple):
-    """How far a run is."""
-
-    done: float
-    """Bytes that have been read and written."""
-    total: float
-    """Bytes in all."""
-    elapsed: float
-    """Seconds."""
-    before: float = 0.0
-    """Bytes of those done that an earlier run has done."""
-
-
-def _changing_line(out: TextIO) -> Callable[[State, bool], None]:
-    """Return what writes each state over the one before."""
-
-    def write(state: State, last: bool) -> None:
-        out.write("\r" + bar_line(state).ljust(LINE_WIDTH) + "\n" * last)
-        out.flush()
-
-    return write
-
-
-def _logged_lines(out: TextIO) -> Callable[[State, bool], None]:
-    """Return what writes a line where another tenth is done, or a minute has gone by, and the last state.
-
-    >>> write = _logged_lines(sys.stdout)
-    >>> for i, done in enumerate((5, 12, 14, 15, 31, 31)):
-    ...     write(State(done, 100, 25.0 * i), i == 5)
-    [███                           ]  12 %  12 B of 100 B, 25.0 s, 183.33 s left
-    [█████████                     ]  31 %  31 B of 100 B, 100.0 s, 222.58 s left
-    [█████████                     ]  31 %  31 B of 100 B, 125.0 s, 278.23 s left
-    """
-    tenths, minute = 0, 0.0
-
-    def write(state: State, last: bool) -> None:
-        nonlocal tenths, minute
-        now = int(10 * state.done / state.total) if state.total else 10
-        if not (last or now > tenths or state.elapsed >= minute + 60):
-            return
-        tenths, minute = now, state.elapsed
-        out.write(bar_line(state) + "\n")
-        out.flush()
-
-    return write
-
-
-def done_share(made: int, expected: float) -> float:
-    """The share of the expected requests that have been made: what each brings is not known where data is coded.
-
-    >>> done_share(1, 4), done_share(5, 4), done_share(0, 0)
-    (0.25, 1.0, 1.0)
-    """
-    return min(made / expected, 1.0) if expected >= 1 else 1.0
-
-
-def bar_line(state: State) -> str:
-    """One line of the bar.
-
-    >>> bar_line(State(2**29, 2**30, 2.0))
-    '[███████████████               ]  50 %  512.00 MiB of 1.00 GiB, 2.0 s, 2.00 s left'
-    """
-    done, total, elapsed, before = state
-    share = done / total if total else 1.0
-    left = f", {seconds_text(elapsed * (total - done) / (done - before))} left" if before < done < total else ""
-    bar = f"[{'█' * int(share * BAR_WIDTH):<{BAR_WIDTH}}] {share:4.0%}".replace("%", " %")
-    return f"{bar}  {format_bytes(int(done))} of {format_bytes(int(total))}, {elapsed:.1f} s{left}"

@@ -125,7 +125,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "chunks without end": (_rechunked(chunks="1e400"), InputError, "chunks='1e400'"),
     "memory without end": (_rechunked(memory=float("inf")), InputError, "memory=inf is not a size"),
     "key that leads out": (lambda: ooc.open_group("evil.zarr")["../../evil"], KeyError, "evil"),
-    "key that is no text": (lambda: ooc.open_group("group.zarr")[[1, 2]], KeyError, r"\[1, 2\]"),
+    "key that is not text": (lambda: ooc.open_group("group.zarr")[[1, 2]], KeyError, r"\[1, 2\]"),
     "rank of sections that is none": (
         lambda: ooc.read_sections("a.zarr", [...], scheduler="threads").local_shape([1]),
         LayoutError,

@@ -100,7 +100,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no field": (lambda d: d.pop("budget"), "plan lacks budget"),
     "no field that has a default": (lambda d: d["source"].pop("codec"), r"plan\.source lacks codec"),
     "a field too many": (lambda d: d.update(colour="red"), "plan has colour, which no RechunkPlan has"),
-    "a key that is no text": (lambda d: d.update({3: 4}), "plan has 3"),
+    "a key that is not text": (lambda d: d.update({3: 4}), "plan has 3"),
     "deep inside": (lambda d: d["passes"][0].pop("ranks"), r"plan\.passes\[0\] lacks ranks"),
     "a text for a number": (lambda d: d.update(budget="1"), r"plan\.budget is '1', not int"),
     "a truth value for a number": (lambda d: d.update(budget=True), r"plan\.budget is True, not int"),

@@ -35,7 +35,7 @@ AS_READ = json.loads(json.dumps(CONTENT))
 
 
 class Wrapped(zarr.storage.WrapperStore):
-    """A store that is no local folder, though it writes to one."""
+    """A store that is not a local folder, though it writes to one."""
 
 
 @pytest.fixture(params=["path", "text", "local store", "memory", "wrapped", "fsspec"])

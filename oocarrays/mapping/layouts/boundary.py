@@ -27,7 +27,7 @@ def checked_boundary(boundary: object, *dtypes: np.dtype) -> Boundary:
     Raises
     ------
     InputError
-        Where it is neither one of the names nor a number, or a number that is no value of such an array.
+        Where it is neither one of the names nor a number, or a number that such an array cannot hold.
     """
     if isinstance(boundary, Number) and not isinstance(boundary, bool):
         other = next((dtype for dtype in dtypes if not _holds(dtype, boundary)), None)

@@ -9,7 +9,7 @@ from oocarrays.errors import UnsupportedError
 
 
 def load_picture(room: str = "plans") -> ModuleType:
-    """A room that draws: ``"plans"``, ``"exchanges"``, ``"advice"`` or ``"sweep"``.
+    """A room that draws: ``"plans"``, ``"exchanges"``, ``"schedules"``, ``"advice"`` or ``"sweep"``.
 
     Raises
     ------

@@ -18,7 +18,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from oocarrays.plan.advice.verdict import BlockVerdict, Verdict
 from oocarrays.show.advice import layout_text, use_text
-from oocarrays.show.pictures.plans import MEASURED, PREDICTED
+from oocarrays.show.pictures.plans import MEASURED, PREDICTED, Drawing
 from oocarrays.show.report import seconds_text, shape_text, shortened
 
 TODAY, ADVISED, KEPT = "#BBBBBB", PREDICTED, "#DDDDDD"
@@ -39,7 +39,9 @@ def draw(verdicts: Sequence[Verdict]) -> Figure:
         node: (float(x), _height(i, len(nodes))) for x, nodes in enumerate(columns) for i, node in enumerate(nodes)
     }
     rows = max(map(len, columns), default=1)
-    figure = Figure(figsize=(3.4 * max(len(columns), 1) + 1, 1.5 * rows + 1.6), layout="constrained", facecolor="white")
+    figure = Drawing(
+        figsize=(3.4 * max(len(columns), 1) + 1, 1.5 * rows + 1.6), layout="constrained", facecolor="white"
+    )
     axes = figure.subplots()
     most = max((_finite(block.today.seconds) for each in shown for block in each.blocks), default=0.0)
     for each in shown:

@@ -33,7 +33,7 @@ from oocarrays.plan.exchange.schedule import IDLE
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
-from oocarrays.show.pictures.plans import COLORS
+from oocarrays.show.pictures.plans import COLORS, Drawing
 from oocarrays.show.redistributions import NOTHING, Outlook
 from oocarrays.show.report import seconds_text
 
@@ -68,7 +68,7 @@ def draw(outlook: Outlook) -> Figure:
     """
     plan = outlook.plan
     rows = len(plan.transfers) if outlook.priced else 0
-    figure = Figure(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")
+    figure = Drawing(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     figure.suptitle("\n".join(_title(outlook)), fontsize=11, x=0.01, ha="left")
     if not outlook.priced:
@@ -77,7 +77,7 @@ def draw(outlook: Outlook) -> Figure:
     chosen = outlook.priced[0]
     for part, transfer, trace in zip(parts, plan.transfers, chosen.traces, strict=True):
         grid = part.add_gridspec(2, 3, width_ratios=[1.15, 1.15, 1.0])
-        colors = _step_colors(len(trace.numbers))
+        colors = step_colors(len(trace.numbers))
         _draw_messages(part.add_subplot(grid[:, 0]), transfer, trace, colors)
         _draw_links(part.add_subplot(grid[:, 1]), outlook.network, trace)
         shared = part.add_subplot(grid[0, 2])
@@ -100,7 +100,7 @@ def _title(outlook: Outlook) -> list[str]:
     ]
 
 
-def _step_colors(steps: int) -> Colormap:
+def step_colors(steps: int) -> Colormap:
     """Return a colour for each step: of many, from dark to light."""
     if steps <= len(STEPS):
         return ListedColormap(list(STEPS[: max(steps, 1)]))

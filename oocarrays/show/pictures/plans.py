@@ -5,6 +5,7 @@ Nothing here touches pyplot: figures need no display, and belong to who asked fo
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -32,6 +33,15 @@ MOST_LINES = 80
 """Lines between chunks that are drawn at most along an axis."""
 LEAST_TEXT = 0.035
 """Of an axis: narrower boxes carry no number."""
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows as SVG, whether or not pyplot has been imported there."""
+
+    def _repr_svg_(self) -> str:
+        page = io.StringIO()
+        self.savefig(page, format="svg")
+        return page.getvalue()
 
 
 def check_file(path: str) -> None:
@@ -68,7 +78,7 @@ def draw(
         With an axes for each array, and one for the seconds.
     """
     seen = view(plan)
-    figure = Figure(figsize=(3.2 * len(seen.panels) + 4.4, 4.4), layout="constrained", facecolor="white")
+    figure = Drawing(figsize=(3.2 * len(seen.panels) + 4.4, 4.4), layout="constrained", facecolor="white")
     panels = figure.subplots(1, len(seen.panels) + 1, squeeze=False, width_ratios=[1.0] * len(seen.panels) + [1.25])[0]
     for axes, panel in zip(panels, seen.panels, strict=False):
         _draw_panel(axes, panel, seen, plan.ranks, names)

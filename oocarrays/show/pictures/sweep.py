@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from oocarrays.show.pictures.plans import Drawing
 from oocarrays.show.sweep import SweptPlan
 
 
 def draw(found: Sequence[SweptPlan]) -> Figure:
     """Return the picture: a line for each memory and number of threads; what does not fit is left out."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Drawing(figsize=(9, 4), layout="constrained")
     lines: dict[str, list[SweptPlan]] = {}
     for each in found:
         if each.seconds is not None:

@@ -49,7 +49,7 @@ def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> No
     ------
     TargetError
         Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
-        for; and where it is a directory that is no Zarr array, whatever is asked for.
+        for; and where it is a directory that is not a Zarr array, whatever is asked for.
     """
     check_apart(source, store)
     check_place(store, overwrite=overwrite)

@@ -188,7 +188,7 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
     ------
     TargetError
         Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
-        for; and where it is a directory that is no Zarr group, whatever is asked for.
+        for; and where it is a directory that is not a Zarr group, whatever is asked for.
     """
     overwrite = flag(overwrite, "overwrite")
     check_replaces(store, new=True)

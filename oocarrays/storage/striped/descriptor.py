@@ -68,7 +68,7 @@ class DiskDescriptor:
         Raises
         ------
         DescriptorError
-            Where that is no descriptor.
+            Where that is not a descriptor.
         """
         try:
             said: Document = json.loads(text)

@@ -3,7 +3,7 @@
     StripedStore(["/mnt/a", "/mnt/b", "s3://bucket/c"])
 
     .striped.json   on each disk: which it is of how many, and whose turn is when
-    a/zarr.json     documents, and all that is no chunk: on the first disk
+    a/zarr.json     documents, and all that is not a chunk: on the first disk
     a/c/0/3         a chunk: on the disk whose turn it is, in a file or object of its own
 
 Where all disks are folders and chunks stay whole, they are plain files, which we read and write as those of one folder.

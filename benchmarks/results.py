@@ -1,0 +1,162 @@
+"""Tables and figures of pages, drawn from stored results.
+
+    python benchmarks/results.py           # writes the tables of benchmarks/README.md, and the figures
+    python benchmarks/results.py --check   # says which tables are not as stored, and writes nothing
+
+A result is a file of JSON in `results/`: how its figures came there, the machine, the commands, tables, and what was
+stated beside them. A table is drawn where a page says ``<!-- results: FILE/TABLE -->``. `results/claims.json` says of
+each figure in README.md and the guide which row of which table holds it; `tests/test_results.py` compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+STORED = HERE / "results"
+PAGE = HERE / "README.md"
+MARK = re.compile(r"(<!-- results: (\w+)/(\w+) -->\n\n)(?:\|.*\n)*")
+RATIO = re.compile(r"([A-Za-z][A-Za-z0-9 -]*(?:, [a-z ]+)?) ([\d.]+) ×")
+"""Who, and how many times as long as ours."""
+
+
+def main() -> None:
+    """Write or check what is drawn."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    page = PAGE.read_text(encoding="utf-8")
+    if options.check:
+        sys.exit(f"{PAGE}: its tables are not as stored: run {__file__}" if drawn(page) != page else None)
+    PAGE.write_text(drawn(page), encoding="utf-8")
+    draw_peers(STORED / "peers.svg")
+    print(f"drew {PAGE} and {STORED / 'peers.svg'}")
+
+
+def stored(name: str) -> dict[str, Any]:
+    """Return one result."""
+    result: dict[str, Any] = json.loads((STORED / f"{name}.json").read_text(encoding="utf-8"))
+    return result
+
+
+def drawn(page: str) -> str:
+    """Return a page with each of its tables as it is stored."""
+    return MARK.sub(lambda found: found[1] + table(stored(found[2])["tables"][found[3]]), page)
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return a table in Markdown.
+
+    >>> print(table({"columns": ["who", "s"], "rows": [["we", "1"], ["they", ""]]}), end="")
+    | who | s |
+    |---|---|
+    | we | 1 |
+    | they | |
+    """
+    columns = result["columns"]
+    lines = [_line(columns), "|" + "---|" * len(columns), *map(_line, result["rows"])]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
+
+
+# ---------------------------------------------------------------------- what pages claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Figures of one paragraph or row of a page."""
+
+    page: str
+    """Path of the page in the repository."""
+    at: str
+    """Words that stand in this paragraph and in no other of the page."""
+    figures: dict[str, str]
+    """Each figure as the page writes it, and the numbers of the row that it is: one, a range, or ``"104 / 7.8"``."""
+    held: str = ""
+    """``FILE/TABLE/first cell`` of the row that holds those numbers."""
+    given: tuple[str, ...] = ()
+    """Quantities that were chosen, not measured: sizes and budgets."""
+
+
+def claims() -> Iterator[Claim]:
+    """Yield what pages claim."""
+    for each in stored("claims")["claims"]:
+        yield Claim(**{**each, "given": tuple(each.get("given", ()))})
+
+
+def held_in(claim: Claim) -> str:
+    """Return the text of the row that holds a claim's numbers.
+
+    Raises
+    ------
+    KeyError
+        Where no row of that name is stored.
+    """
+    file, name, first = claim.held.split("/", 2)
+    for row in stored(file)["tables"][name]["rows"]:
+        if row[0] == first:
+            return " | ".join(row[1:])
+    raise KeyError(f"{claim.held} is not stored")
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def peers() -> dict[str, dict[str, float]]:
+    """Return, for each row of README.md that a stored one holds, how many times as long as ours others take."""
+    readme = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    held = {claim.at: claim for claim in claims() if claim.page == "README.md" and claim.held}
+    found: dict[str, dict[str, float]] = {}
+    for line in readme.splitlines():
+        for at in held:
+            if line.startswith("|") and at in line:
+                job, ours, by_hand, *others = (cell.strip() for cell in re.sub(r"[*`]", "", line).strip("|").split("|"))
+                cells = " | ".join([f"by hand {by_hand}", *others])
+                found[f"{job}: {ours}"] = {who: float(times) for who, times in RATIO.findall(cells)}
+    return {job: ratios for job, ratios in found.items() if ratios}
+
+
+def draw_peers(path: Path) -> None:
+    """Draw how many times as long as ours others take."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    jobs = peers()
+    bars = [(job, who, times) for job, ratios in jobs.items() for who, times in sorted(ratios.items(), key=_times)]
+    figure = Figure(figsize=(9, 0.34 * (len(bars) + 1.2 * len(jobs)) + 0.9), layout="constrained", facecolor="white")
+    axes, place = figure.subplots(), 0.0
+    for job in jobs:
+        axes.text(0.53, place, job, fontsize=9, fontweight="bold", va="center", backgroundcolor="white")
+        place += 1
+        for _, who, times in (bar for bar in bars if bar[0] == job):
+            axes.barh(place, times - 1, left=1, height=0.8, color="#D55E00" if times < 1 else "#56B4E9")
+            axes.text(max(times, 1) * 1.03, place, f"{times:g} ×  {who}", fontsize=8, va="center")
+            place += 1
+        place += 0.3
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set(xscale="log", xlim=(0.5, 60), ylim=(place, -0.8), yticks=[], xticks=[0.5, 1, 2, 5, 10, 20])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} ×"))
+    axes.tick_params(which="minor", length=0, labelbottom=False)
+    axes.set_xlabel("time, in times of ours; to the left of the line others are faster", fontsize=9)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    with mpl.rc_context({"svg.hashsalt": "oocarrays", "svg.fonttype": "none"}):
+        figure.savefig(path, metadata={"Date": None})
+
+
+def _times(bar: tuple[str, float]) -> float:
+    return bar[1]
+
+
+if __name__ == "__main__":
+    main()

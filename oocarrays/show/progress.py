@@ -1,0 +1,196 @@
+"""How far a run is, while it runs: a bar in a terminal, lines in a log, a widget in a notebook.
+
+plan, meter ─► State ─┬─► a widget           in a notebook that has ipywidgets
+                      ├─► one changing line  in a terminal, or another notebook
+                      └─► a line each tenth  in a file
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TextIO
+
+from dask.utils import format_bytes
+
+from oocarrays.plan.lazy.blocks import BlocksPlan, DatasetPlan
+from oocarrays.plan.rechunk.plan import RechunkPlan
+from oocarrays.show.report import LINE_WIDTH, seconds_text
+
+BAR_WIDTH = 30
+EACH_SECONDS = 0.1
+"""Between two looks at a run."""
+
+
+class State(NamedTuple):
+    """How far a run is."""
+
+    done: float
+    """Bytes that have been read and written."""
+    total: float
+    """Bytes in all."""
+    elapsed: float
+    """Seconds."""
+    before: float = 0.0
+    """Bytes of those done that an earlier run has done."""
+
+    @property
+    def share(self) -> float:
+        """What is done, of 1."""
+        return self.done / self.total if self.total else 1.0
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left at the pace so far; None where nobody knows yet, or nothing is left."""
+        if not self.before < self.done < self.total:
+            return None
+        return self.elapsed * (self.total - self.done) / (self.done - self.before)
+
+
+Write = Callable[[State, bool], None]
+"""Shows a state; and whether it is the last."""
+
+
+def follow(plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any) -> Callable[[], State]:
+    """Return what says how many of a plan's bytes have been read and written, by whom it goes on with, too."""
+    start = time.perf_counter()
+    reads, writes = run.expected
+    t = plan.traffic
+    to_read = t.read_bytes * reads / max(t.read_requests, 1)
+    to_write = t.written_bytes * writes / max(t.write_requests, 1)
+    before = max(t.read_bytes + t.written_bytes - to_read - to_write, 0.0)
+
+    def state() -> State:
+        read = done_share(run.meter.read_requests, reads) * to_read
+        written = done_share(run.meter.write_requests + run.meter.skipped_chunks, writes) * to_write
+        return State(before + read + written, before + to_read + to_write, time.perf_counter() - start, before)
+
+    return state
+
+
+@contextmanager
+def progress_bar(
+    plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any, stream: TextIO | None = None
+) -> Iterator[None]:
+    """Show, while the block runs, how far it is.
+
+    A terminal shows one line that changes; a file, such as a batch job's log, gets a line each tenth or minute; a
+    notebook a widget, where ipywidgets is installed.
+    """
+    state, shown = follow(plan, run), _writer(stream or sys.stderr, asked=stream is not None)
+    stop = threading.Event()
+
+    def show_again_and_again() -> None:
+        while not stop.wait(EACH_SECONDS):
+            shown(state(), False)
+
+    thread = threading.Thread(target=show_again_and_again, daemon=True)
+    thread.start()
+    ended = False
+    try:
+        yield
+        ended = True
+    finally:
+        stop.set()
+        thread.join()
+        last = state()
+        shown(last._replace(done=last.total) if ended else last, True)  # chunks that are not there need no request
+
+
+def _writer(out: TextIO, *, asked: bool) -> Write:
+    """Return what suits the place where a person looks; a stream that was asked for is written to."""
+    if in_notebook() and not asked:
+        return _widget() or _changing_line(out)
+    return _changing_line(out) if out.isatty() else _logged_lines(out)
+
+
+def in_notebook() -> bool:
+    """Return whether a person looks through a notebook's kernel, and not through a terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+def _widget() -> Write | None:
+    """Return what writes each state into a widget of the cell that runs; None where ipywidgets is not installed."""
+    try:
+        import ipywidgets
+        from IPython.display import display
+    except ImportError:
+        return None
+    bar = ipywidgets.FloatProgress(min=0.0, max=1.0)
+    text = ipywidgets.Label()
+    display(ipywidgets.HBox([bar, text]))
+
+    def write(state: State, last: bool) -> None:
+        bar.value, text.value = state.share, state_text(state)
+        if last and state.done >= state.total:
+            bar.bar_style = "success"
+
+    return write
+
+
+def _changing_line(out: TextIO) -> Write:
+    """Return what writes each state over the one before."""
+
+    def write(state: State, last: bool) -> None:
+        out.write("\r" + bar_line(state).ljust(LINE_WIDTH) + "\n" * last)
+        out.flush()
+
+    return write
+
+
+def _logged_lines(out: TextIO) -> Write:
+    """Return what writes a line where another tenth is done, or a minute has gone by, and the last state.
+
+    >>> write = _logged_lines(sys.stdout)
+    >>> for i, done in enumerate((5, 12, 14, 15, 31, 31)):
+    ...     write(State(done, 100, 25.0 * i), i == 5)
+    [███                           ]  12 %  12 B of 100 B, 25.0 s, 183.33 s left
+    [█████████                     ]  31 %  31 B of 100 B, 100.0 s, 222.58 s left
+    [█████████                     ]  31 %  31 B of 100 B, 125.0 s, 278.23 s left
+    """
+    tenths, minute = 0, 0.0
+
+    def write(state: State, last: bool) -> None:
+        nonlocal tenths, minute
+        now = int(10 * state.done / state.total) if state.total else 10
+        if not (last or now > tenths or state.elapsed >= minute + 60):
+            return
+        tenths, minute = now, state.elapsed
+        out.write(bar_line(state) + "\n")
+        out.flush()
+
+    return write
+
+
+def done_share(made: int, expected: float) -> float:
+    """The share of the expected requests that have been made: what each brings is not known where data is coded.
+
+    >>> done_share(1, 4), done_share(5, 4), done_share(0, 0)
+    (0.25, 1.0, 1.0)
+    """
+    return min(made / expected, 1.0) if expected >= 1 else 1.0
+
+
+def bar_line(state: State) -> str:
+    """One line of the bar.
+
+    >>> bar_line(State(2**29, 2**30, 2.0))
+    '[███████████████               ]  50 %  512.00 MiB of 1.00 GiB, 2.0 s, 2.00 s left'
+    """
+    bar = f"[{'█' * int(state.share * BAR_WIDTH):<{BAR_WIDTH}}]"
+    return f"{bar} {state_text(state)}"
+
+
+def state_text(state: State) -> str:
+    """Say how far a run is.
+
+    >>> state_text(State(2**29, 2**30, 2.0))
+    ' 50 %  512.00 MiB of 1.00 GiB, 2.0 s, 2.00 s left'
+    """
+    done, total = (format_bytes(int(nbytes)) for nbytes in (state.done, state.total))
+    left = "" if state.left is None else f", {seconds_text(state.left)} left"
+    return f"{state.share:4.0%}".replace("%", " %") + f"  {done} of {total}, {state.elapsed:.1f} s{left}"
