@@ -34,6 +34,7 @@ FLOORS = """
     storage.sections
     storage.streams
     graphs
+    graphs.dashboard
     graphs.cluster
     graphs.run
     graphs.exchange
@@ -44,6 +45,7 @@ FLOORS = """
     graphs.files graphs.tracing graphs.streams
     options
     show
+    show.pictures
     stored
     distributed
     arrays
@@ -61,7 +63,9 @@ ROOF = len(FLOORS.split())
 OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.local"}
 OUTSIDE |= dict.fromkeys(("numcodecs", "fsspec", "obstore", "google_crc32c"), "storage.stores")
 OUTSIDE |= dict.fromkeys(("h5py", "tifffile", "isal"), "storage.foreign")
-OUTSIDE |= dict.fromkeys(("dask", "distributed", "cloudpickle", "xarray"), "graphs") | {
+OUTSIDE |= dict.fromkeys(("bokeh", "dask", "distributed", "cloudpickle", "tornado", "xarray"), "graphs") | {
+    "IPython": "show",
+    "ipywidgets": "show",
     "matplotlib": "show",
     "awkward": "streaming",
 }

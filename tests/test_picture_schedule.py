@@ -13,7 +13,7 @@ from PIL import Image
 from oocarrays.cli.main import main
 from oocarrays.plan.exchange.schedule import NAMES, Schedule
 from oocarrays.plan.exchange.trace import arrivals
-from oocarrays.show.picture_schedule import draw
+from oocarrays.show.pictures.schedules import draw
 
 
 @pytest.mark.parametrize("name", NAMES)

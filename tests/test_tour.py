@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oocarrays.show.picture import Drawing
+from oocarrays.show.pictures.plans import Drawing
 
 ROOT = Path(__file__).parents[1]
 TOUR = json.loads((ROOT / "examples" / "tour.ipynb").read_text(encoding="utf-8"))

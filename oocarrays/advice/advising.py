@@ -183,7 +183,7 @@ class Advice:
         UnsupportedError
             Where matplotlib is not installed.
         """
-        figure: Figure = load_picture("picture_advice").draw(self.arrays)
+        figure: Figure = load_picture("advice").draw(self.arrays)
         return figure
 
     def __str__(self) -> str:

@@ -63,13 +63,13 @@ def _schedule(options: argparse.Namespace) -> None:
             f"{MOST_MESSAGES} that are shown"
         )
     if options.draw:
-        load_picture("picture_schedule").check(schedule, options.draw)
+        load_picture("schedules").check(schedule, options.draw)
     if options.json:
         print(json.dumps(schedule_json(schedule)))
     else:
         _print_schedule(options, schedule, carrier)
     if options.draw:
-        load_picture("picture_schedule").save(schedule, options.draw)
+        load_picture("schedules").save(schedule, options.draw)
         if not options.json:
             print(f"drew {options.draw}")
 
@@ -139,6 +139,6 @@ def _redistribute(options: argparse.Namespace) -> None:
     outlook = Outlook.of(plan, carrier, options.schedule)
     print(json.dumps(outlook.as_json()) if options.json else outlook.text())
     if options.draw:
-        load_picture("picture_exchange").draw(outlook).savefig(options.draw)
+        load_picture("exchanges").draw(outlook).savefig(options.draw)
         if not options.json:
             print(f"drew {options.draw}")

@@ -167,5 +167,5 @@ def _draw(found: list[dict[str, Any]], file: str) -> None:
     from oocarrays.jobs.rechunking import load_picture
 
     load_picture().check_file(file)
-    load_picture("picture_sweep").draw(found).savefig(file)
+    load_picture("sweeps").draw(found).savefig(file)
     print(f"drew {file}")

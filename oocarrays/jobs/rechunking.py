@@ -95,8 +95,8 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
         )
 
 
-def load_picture(room: str = "picture") -> ModuleType:
-    """A room that draws, which needs matplotlib: the one for rechunks, or ``"picture_exchange"``.
+def load_picture(room: str = "plans") -> ModuleType:
+    """What draws plans, which needs matplotlib; or ``"exchanges"``, ``"schedules"``, ``"advice"``, ``"sweeps"``.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def load_picture(room: str = "picture") -> ModuleType:
         Where that is not installed.
     """
     try:
-        return importlib.import_module(f"oocarrays.show.{room}")
+        return importlib.import_module(f"oocarrays.show.pictures.{room}")
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -112,7 +112,7 @@ def load_picture(room: str = "picture") -> ModuleType:
 
 
 lend("draw", lambda plan: load_picture().draw(plan))
-lend("draw exchanges", lambda plan, **how: load_picture("picture_exchange").draw_plan(plan, **how))
+lend("draw exchanges", lambda plan, **how: load_picture("exchanges").draw_plan(plan, **how))
 lend("html", plan_html)
 
 

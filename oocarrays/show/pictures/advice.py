@@ -18,7 +18,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from oocarrays.plan.advice.verdict import BlockVerdict, Verdict
 from oocarrays.show.advice import layout_text, use_text
-from oocarrays.show.picture import MEASURED, PREDICTED, Drawing
+from oocarrays.show.pictures.plans import MEASURED, PREDICTED, Drawing
 from oocarrays.show.report import seconds_text, shape_text, shortened
 
 TODAY, ADVISED, KEPT = "#BBBBBB", PREDICTED, "#DDDDDD"

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from oocarrays.show.picture import Drawing
+from oocarrays.show.pictures.plans import Drawing
 
 
 def draw(found: Sequence[dict[str, Any]]) -> Figure:

@@ -22,8 +22,8 @@ from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.schedule import IDLE, Schedule
 from oocarrays.plan.exchange.trace import arrivals
 from oocarrays.show.exchanges import pair_texts
-from oocarrays.show.picture import Drawing, check_file
-from oocarrays.show.picture_exchange import KEPT, step_colors
+from oocarrays.show.pictures.exchanges import KEPT, step_colors
+from oocarrays.show.pictures.plans import Drawing, check_file
 
 MOST_RANKS = 64
 """Ranks that can be told apart on a circle."""

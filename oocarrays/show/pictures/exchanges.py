@@ -33,7 +33,7 @@ from oocarrays.plan.exchange.schedule import IDLE
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
-from oocarrays.show.picture import COLORS, Drawing
+from oocarrays.show.pictures.plans import COLORS, Drawing
 from oocarrays.show.redistributions import NOTHING, Outlook
 from oocarrays.show.report import seconds_text
 

@@ -1,0 +1,1 @@
+"""Plans, exchanges, schedules, advice and sweeps, drawn with matplotlib."""
