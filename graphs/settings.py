@@ -29,6 +29,11 @@ def schedule(asked: str) -> str:
     return order
 
 
+def record_seconds() -> float:
+    """Seconds after which what is done of a part is recorded."""
+    return float(parse_timedelta(setting("record-every")))
+
+
 def past_cache_above() -> int:
     """Bytes: what a job writes, if it is more, goes past the system's cache."""
     return size_in_bytes(setting("past-cache-above"), "past-cache-above")
@@ -66,7 +71,7 @@ def _known_costs() -> dict[str, Any]:
 
 
 def kept_disks() -> tuple[KeptDisks, ...]:
-    """What was measured of disks, and kept: what was measured last comes last.
+    """Return the kept measurements of disks: the latest comes last.
 
     Raises
     ------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import os
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +24,8 @@ except ModuleNotFoundError as error:
     ) from None
 
 __version__ = "0.5.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # nothing is shown where nobody asks for it
 
 
 def _listed() -> dict[str, str]:

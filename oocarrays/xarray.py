@@ -170,7 +170,7 @@ def stored_in(variable: xr.Variable) -> OutOfCoreArray | None:
 
 @xr.register_dataset_accessor("ooc")  # type: ignore[no-untyped-call]
 class DatasetMethods:
-    """What datasets have under ``.ooc``."""
+    """The methods of datasets under ``.ooc``."""
 
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
@@ -182,7 +182,7 @@ class DatasetMethods:
 
 @xr.register_dataarray_accessor("ooc")  # type: ignore[no-untyped-call]
 class DataArrayMethods:
-    """What data arrays have under ``.ooc``."""
+    """The methods of data arrays under ``.ooc``."""
 
     def __init__(self, array: xr.DataArray) -> None:
         self._array = array

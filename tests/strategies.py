@@ -28,6 +28,12 @@ def chunks_for(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(draw(st.integers(1, n + 2)) for n in shape)
 
 
+def cut(lengths: tuple[int, ...], shape: tuple[int, ...], whole: int | tuple[int, ...] = 1) -> tuple[int, ...]:
+    """Lengths as a target has them: no more of ``whole`` than it takes, but along axes that are empty."""
+    each = (whole,) * len(shape) if isinstance(whole, int) else whole
+    return tuple(min(c, -(-n // w) * w) if n else c for c, n, w in zip(lengths, shape, each, strict=True))
+
+
 @st.composite
 def grids(draw: st.DrawFn, max_axes: int = 3) -> ChunkGrid:
     """A grid of chunks over a shape."""

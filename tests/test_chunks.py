@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
+from oocarrays.cli.main import main
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.chunks import ChunksLike, blocks_of, parsed_chunks, regular_chunks, regular_shards
@@ -132,3 +133,78 @@ def test_to_dask_takes_blocks_as_rechunk_takes_chunks(tmp_path: Path) -> None:
     assert len({x.name, a.to_dask().name, a.to_dask("auto").name}) == 3
     assert a.to_dask().chunks == ((8,) * 12, (80,))
     assert a.to_dask((12, -1)).chunks == ((12,) * 8, (80,))
+
+
+# ---------------------------------------------------------------------- longer than the array
+
+CUT = "chunks are no longer than the array: 1000 along y is cut to 96"
+LONG: dict[str, Any] = {"chunks": {"y": 1000, "x": 5}, "memory": "64MiB", "scheduler": "threads"}
+
+
+def _jobs(tmp_path: Path) -> dict[str, Any]:
+    z = make(tmp_path / "a", dimension_names=("y", "x"))
+    lazy, target = da.from_array(DATA, chunks=(8, 80)), str(tmp_path / "t")
+    return {
+        "rechunk": lambda: ooc.rechunk(z, target, **LONG),
+        "from_dask": lambda: ooc.from_dask(lazy, target, dimension_names=("y", "x"), **LONG),
+        "map_slabs": lambda: ooc.map_slabs(np.sqrt, z, target, **LONG),
+        "gather_files": lambda: ooc.gather_files(_scattered(z, tmp_path, {}).run(), target, **LONG),
+        "scatter_files": lambda: _scattered(z, tmp_path, LONG),
+    }
+
+
+def _scattered(z: Any, tmp_path: Path, how: dict[str, Any]) -> Any:
+    how = {"scheduler": "threads"} | how
+    return ooc.scatter_files(z, "(*, block)", tmp_path / "parts", ranks=2, **how)
+
+
+@pytest.mark.parametrize("name", ["rechunk", "from_dask", "map_slabs", "gather_files", "scatter_files"])
+def test_chunks_longer_than_the_array_are_cut_and_that_is_said(name: str, tmp_path: Path) -> None:
+    job = _jobs(tmp_path)[name]()
+    assert job.notices == (CUT,)
+    assert CUT in job.explain().splitlines()
+    made = job.run()
+    made = made.local(0).zarr if name == "scatter_files" else made
+    assert made.chunks == (96, 5)
+
+
+def test_shards_are_cut_to_whole_chunks(tmp_path: Path) -> None:
+    job = ooc.rechunk(make(tmp_path / "a"), tmp_path / "t", chunks=(10, 10), shards=(1000, 20), scheduler="threads")
+    assert job.notices == ("shards are no longer than the array: 1000 along axis 0 is cut to 96",)
+    target = job.run()
+    assert (target.chunks, target.shards) == ((10, 10), (100, 20))
+    np.testing.assert_array_equal(target[...], DATA)
+
+
+def test_datasets_and_groups_say_it_of_each_array(tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray")
+    ds = xr.Dataset({"t": (("y", "x"), DATA), "u": ("x", DATA[0])})
+    lazy = ooc.rechunk(ds, tmp_path / "g", **LONG)
+    assert lazy.notices == (f"t: {CUT}",)
+    lazy.run()
+    group = ooc.rechunk(tmp_path / "g", tmp_path / "h", **LONG)
+    assert f"t: {CUT}" in group.notices
+    assert group.run()["t"].chunks == (96, 5)
+
+
+def test_an_array_that_is_made_is_cut_and_one_that_is_to_grow_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = ooc.create_array(tmp_path / "a", shape=(96, 80), dtype="f4", chunks=(1000, 80))
+    assert made.chunks == (96, 80)
+    assert "1000 along axis 0 is cut to 96" in caplog.text
+    caplog.clear()
+    assert ooc.create_array(tmp_path / "b", shape=(0, 80), dtype="f4", chunks=(1000, 80)).chunks == (1000, 80)
+    assert not caplog.records
+
+
+def test_what_the_source_has_stays(tmp_path: Path) -> None:
+    make(tmp_path / "a", chunks=(1000, 80))
+    job = ooc.rechunk(tmp_path / "a", tmp_path / "t", chunks={1: 5}, memory="64MiB", scheduler="threads")
+    assert (job.plan.target.grid.chunks, job.notices) == ((1000, 5), ())
+
+
+def test_the_command_line_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(tmp_path / "a", dimension_names=("y", "x"))
+    assert main(["rechunk", str(tmp_path / "a"), str(tmp_path / "t"), "--chunks", "y=1000,x=5"]) == 0
+    assert CUT in capsys.readouterr().out.splitlines()

@@ -63,12 +63,8 @@ ROOF = len(FLOORS.split())
 OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.local"}
 OUTSIDE |= dict.fromkeys(("numcodecs", "fsspec", "obstore", "google_crc32c"), "storage.stores")
 OUTSIDE |= dict.fromkeys(("h5py", "tifffile", "isal"), "storage.foreign")
-OUTSIDE |= dict.fromkeys(("bokeh", "dask", "distributed", "cloudpickle", "tornado", "xarray"), "graphs") | {
-    "IPython": "show",
-    "ipywidgets": "show",
-    "matplotlib": "show",
-    "awkward": "streaming",
-}
+OUTSIDE |= dict.fromkeys(("bokeh", "dask", "distributed", "cloudpickle", "tornado", "xarray"), "graphs")
+OUTSIDE |= dict.fromkeys(("matplotlib", "IPython", "ipywidgets"), "show") | {"awkward": "streaming"}
 """The lowest room that may import a package."""
 MOST_MODULES = 14
 """What a room may hold: more is two ideas in one room."""

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import cycle, islice
+from itertools import count as counted
+from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,10 @@ from oocarrays.plan.machine import OTHER
 from oocarrays.plan.queueing.kept import KeptDisks
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.elements import scatter
+from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
+from oocarrays.storage.journal.receipts import checksum
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view
 from oocarrays.storage.local.pages import allocate, can_map
 from oocarrays.storage.local.sectors import write_all
@@ -53,6 +56,8 @@ SLOWER = 1.3
 """Times as long as at first: less is chance."""
 SIDE, PIECE = 32, (8, 200)
 """Chunks to which as many small pieces each are written, and elements of a piece: it lies on no sector."""
+SHORT_PUT, LONG_PUT = MIB // 4, 2 * MIB
+"""Bytes of writes that are compared: what each takes beside its bytes is seen in many short ones."""
 CODECS = {
     "zstd": numcodecs.Zstd(0),
     "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
@@ -91,7 +96,9 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             **written,
             "read_bandwidth": FILES * FILE_BYTES / read,
             "copy_bandwidth": FILE_BYTES / _seconds_of_all(lambda: _scatter(data)),
-            "cache_bandwidth": FILE_BYTES / _seconds_of_all(lambda: _write_cached(place, data)),
+            "cache_bandwidth": FILE_BYTES
+            / _seconds_of_all(partial(_read_cached, os.path.join(place, keys[0]), threading.local())),
+            "cache_write_bandwidth": FILE_BYTES / _seconds_of_all(partial(_write_cached, place, data, counted())),
             "touch_bandwidth": FILE_BYTES / _seconds_of_all(_touch),
             "decode_bandwidth": decode,
             "encode_bandwidth": encode,
@@ -99,6 +106,7 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             **_page_seconds(blobs, keys[0]),
             "seek_seconds": _seek_seconds(os.path.join(place, keys[1])),
             "place_seconds": _place_seconds(place),
+            "put_seconds": _put_seconds(place, data),
             "task_seconds": _least_seconds(_run_tasks) / TASKS,
         }
 
@@ -232,12 +240,18 @@ def _off(times: list[float], knee: int) -> float:
     return float(((lines - seen) ** 2).sum())
 
 
-def _write_cached(place: str, data: np.ndarray) -> None:
-    """Write a file of this thread's own in the system's cache, and remove it before it goes to the device."""
-    path = os.path.join(place, f"cached-{threading.get_ident()}")
-    with open(path, "wb", buffering=0) as file:
+def _write_cached(place: str, data: np.ndarray, numbers: Iterator[int]) -> None:
+    """Write a new file in the system's cache, which stays there: another one takes memory of its own."""
+    with open(os.path.join(place, f"cached-{next(numbers)}"), "wb", buffering=0) as file:
         write_all(file.fileno(), byte_view(data))
-    os.unlink(path)
+
+
+def _read_cached(path: str, rooms: threading.local) -> None:
+    """Read a file that is in the system's cache to memory that a thread has had before."""
+    if not hasattr(rooms, "room"):
+        rooms.room = bytearray(FILE_BYTES)
+    with open(path, "rb", buffering=0) as file:
+        file.readinto(rooms.room)
 
 
 def _read_whole(blobs: LocalBlobs, keys: list[str]) -> None:
@@ -292,6 +306,26 @@ def _place_seconds(folder: str) -> float:
         assembler.chunks.close()
 
     return min(_seconds(partial(place_all, mark), time.thread_time) for mark in range(3)) / SIDE**2
+
+
+def _put_seconds(folder: str, data: np.ndarray) -> float:
+    """Seconds that a run which is written past the cache in its place takes longer than its share of a long one."""
+    seconds = {nbytes: _least_seconds(partial(_put_runs, folder, data, nbytes)) for nbytes in (SHORT_PUT, LONG_PUT)}
+    more = 2 * FILE_BYTES // SHORT_PUT - 2 * FILE_BYTES // LONG_PUT
+    return max(seconds[SHORT_PUT] - seconds[LONG_PUT], 1e-9) / more
+
+
+def _put_runs(folder: str, data: np.ndarray, nbytes: int) -> None:
+    """Write unfinished chunks in runs of ``nbytes``, one after the other, a run of each in turn, and check them."""
+    size, keys = FILE_BYTES * 2 // FILES, [f"put-{number}" for number in range(FILES)]
+    chunks = UnfinishedChunks(folder, f"{nbytes:032x}", size, past_cache=True)
+    for start, key in product(range(0, size, nbytes), keys):
+        run = byte_view(data)[start : start + nbytes]
+        chunks.write(key, start, run)
+        checksum(run)
+    chunks.close()
+    for key in keys:
+        chunks.discard(key)
 
 
 def _taking(rows: np.ndarray) -> Callable[[Section, np.ndarray], None]:

@@ -119,7 +119,7 @@ def calibrate_disks(disks: Sequence[Any]) -> list[KeptDisks]:
 
 
 def _kept(disks: Sequence[Disk], mode: str) -> tuple[Measured, ...]:
-    """What was measured of the same disks before, and kept.
+    """Return the measurements of the same disks that were kept before.
 
     Raises
     ------

@@ -39,6 +39,7 @@ from oocarrays.graphs.cluster.logs import hold_no_messages
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.cluster.shared import LEAST_BYTES, RoomAddress
 from oocarrays.graphs.defaults import setting
+from oocarrays.plan.documents import Header
 
 BOUNCE_BYTES = 2**19
 """Copied at one time to where it is not to lie in one piece: so much stays in a core's second cache."""
@@ -94,7 +95,7 @@ def _sizeof(message: Message) -> int:
 
 
 @dask_serialize.register(Message)  # type: ignore[untyped-decorator]
-def serialized(message: Message, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
+def serialized(message: Message, context: Header | None = None) -> tuple[Header, list[Any]]:
     """Return a message as it goes over a connection: where it is, or a header and its bytes."""
     if _ways and context and message.nbytes >= LEAST_BYTES and _same_host(context):
         header = _looked_for(message) or _read_at(message)
@@ -108,7 +109,7 @@ def serialized(message: Message, context: dict[str, Any] | None = None) -> tuple
     return {"headers": headers, "labels": message.labels}, frames
 
 
-def _looked_for(message: Message) -> dict[str, Any] | None:
+def _looked_for(message: Message) -> Header | None:
     """Where others may have a look at a message; None where some of it lies elsewhere."""
     places = [shared.found(array) if array.nbytes else (None, 0) for array in message.arrays]
     if LOOK not in _ways or None in places:
@@ -116,7 +117,7 @@ def _looked_for(message: Message) -> dict[str, Any] | None:
     return {"look": [(*place, *_kind(array)) for place, array in zip(places, message.arrays, strict=True) if place]}
 
 
-def _read_at(message: Message) -> dict[str, Any] | None:
+def _read_at(message: Message) -> Header | None:
     """Where a message is in this process's memory, if others may read that."""
     if READ not in _ways:
         return None
@@ -125,7 +126,7 @@ def _read_at(message: Message) -> dict[str, Any] | None:
 
 
 @dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
-def deserialized(header: dict[str, Any], frames: list[Any]) -> Message:
+def deserialized(header: Header, frames: list[Any]) -> Message:
     """Return the message again."""
     if is_near(header):
         return Message(_fetched(header), header["labels"])
@@ -135,7 +136,7 @@ def deserialized(header: dict[str, Any], frames: list[Any]) -> Message:
     return Message(arrays, header["labels"])
 
 
-def _same_host(context: dict[str, Any]) -> bool:
+def _same_host(context: Header) -> bool:
     """Return whether both ends of a connection are at one address, as ends of different machines are not."""
     ends = (str(context.get(end, {}).get("address", "")) for end in ("sender", "recipient"))
     one, other = (end.rpartition(":")[0] for end in ends)
@@ -152,7 +153,7 @@ def _kind(array: np.ndarray) -> tuple[tuple[int, ...], Any]:
     return array.shape, array.dtype.str if array.dtype.fields is None else array.dtype.descr
 
 
-def is_near(header: dict[str, Any]) -> bool:
+def is_near(header: Header) -> bool:
     """Return whether only the place of a message came, which is in another process's memory."""
     return "process" in header or "look" in header
 
@@ -186,7 +187,7 @@ def _looks(header: Sequence[Any]) -> list[np.ndarray]:
     return arrays
 
 
-def _fetched(header: dict[str, Any]) -> list[np.ndarray]:
+def _fetched(header: Header) -> list[np.ndarray]:
     """Return the arrays of a message in another process: a look at them, or copied out of its memory."""
     if "look" in header:
         return _looks(header["look"])
@@ -196,7 +197,7 @@ def _fetched(header: dict[str, Any]) -> list[np.ndarray]:
     return arrays
 
 
-def fetch_into(header: dict[str, Any], rooms: Sequence[np.ndarray]) -> None:
+def fetch_into(header: Header, rooms: Sequence[np.ndarray]) -> None:
     """Copy the arrays of a message out of another process's memory, each into an array of its shape and type.
 
     Where one of these is not in one piece, so much goes through a buffer at one time as stays in a core's cache.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zarr.storage import MemoryStore, WrapperStore
+from zarr.storage import MemoryStore, StorePath, WrapperStore
 
 from oocarrays.errors import (
     PlacementError,
@@ -14,6 +14,7 @@ from oocarrays.errors import (
 from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, workers_of
 from oocarrays.graphs.settings import costs
 from oocarrays.plan.machine import Costs
+from oocarrays.storage.stores.aside import AsideStore
 from oocarrays.storage.stores.remote import RemoteStore
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Cluster:
 
 
 def check_reach(stores: Mapping[str, Any]) -> None:
-    """Refuse stores in the memory of this process: every worker would have a copy of its own.
+    """Refuse stores in the memory of this process, of which every worker would have a copy, and targets of one writer.
 
     Raises
     ------
@@ -53,6 +54,9 @@ def check_reach(stores: Mapping[str, Any]) -> None:
     for name, store in stores.items():
         if is_here(store):
             raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
+        inner = store.store if isinstance(store, StorePath) else store
+        if name.startswith("target") and isinstance(inner, AsideStore) and inner.one_writer:
+            raise PlacementError(f"the {name} {store} {inner.one_writer}")
 
 
 def is_here(store: Any) -> bool:

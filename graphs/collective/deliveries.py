@@ -22,6 +22,7 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 from oocarrays.graphs.cluster import nearby
 from oocarrays.plan.collective.wanted import Place
+from oocarrays.plan.documents import Header
 
 _parts: weakref.WeakValueDictionary[Hashable, FilledPart] = weakref.WeakValueDictionary()
 """The parts that are being filled in this process."""
@@ -103,14 +104,14 @@ def _sizeof(delivery: Delivery) -> int:
 
 
 @dask_serialize.register(Delivery)  # type: ignore[untyped-decorator]
-def _serialize(delivery: Delivery, context: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[Any]]:
+def _serialize(delivery: Delivery, context: Header | None = None) -> tuple[Header, list[Any]]:
     sent = nearby.Message([np.ascontiguousarray(array) for array in delivery.arrays])
     header, frames = nearby.serialized(sent, context)
     return {"sent": header, "into": pickle.dumps((delivery.name, delivery.places))}, frames
 
 
 @dask_deserialize.register(Delivery)  # type: ignore[untyped-decorator]
-def _deserialize(header: dict[str, Any], frames: list[Any]) -> Delivery:
+def _deserialize(header: Header, frames: list[Any]) -> Delivery:
     name, places = pickle.loads(header["into"])
     part = _parts.get(name)
     if part is None or not nearby.is_near(header["sent"]):

@@ -22,6 +22,7 @@ from oocarrays.graphs.files.scatter import FilesRun, place_names
 from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import CHUNKS_READ, Part, Trust, check_sources
 from oocarrays.graphs.run.remains import journal_of
+from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, unfinished_run
@@ -37,7 +38,7 @@ LIKE = "like"
 
 def files_content(
     plan: FilesPlan, call: Mapping[str, Any], read: Any, made: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+) -> Document:
     """Write down what a scatter or gather does.
 
     Parameters
@@ -51,7 +52,7 @@ def files_content(
     return {"files": plan.way, "room": plan.room, SOURCE: read, **like, **call}
 
 
-def _documents(made: Mapping[str, Any]) -> dict[str, Any]:
+def _documents(made: Mapping[str, Any]) -> Document:
     array = zarr.create_array(MemoryStore(), **made)
     found = array.metadata.to_buffer_dict(default_buffer_prototype())
     return {name: json.loads(buffer.to_bytes()) for name, buffer in found.items()}
@@ -70,7 +71,7 @@ class FilesLeft:
 
     id: str
     """Of the run."""
-    content: dict[str, Any]
+    content: Document
     """All that the journal keeps of it."""
     target: StoreLike
     """Where it was writing."""
@@ -110,7 +111,7 @@ class FilesLeft:
         if json.loads(json.dumps(read)) != self.content[SOURCE]:
             raise JournalError(f"the journal in {self.target} was written for another source than this one")
 
-    def begun(self, content: dict[str, Any]) -> dict[str, Any]:
+    def begun(self, content: Document) -> Document:
         """Complete what a journal keeps that is written anew: with how that was which the run began to read."""
         known = CHUNKS_READ in self.content and not self.trust.again
         return content | ({CHUNKS_READ: self.content[CHUNKS_READ]} if known else {})
@@ -152,7 +153,7 @@ class FilesParts:
         yield from ((rank,) for rank in ranks)
         yield from ((number, rank) for number in range(len(self.plan.rounds)) for rank in ranks)
 
-    def sections(self, part: Part) -> dict[str, Any]:
+    def sections(self, part: Part) -> Document:
         """The elements that a rank writes in a round, as they stand in the file."""
         if len(part) == 1:
             return {}

@@ -22,6 +22,7 @@ from oocarrays.graphs.run.remains import Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
+from oocarrays.plan.documents import Document
 from oocarrays.plan.files.blocks import FileBlock, message_size, views
 from oocarrays.plan.files.scatter import REQUESTS, FilesPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
@@ -62,7 +63,7 @@ class FilesRun(Messages, JournaledRun):
         source: ArrayFile | None,
         local: LocalFiles,
         destination: TargetSpec,
-        content: dict[str, Any],
+        content: Document,
     ) -> None:
         self.plan = plan
         self.content = content

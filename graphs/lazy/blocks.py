@@ -35,6 +35,7 @@ from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.section import Section
+from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import BlocksPlan
 from oocarrays.plan.rechunk.as_json import to_json
 from oocarrays.storage.chunks.pieces import PieceWriter
@@ -81,7 +82,7 @@ class LazyRun(RechunkRun):
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "put": "write"}
 
     def __init__(
-        self, blocks: BlocksPlan, destination: Destination, content: dict[str, Any], topic: str | None = None
+        self, blocks: BlocksPlan, destination: Destination, content: Document, topic: str | None = None
     ) -> None:
         super().__init__(blocks.rechunk, None, destination, content)
         self.blocks = blocks

@@ -23,6 +23,7 @@ from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.mapping.layouts.placing import spread
+from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
@@ -95,7 +96,7 @@ class GroupGraphBuilder:
 # ---------------------------------------------------------------------- going on
 
 
-def group_content(plan: GroupPlan, source: GroupFile) -> dict[str, Any]:
+def group_content(plan: GroupPlan, source: GroupFile) -> Document:
     """Return the record of a group for its journal: each array that is rewritten has a journal of its own."""
     copies = plan.copies
     return {

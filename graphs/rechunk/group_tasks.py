@@ -20,6 +20,7 @@ from oocarrays.graphs.run.journaled import KeptRun
 from oocarrays.graphs.run.looking import CHUNKS_READ, fingerprints
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
 from oocarrays.storage.chunks.copies import copy_part
 from oocarrays.storage.files import group_file
@@ -121,7 +122,7 @@ class GroupRun(KeptRun):
         source: GroupFile,
         destination: TargetSpec,
         members: Mapping[str, MemberRun],
-        content: dict[str, Any],
+        content: Document,
         *,
         id: str,
         remains: Remains = NOTHING_LEFT,
@@ -203,7 +204,7 @@ class GroupRun(KeptRun):
 
     # ------------------------------------------------------------------ what is read
 
-    def _read_now(self) -> dict[str, Any]:
+    def _read_now(self) -> Document:
         """How the arrays are that are read, by their paths."""
         return dict(zip(self.source.arrays, fingerprints(self.source.arrays.values()), strict=True))
 

@@ -44,6 +44,7 @@ from oocarrays.graphs.run.remains import (
 )
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
+from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
@@ -66,7 +67,7 @@ Terms = Callable[[Any], tuple[Any, Resources | None]]
 """For a plan that was made before: where it goes on, and what a plan in its place may use; None where it stays."""
 
 
-def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> dict[str, Any]:
+def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
     """Return the content of a run's journal."""
     return {
         "plan": to_json(plan),
@@ -93,6 +94,10 @@ class GoingOn:
     """What is made of chunks that the source lacks; by default as the run was asked."""
     trust: Trust = TRUSTED
     """How far what it has left is trusted."""
+
+
+PART_LENGTH = 3
+"""Numbers of a part that is done; one more tells how far a part is that is not."""
 
 
 def resumed(
@@ -216,7 +221,7 @@ def _there(
     trust: Trust,
     mark: Callable[[int], str],
 ) -> _There:
-    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
+    stored, kept = ({}, {}) if trust.again else _recorded(journal)
     check_known(stored, chain.from_iterable(step.parts(number) for number, step in enumerate(plan.passes)), target)
     last = len(plan.passes) - 1
 
@@ -227,6 +232,15 @@ def _there(
     now = as_named_now(plan, stored, opened, mark, trust.verify)
     found = _looked(plan, with_kept(now, kept), target, scratch, verify=trust.verify)
     return _There(plan=plan, stored=stored, kept=kept.get("", {}), target=target, scratch=scratch, found=found)
+
+
+def _recorded(journal: Journal) -> tuple[dict[Part, Stored | None], dict[str, dict[str, Receipt]]]:
+    """Read what parts have stored that are done; and chunks that stay: of plans before, and of parts in the middle."""
+    stored: dict[Part, Stored | None] = {**journal.stored()}
+    kept = journal.kept()
+    some = [part for part in stored if len(part) > PART_LENGTH]
+    chunks = {key: receipt for part in some for key, receipt in (stored.pop(part) or {}).get("", {}).items()}
+    return stored, kept | ({"": kept.get("", {}) | chunks} if chunks else {})
 
 
 def _looked(
@@ -242,7 +256,7 @@ def _looked(
         folder = target if here else place_below(scratch, str(part[0]))
         return folder if here or is_scratch(folder) else None  # type: ignore[arg-type]
 
-    def expected(part: Part) -> tuple[StoreLike | None, dict[str, Any]]:
+    def expected(part: Part) -> tuple[StoreLike | None, Document]:
         where: Any = place(part)
         return where, {} if where is None else at_least(opened(where), plan.passes[part[0]].written(*part[1:]))
 
@@ -260,7 +274,7 @@ def planned(target: StoreLike) -> RechunkPlan:
     return _plan(journal_of(target, "array")[2], target)
 
 
-def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
+def _plan(content: Document, target: StoreLike) -> RechunkPlan:
     if "pass" in content:
         again = f"{content['pass']}(..., resume=True)"
         raise JournalError(f"{target} was being written by a kernel: call {again} as before to go on")
@@ -271,7 +285,7 @@ def _plan(content: dict[str, Any], target: StoreLike) -> RechunkPlan:
 
 
 def _source(
-    content: dict[str, Any],
+    content: Document,
     given: StoreLike | zarr.Array | None,
     target: StoreLike,
     place: Callable[[Any], Any],

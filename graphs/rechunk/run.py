@@ -22,6 +22,8 @@ from oocarrays.graphs.rechunk.opened import OpenPass
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.graphs.settings import record_seconds
+from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.assembled import on_sectors
 from oocarrays.plan.rechunk.passes import ChunkBox, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -66,7 +68,7 @@ class RechunkState(JournaledRun):
         plan: RechunkPlan,
         source: ArrayFile | None,
         destination: Destination,
-        content: dict[str, Any],
+        content: Document,
         *,
         remains: Remains = NOTHING_LEFT,
         id: str | None = None,
@@ -78,6 +80,7 @@ class RechunkState(JournaledRun):
         self.remains = remains
         super().__init__(destination.store, plan.processes, remains.id or id)
         self.scratch = scratch_below(destination.scratch, self.id)
+        self.record_seconds = record_seconds()
 
     def _here(self) -> None:
         """Make what belongs to this process."""
@@ -365,6 +368,11 @@ class RechunkState(JournaledRun):
     def record_chunks(self, part: Part, receipts: Receipts) -> None:
         """Keep that a part is done, and what it has stored."""
         self.record(part, {"": receipts.kept})
+
+    def record_some(self, part: Part, unit: int, receipts: Receipts) -> None:
+        """Keep what a part of the last pass has stored so far: a run that goes on does not write it again."""
+        if part[0] == len(self.plan.passes) - 1:
+            self.record((*part, unit), {"": dict(receipts.kept)})
 
     def store(self, number: int, box: ChunkBox, region: np.ndarray, receipts: Receipts) -> None:
         """Write the chunks of a region, but for those that are kept, as long as the run has not failed."""

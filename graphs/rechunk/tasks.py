@@ -6,6 +6,7 @@ Target chunks that are assembled stand in `assembled`, work that ranks do togeth
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -103,10 +104,13 @@ class RechunkRun(Messages, RechunkState):
             region = min(np.prod(step.region, dtype=int), step.target.grid.count) * step.target.chunk_bytes
             chunk = step.source.chunk_bytes if step.access == "chunks" else 0
             holding = RankBuffers(allocate(int(region)), allocate(chunk))
-        reader, receipts = self.opened(number).reader, Receipts()
+        reader, receipts, recorded = self.opened(number).reader, Receipts(), time.monotonic()
         for unit in step.batch_units(batch, rank):
             if self._left_in(number, step.chunk_box(unit)):
                 self._build(number, step.chunk_box(unit), holding, receipts)
+                if time.monotonic() - recorded > self.record_seconds:
+                    self.record_some(part, unit, receipts)
+                    recorded = time.monotonic()
             if unit + step.ranks < step.units:
                 following = step.section(step.chunk_box(unit + step.ranks))
                 reader.announce(step.source.grid.indices(following))

@@ -22,6 +22,7 @@ from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fi
 from oocarrays.graphs.run.missing import warn_person
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.work import Work, was_ended
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
@@ -94,7 +95,7 @@ class EndingRun(Work):
 class KeptRun(EndingRun):
     """One run that keeps a journal: of what it reads, and of what it has done."""
 
-    content: dict[str, Any]
+    content: Document
     """What the journal keeps of it."""
     remains: Remains = NOTHING_LEFT
     """What the run has left with which it goes on."""
@@ -117,7 +118,7 @@ class KeptRun(EndingRun):
         """How that is which is read."""
         return fingerprints(self.read_from)
 
-    def _content_now(self) -> dict[str, Any]:
+    def _content_now(self) -> Document:
         """Return the journal's content, with the state of the sources when the run began."""
         read = {CHUNKS_READ: self._read_now()} if CHUNKS_READ not in self.content else {}
         return self.content | read | {BEGINNING: self.remains.beginning}
@@ -175,7 +176,7 @@ class KeptRun(EndingRun):
         if refused:
             raise RunError(str(refused))
 
-    def _begun_with(self) -> dict[str, Any] | None:
+    def _begun_with(self) -> Document | None:
         """Return the journal's content, where this run has begun and cares for what it read."""
         mine = unfinished_run(self.destination.store) == self.id
         return self.journal.read()[1] if mine and not self.remains.trust.as_is and self.journal.is_there() else None

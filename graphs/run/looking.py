@@ -16,6 +16,7 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import JournalError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.journal.fingerprints import changed, fingerprint
@@ -66,7 +67,7 @@ TRUSTED, NOTHING = Trust(), Found()
 # ---------------------------------------------------------------------- the source
 
 
-def fingerprints(arrays: Iterable[zarr.Array]) -> list[dict[str, Any] | None]:
+def fingerprints(arrays: Iterable[zarr.Array]) -> list[Document | None]:
     """Those of some arrays."""
     return [fingerprint(array) for array in arrays]
 

@@ -15,6 +15,7 @@ from typing import Any
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.run.looking import TRUSTED, Part, Stored, Trust, at_least
 from oocarrays.mapping.section import Section
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike
@@ -83,7 +84,7 @@ def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: A
     return Remains(found=found, beginning=beginning, trust=trust, **left)
 
 
-def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, dict[str, Any]]:
+def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, Document]:
     """Read the journal of an unfinished array or group, the run that it is of, and what that was asked to do.
 
     Raises

@@ -21,6 +21,7 @@ from oocarrays.graphs.slabs.residuals import Residual, as_bits, as_residual, lar
 from oocarrays.graphs.slabs.resume import StoppedPass
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.mapping.section import Section
+from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.iterate import IteratePlan, SweptPass
 from oocarrays.storage.files.array_file import ArrayFile
@@ -72,7 +73,7 @@ class Course:
     """What the last pass writes."""
     scratch: str | RemoteStore
     """Where what the others write is."""
-    content: dict[str, Any]
+    content: Document
     """What the journal keeps of it."""
     id: str
     """The id of the run."""
@@ -151,7 +152,7 @@ class Course:
             folder = place_below(self.scratch, str(part[0]))
             return folder if is_scratch(folder) else None
 
-        def expected(part: Part) -> tuple[StoreLike | RemoteStore | None, dict[str, Any]]:
+        def expected(part: Part) -> tuple[StoreLike | RemoteStore | None, Document]:
             where = place(part)
             if where is None:
                 return None, {}

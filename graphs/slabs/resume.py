@@ -28,6 +28,7 @@ from oocarrays.graphs.run.looking import (
 )
 from oocarrays.graphs.run.remains import Remains, journal_of
 from oocarrays.mapping.section import Section
+from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import SlabOptions
@@ -46,7 +47,7 @@ class Cut(Protocol):
     """A plan that knows how it was cut."""
 
     @property
-    def cut(self) -> dict[str, Any]:
+    def cut(self) -> Document:
         """Which slab is which, as options take it."""
 
 
@@ -56,7 +57,7 @@ class StoppedPass:
 
     id: str
     """Of the run."""
-    cut: dict[str, Any]
+    cut: Document
     """Edges of regions, axis and heights, as `plan_slabs` takes them."""
     content: Mapping[str, Any]
     """All that the journal keeps of it."""
@@ -76,7 +77,7 @@ class StoppedPass:
         return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
 
     @property
-    def begun_with(self) -> dict[str, Any]:
+    def begun_with(self) -> Document:
         """How that was which is read, as a journal keeps it."""
         known = CHUNKS_READ in self.content and not self.trust.again
         return {CHUNKS_READ: self.content[CHUNKS_READ]} if known else {}
@@ -86,7 +87,7 @@ class StoppedPass:
         return plan.cut == self.slabs
 
     @property
-    def slabs(self) -> dict[str, Any]:
+    def slabs(self) -> Document:
         """The cut of a pass, as its plan has it."""
         return {name: self.cut[name] for name in CUT}
 
@@ -139,7 +140,7 @@ class SlabParts:
 
 def asked_of(
     kernel: Callable[..., Any], sources: Sequence[ArrayFile], targets: Iterable[TargetSpec], **options: Any
-) -> dict[str, Any]:
+) -> Document:
     """Return the request, as it must be made again: plain values that JSON keeps."""
     made = [(each.settings["dtype"].str, list(each.settings["chunks"]), name_of(each.store)) for each in targets]
     dtypes, chunks, places = zip(*made, strict=True)
@@ -151,7 +152,7 @@ def asked_of(
         "chunks": chunks,
         **options,
     }
-    plain: dict[str, Any] = json.loads(json.dumps(asked, default=repr))
+    plain: Document = json.loads(json.dumps(asked, default=repr))
     return plain
 
 
@@ -167,7 +168,7 @@ def kernel_name(kernel: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def slab_content(plan: Cut, asked: Mapping[str, Any], by: str = "map_slabs") -> dict[str, Any]:
+def slab_content(plan: Cut, asked: Mapping[str, Any], by: str = "map_slabs") -> Document:
     """Return the content of a pass's journal.
 
     Parameters
@@ -225,7 +226,7 @@ def left_by(
     )  # fmt: skip
 
 
-def _as_cut(kept: Mapping[str, Any]) -> dict[str, Any]:
+def _as_cut(kept: Mapping[str, Any]) -> Document:
     """How slabs were cut, as a plan has it: versions before 0.6 kept the height along their axis alone.
 
     >>> _as_cut({"edges": [[0, 4, 6], [0, 5]], "axis": 0, "height": 2})

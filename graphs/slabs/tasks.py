@@ -24,6 +24,7 @@ from oocarrays.graphs.slabs.failing import own_line
 from oocarrays.graphs.slabs.workspace import KernelMemory
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
+from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
@@ -71,7 +72,7 @@ class SlabRun(JournaledRun):
         kernel: Kernel,
         sources: Sequence[Any],
         targets: Sequence[TargetSpec],
-        content: dict[str, Any],
+        content: Document,
         *,
         processes: int | None = None,
         remains: Remains = NOTHING_LEFT,

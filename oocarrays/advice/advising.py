@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import zarr
 
 from oocarrays.errors import ChunksError, InputError, NotFoundError
-from oocarrays.jobs.rechunking import load_picture, rechunk
+from oocarrays.jobs.rechunking import rechunk
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
@@ -27,6 +27,7 @@ from oocarrays.plan.advice.uses import seen_in
 from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, verdicts
 from oocarrays.plan.shown import lend
 from oocarrays.show.advice import html, text
+from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import location, name_of
 

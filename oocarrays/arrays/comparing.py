@@ -35,7 +35,7 @@ from oocarrays.stored.array import StoredArray, missing_of, placer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is unlike in two arrays, or in two groups; true where nothing is."""
+    """The differences of two arrays, or of two groups; true where there are none."""
 
     names: tuple[str, str]
     """What was compared, as a person calls it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +22,9 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
 from oocarrays.mapping.orientation import chunks_along, runs_along
 from oocarrays.mapping.section import axis_order
-from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
 from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_place, create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
@@ -34,6 +36,7 @@ from oocarrays.stored.array import placer
 if TYPE_CHECKING:
     from distributed import Client
 
+LOG = logging.getLogger("oocarrays")
 CHUNK_BYTES = 2**24
 """Bytes of a chunk, if nothing is said of chunks or memory."""
 CHUNKS_IN_MEMORY = 8
@@ -183,6 +186,8 @@ def create_array(
     known = element_type(dtype, error=UnsupportedError)
     chunked, order = chunks_and_order(descriptor, known, orientation, chunks, dimension_names, _chunk_bytes(memory))
     shard = regular_shards(shards, chunked, largest_shape(descriptor), known, dimension_names)
+    for cut in cuts(chunks, shards, ChunkGrid.of(largest_shape(descriptor), chunked), dimension_names):
+        LOG.warning("%s: %s", place, cut)
     made = {
         "dtype": known,
         "chunks": chunked,
@@ -262,7 +267,7 @@ def _chunk_bytes(memory: Any) -> int:
     return min(CHUNK_BYTES, settings.size_in_bytes(memory, "memory") // CHUNKS_IN_MEMORY)
 
 
-def _global(store: Any, descriptor: Descriptor, made: dict[str, Any], overwrite: bool) -> OutOfCoreArray:
+def _global(store: Any, descriptor: Descriptor, made: Settings, overwrite: bool) -> OutOfCoreArray:
     """One Zarr array."""
     whole = {**made, "shape": descriptor.shape}
     whole["attributes"] = {**made["attributes"], KEY: descriptor.as_json()}
@@ -275,7 +280,7 @@ def _global(store: Any, descriptor: Descriptor, made: dict[str, Any], overwrite:
 
 
 def _local(
-    store: Any, descriptor: Descriptor, made: dict[str, Any], folders: str | None, overwrite: bool, scheduler: Any
+    store: Any, descriptor: Descriptor, made: Settings, folders: str | None, overwrite: bool, scheduler: Any
 ) -> LocalArrays:
     """A group, and in it one Zarr array a rank."""
     array_file.preview(local_files.largest_settings(descriptor, made), store)

@@ -27,6 +27,7 @@ from oocarrays.mapping.layouts.local import LocalPart, shared
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, Selection, lengths, moved
+from oocarrays.plan.documents import Document
 from oocarrays.plan.files.in_core import Slabs
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
@@ -314,7 +315,7 @@ def _presence_now(files: LocalFiles, rank: int) -> Presence:
     return replace(files, known=()).file(rank).presence
 
 
-def _documents(files: LocalFiles) -> dict[str, Any]:
+def _documents(files: LocalFiles) -> Document:
     return dict(files.open(0).metadata.to_buffer_dict(default_buffer_prototype()))
 
 

@@ -117,7 +117,7 @@ def reduce(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked of a reduction, as `reduce` takes it."""
+    """The request for a reduction, as `reduce` takes it."""
 
     how: How
     """Which one."""
@@ -383,7 +383,7 @@ def _called(function: Callable[..., Any], *given: Any) -> Any:
 
 
 def _in_order(pool: ThreadPoolExecutor, work: Callable[[Any], Any], items: Iterator[Any], ahead: int) -> Iterator[Any]:
-    """What is made of each item, in their order, so many of them under way at one time."""
+    """Yield the result of each item, in their order, so many of them under way at one time."""
     under_way: deque[Future[Any]] = deque()
     for item in items:
         under_way.append(pool.submit(work, item))

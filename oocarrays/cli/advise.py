@@ -8,6 +8,7 @@ from typing import Any
 
 from oocarrays.advice.advising import Advice
 from oocarrays.plan.advice.trace import Trace
+from oocarrays.plan.documents import Document
 
 
 def advise_options(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def _advise(options: argparse.Namespace) -> None:
     print(json.dumps(_as_json(advice), ensure_ascii=False) if options.json else advice)
 
 
-def _as_json(advice: Advice) -> list[dict[str, Any]]:
+def _as_json(advice: Advice) -> list[Document]:
     return [
         {
             "array": each.array,

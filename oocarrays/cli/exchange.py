@@ -7,13 +7,13 @@ import json
 
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
-from oocarrays.jobs.rechunking import load_picture
 from oocarrays.options.networks import NAMED, NETWORKS, carrier_of
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Mesh
 from oocarrays.plan.exchange.schedule import NAMES, Schedule
 from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
 from oocarrays.show.exchanges import schedule_json, schedule_text
+from oocarrays.show.pictures import load_picture
 from oocarrays.show.redistributions import Outlook, itemsize, layouts, shape
 
 MOST_MESSAGES = 2**20

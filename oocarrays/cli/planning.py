@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+from dataclasses import asdict
 from typing import Any
 
 from dask.utils import format_bytes
@@ -14,7 +15,9 @@ from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.clusters import planned_cluster
 from oocarrays.options.networks import NETWORKS
-from oocarrays.show.report import seconds_text, table
+from oocarrays.show.pictures import load_picture
+from oocarrays.show.report import table
+from oocarrays.show.sweep import HEAD, SweptPlan
 
 SWEPT = ("workers", "memory", "threads")
 MOST_PLANS = 256
@@ -85,9 +88,9 @@ def _plan(options: argparse.Namespace) -> None:
     swept = _swept(options)
     found = [_planned(options, dict(zip(SWEPT, each, strict=True))) for each in itertools.product(*swept.values())]
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps([asdict(each) for each in found]))
     else:
-        print(table([_HEAD, *map(_row, found)]))
+        print(table([HEAD, *(each.row() for each in found)]))
     if options.draw:
         _draw(found, options.draw)
 
@@ -116,7 +119,7 @@ def _swept(options: argparse.Namespace) -> dict[str, list[Any]]:
     return values
 
 
-def _planned(options: argparse.Namespace, how: dict[str, Any]) -> dict[str, Any]:
+def _planned(options: argparse.Namespace, how: dict[str, Any]) -> SweptPlan:
     """Plan for one cluster; what does not fit says how much it takes."""
     try:
         chunks = parsed_chunks(options.chunks)
@@ -125,47 +128,23 @@ def _planned(options: argparse.Namespace, how: dict[str, Any]) -> dict[str, Any]
     try:
         job = rechunk(options.source, options.target, chunks=chunks, scheduler=_cluster(options, **how))
     except BudgetError as error:
-        return how | {
-            "strategy": None,
-            "seconds": None,
-            "tasks": None,
-            "bytes": None,
-            "why": f"needs {format_bytes(error.least)}",
-        }
+        return SweptPlan(**how, why=f"needs {format_bytes(error.least)}")
     if not isinstance(job, RechunkJob):
         raise InputError(f"{options.source} is a group: plan its arrays one by one")
     plan = job.plan
-    return how | {
-        "strategy": plan.strategy,
-        "ranks": plan.ranks,
-        "seconds": plan.seconds,
-        "tasks": plan.traffic.tasks,
-        "bytes": plan.traffic.exchanged_bytes,
-        "peak_bytes": plan.peak_bytes,
-    }
-
-
-_HEAD = ("workers", "memory", "threads", "strategy", "predicted", "tasks", "exchanged", "a worker holds")
-
-
-def _row(found: dict[str, Any]) -> tuple[str, ...]:
-    first = (str(found["workers"]), str(found["memory"]), str(found["threads"]))
-    if found["strategy"] is None:
-        return (*first, "–", found["why"], "", "", "")
-    return (
-        *first,
-        found["strategy"],
-        seconds_text(found["seconds"]),
-        str(found["tasks"]),
-        format_bytes(found["bytes"]),
-        format_bytes(found["peak_bytes"]),
+    return SweptPlan(
+        **how,
+        strategy=plan.strategy,
+        ranks=plan.ranks,
+        seconds=plan.seconds,
+        tasks=plan.traffic.tasks,
+        bytes=plan.traffic.exchanged_bytes,
+        peak_bytes=plan.peak_bytes,
     )
 
 
-def _draw(found: list[dict[str, Any]], file: str) -> None:
+def _draw(found: list[SweptPlan], file: str) -> None:
     """Draw seconds, and tasks, against workers: a line for each memory and number of threads."""
-    from oocarrays.jobs.rechunking import load_picture
-
     load_picture().check_file(file)
-    load_picture("sweeps").draw(found).savefig(file)
+    load_picture("sweep").draw(found).savefig(file)
     print(f"drew {file}")

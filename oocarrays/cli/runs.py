@@ -25,12 +25,13 @@ from oocarrays.cli.planning import asked_cluster, cluster_options
 from oocarrays.errors import ChunksError, OocError, UnsupportedError
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.job import Job
-from oocarrays.jobs.rechunking import RechunkJob, load_picture, rechunk
+from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
+from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
@@ -158,7 +159,7 @@ def _rechunk(options: argparse.Namespace) -> None:
     _show_and_run(job, options)
 
 
-def _show_and_run(job: Job[Any, Any], options: argparse.Namespace) -> None:
+def _show_and_run(job: Job[Any, Any], options: argparse.Namespace, *, resumed: bool = False) -> None:
     if options.draw:
         if isinstance(job, GroupJob):
             raise UnsupportedError(
@@ -171,7 +172,7 @@ def _show_and_run(job: Job[Any, Any], options: argparse.Namespace) -> None:
         print(job.explain())
     else:
         if not options.quiet:
-            print(job)
+            print("\n".join([str(job), *(() if resumed else job.notices)]))
         run_and_tell(job, progress=not options.quiet)
     if options.draw and isinstance(job, RechunkJob):
         job.draw().savefig(options.draw)
@@ -195,7 +196,7 @@ def _resume(options: argparse.Namespace) -> None:
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done by {kind}; {100 * job.left:.0f} % is left")
     for notice in job.notices:
         print(notice)
-    _show_and_run(job, options)
+    _show_and_run(job, options, resumed=True)
 
 
 def _rebuilt_text(done: Rebuilt) -> str:

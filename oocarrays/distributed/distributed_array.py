@@ -186,7 +186,7 @@ class DistributedArray(RankArrays[Parts]):
         )
 
     def map_local(self, function: Callable[..., Any], *others: DistributedArray, dtype: Any = None) -> DistributedArray:
-        """What a function makes of each rank's part, where the rank is: an array of the same layout. Computes nothing.
+        """Apply a function to each rank's part, where the rank is: an array of the same layout. Computes nothing.
 
         ``x + 1``, ``x * y`` and the like do the same.
 
@@ -238,7 +238,7 @@ class DistributedArray(RankArrays[Parts]):
             raise LayoutError("the arrays are on other workers: distribute both with the same workers=")
 
     def _with(self, operation: Callable[..., Any], other: Any) -> DistributedArray:
-        """What an operation makes of this and another, or a number."""
+        """Apply an operation to this and another array, or a number."""
         if isinstance(other, DistributedArray):
             return self.map_local(operation, other)
         if np.ndim(other):

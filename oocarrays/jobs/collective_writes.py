@@ -32,6 +32,7 @@ from oocarrays.options.asked import ResumeMeans, check_lazy, cluster_of, resourc
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.collective.write_offers import plan_collective_write
+from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
@@ -228,7 +229,7 @@ def write_sections(
     return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections, note), held, cluster, there)
 
 
-def _note(file: ArrayFile, wanted: Wanted, resources: Resources, **how: Any) -> dict[str, Any]:
+def _note(file: ArrayFile, wanted: Wanted, resources: Resources, **how: Any) -> Document:
     """Write down a call, so that it can be asked for again after a kill; nothing of an array without a name."""
     if named(file.zarr.store_path) is None:
         return {}

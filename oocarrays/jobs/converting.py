@@ -27,8 +27,9 @@ from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import orientation_of
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
-from oocarrays.options.chunks import ChunksLike, regular_shards
+from oocarrays.options.chunks import ChunksLike, cuts, regular_shards
 from oocarrays.options.layouts import LayoutLike
+from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
@@ -178,7 +179,8 @@ def scatter_files(
     said, disks = own_disks(replace(said, orientation=order), folders, scheduler)
     check_apart(opened, store)
     local_files.check_group_place(store, overwrite=overwrite)
-    spec = TargetSpec(store=store, settings=made, overwrite=overwrite)
+    cut = cuts(chunks, shards, ChunkGrid.of(largest_shape(said), chunked), names)
+    spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
     plan = _scattering(source, said, spec, resources_of(cluster, memory, schedule))
     called = _called("scatter_files", [named(opened.store_path)], plan, missing=source.presence.missing)
     content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
@@ -207,7 +209,7 @@ def _said(local: LocalArrays) -> list[Any]:
     return [local.files.descriptor.as_json(), local.dtype.str]
 
 
-def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **options: Any) -> dict[str, Any]:
+def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **options: Any) -> Document:
     """The call, as a journal keeps it."""
     schedule = plan.schedule.name if plan.processes else None
     return call_content(
@@ -291,9 +293,9 @@ def gather_files(
     check_place(store, overwrite=overwrite)
     plan = _gathering(opened, array_file.preview(made, store), resources_of(cluster, memory, schedule))
     content = files_content(plan, _called("gather_files", [named(opened.files.store)], plan), _said(opened))
-    run = FilesRun(
-        plan, None, opened.files, TargetSpec(store=store, settings=made, overwrite=overwrite), content
-    )  # fmt: skip
+    cut = cuts(chunks, shards, ChunkGrid.of(said.shape, chunked), names)
+    spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
+    run = FilesRun(plan, None, opened.files, spec, content)
     return FilesJob(run, lambda name: open_global(store), cluster, opened.disks)
 
 

@@ -166,7 +166,8 @@ def group_job(
         budget=resources.budget,
         processes=resources.workers,
     )
-    destination = TargetSpec(store=target, overwrite=planner.overwrite)
+    said = tuple(f"{name}: {each}" for name, member in members.items() for each in member.destination.said)
+    destination = TargetSpec(store=target, overwrite=planner.overwrite, said=said)
     return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
 
 

@@ -33,6 +33,7 @@ from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import scratch_of, workspace_of
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.show import report
@@ -375,7 +376,7 @@ def _course(
     return course.gone_on_with(found.left) if found.left else course, cluster
 
 
-def _plain(array: zarr.Array) -> dict[str, Any]:
+def _plain(array: zarr.Array) -> Settings:
     """How what passes hand on is stored."""
     wanted = {"shape": array.shape, "chunks": array.chunks, "dtype": array.dtype}
     return wanted | {"compressors": None, "filters": None, "fill_value": array.fill_value}

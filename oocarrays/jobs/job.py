@@ -26,7 +26,6 @@ else:
     Result = TypeVar("Result")
 
 LOG = logging.getLogger("oocarrays")
-LOG.addHandler(logging.NullHandler())  # nothing is shown where nobody asks for it
 
 
 class Job(GraphJob[Run], Generic[Run, Result]):
@@ -113,8 +112,8 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Return notices about the run that is resumed: chunks that are written again, sources nobody can look at."""
-        return tuple(getattr(self._run, "notices", ()))
+        """Return notices: chunks that are cut; of a run that is resumed, what is written again or not looked at."""
+        return (*getattr(self._run.destination, "said", ()), *getattr(self._run, "notices", ()))
 
     def _planned(self) -> str:
         """The plan as text."""

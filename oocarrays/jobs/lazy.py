@@ -22,7 +22,8 @@ from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
-from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.resources import Resources
 from oocarrays.show import report
@@ -180,14 +181,15 @@ def from_dask(
         filters=filters,
     )
     return written(
-        x, target, made, memory=memory, overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers
-    )
+        x, target, made, memory=memory, overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
+        said=cuts(chunks, shards, grid, names),
+    )  # fmt: skip
 
 
 def written(
     x: da.Array,
     target: StoreLike,
-    made: dict[str, Any],
+    made: Settings,
     *,
     memory: int | float | str | None,
     scheduler: Client | str | None,
@@ -195,7 +197,7 @@ def written(
     **options: Any,
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
-    check_replaces(target)
+    check_replaces(target, new=True)
     check_place(target, overwrite=options["overwrite"])
     cluster = cluster_of(scheduler, workers)
     run = planned(x, target, made, resources_of(cluster, memory), straight=is_empty(target), **options)
@@ -205,13 +207,14 @@ def written(
 def planned(
     x: da.Array,
     target: StoreLike,
-    made: dict[str, Any],
+    made: Settings,
     resources: Resources,
     *,
     overwrite: bool,
     straight: bool,
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     topic: str | None = None,
+    said: tuple[str, ...] = (),
     **choices: Any,
 ) -> LazyRun:
     """The run that writes ``x``, straight to the target where that may be, and its blocks are aligned."""
@@ -224,6 +227,7 @@ def planned(
         overwrite=overwrite,
         scratch=scratch_folder(scratch, target),
         past_cache_above=max(past_cache_above - plan.scratch_bytes, 0),  # the cache takes the pieces in scratch, too
+        said=said,
     )
     if plan.aligned:
         return AlignedRun(plan, x.dtype, destination, topic)

@@ -29,7 +29,8 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
-from oocarrays.options.chunks import regular_chunks
+from oocarrays.options.chunks import cuts, regular_chunks
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.show import report
 from oocarrays.show.planned import rows
@@ -68,6 +69,12 @@ class DatasetJob(Job[DatasetRun, Any]):
     def plan(self) -> DatasetPlan:
         """Return the plan: all that will be computed, written and held; frozen data."""
         return self._run.plan
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Return notices about chunks that are cut."""
+        names = (name for name, _ in self.plan.arrays)
+        return tuple(f"{n}: {each}" for n, r in zip(names, self._run.runs, strict=True) for each in r.destination.said)
 
     def _begin(self) -> None:
         self._run.count_with(Meter())
@@ -146,6 +153,7 @@ def dataset_job(
         name: planned(
             encoded[name], os.path.join(store, name), made[name], resources,
             overwrite=True, straight=True, scratch=scratch_folder(scratch, store), topic=f"oocarrays-{id}",
+            said=_cuts(chunks, name, ds.variables[name]),
         )
         for name in lazy
     }  # fmt: skip
@@ -247,6 +255,11 @@ def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -
     return ds
 
 
+def _cuts(chunks: Any, name: str, variable: Any) -> tuple[str, ...]:
+    grid = ChunkGrid.of(variable.shape, variable.shape)
+    return cuts(_asked(chunks, name, variable.dims), None, grid, tuple(map(str, variable.dims)))
+
+
 def _check_names(ds: xr.Dataset, chunks: Any) -> None:
     for name in chunks if isinstance(chunks, Mapping) else ():
         if name not in ds.variables and name not in ds.dims:
@@ -279,7 +292,7 @@ def _skeleton(ds: xr.Dataset, names: Iterable[Any]) -> xr.Dataset:
     return ds.assign({name: v for name, v in empty.items() if name not in coords}).assign_coords(coords)
 
 
-def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, dict[str, Any]]:
+def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, Settings]:
     """How xarray makes the arrays of lazy variables: arguments of ``zarr.create_array``."""
     numbers = [n for n, v in ds.variables.items() if n not in ds.xindexes and v.size and v.dtype.kind in "biufcmM"]
     memory = zarr.storage.MemoryStore()
@@ -288,7 +301,7 @@ def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str
     return {str(name): _settings_of(group[str(name)], zarr_format) for name in lazy}
 
 
-def _settings_of(array: Any, zarr_format: int) -> dict[str, Any]:
+def _settings_of(array: Any, zarr_format: int) -> Settings:
     return target_settings(array, tuple(array.chunks), zarr_format=zarr_format)
 
 

@@ -21,8 +21,9 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.mapping.orientation import orientation_of, runs_along
 from oocarrays.options.asked import check_distinct, dtypes_of
-from oocarrays.options.chunks import regular_chunks
+from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
+from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import Edges
 from oocarrays.storage.files import local_files
@@ -83,7 +84,7 @@ def local_pass(
     return run, cluster, disks
 
 
-def _said(arrays: Sequence[LocalArrays], targets: Sequence[LocalTarget]) -> dict[str, Any]:
+def _said(arrays: Sequence[LocalArrays], targets: Sequence[LocalTarget]) -> Document:
     """Return the further options that must be asked for again: plain values that JSON keeps."""
     source = [[array.store, array.files.descriptor.as_json(), array.dtype.str] for array in arrays]
     return {"source": source, "folders": [target.files.descriptor.folders for target in targets]}
@@ -152,7 +153,8 @@ def _target(
     if like.disks.workers and folders:  # each rank where it is
         said, disks = replace(said, workers=like.disks.workers), like.disks
     files = LocalFiles(store=store, descriptor=said, name=str(store))
-    target = LocalTarget(store=files.store, settings=made, overwrite=request.overwrite, files=files)
+    said_of = cuts(request.chunks, None, ChunkGrid.of(shape, cut), dimension_names(known))
+    target = LocalTarget(store=files.store, settings=made, overwrite=request.overwrite, files=files, said=said_of)
     target.preview()
     local_files.check_group_place(store, overwrite=may_replace)
     return target, disks

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import zarr
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup
-from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
@@ -33,6 +30,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
+from oocarrays.show.pictures import load_picture
 from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_target
@@ -93,22 +91,6 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
             places=(self._run.source.name, str(self._run.destination.store)),
             measured=self._ran(),
         )
-
-
-def load_picture(room: str = "plans") -> ModuleType:
-    """What draws plans, which needs matplotlib; or ``"exchanges"``, ``"schedules"``, ``"advice"``, ``"sweeps"``.
-
-    Raises
-    ------
-    UnsupportedError
-        Where that is not installed.
-    """
-    try:
-        return importlib.import_module(f"oocarrays.show.pictures.{room}")
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise UnsupportedError("drawing needs matplotlib: pip install 'oocarrays[plot]'") from None
 
 
 lend("draw", lambda plan: load_picture().draw(plan))

@@ -25,7 +25,7 @@ from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import check_distinct, dtypes_of, workspace_of
-from oocarrays.options.chunks import ChunksLike, regular_chunks
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
@@ -297,8 +297,9 @@ def _global_pass(
         check_target(array, store, overwrite=may_replace)
     cluster, resources = request.resources()
     made = target_settings(arrays[0], _chunks_of(arrays[0], request.chunks))
+    said = cuts(request.chunks, None, ChunkGrid.of(arrays[0].shape, arrays[0].chunks), dimension_names(arrays[0]))
     targets = [
-        TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=request.overwrite)
+        TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=request.overwrite, said=said)
         for store, dtype in zip(stores, dtypes_of(request.dtype, arrays[0].dtype, len(stores)), strict=True)
     ]
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]

@@ -182,7 +182,7 @@ def _extreme(block: np.ndarray, axes: Axes, mask: np.ndarray | None, smallest: b
 
 
 def _last(dtype: np.dtype, *, largest: bool) -> Any:
-    """What any element is chosen before."""
+    """Return the value that any element is chosen before."""
     if dtype.kind == "b":
         return dtype.type(largest)
     if dtype.kind in "iu":

@@ -27,6 +27,7 @@ from oocarrays.jobs.rechunking import rechunk_job
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.options.asked import ResumeMeans, resources_of
+from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
@@ -113,7 +114,7 @@ class StoppedJob:
         self.sources()
         self.kernels()
 
-    def slabs(self) -> dict[str, Any]:
+    def slabs(self) -> Document:
         """Collect what every pass over slabs is asked for again."""
         options, means, asked = dict(self.call["options"]), self.arranged, self.content["asked"]
         before = {name: options.pop(name, None) for name in ("ranks", "missing")}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.arrays.local_array import LocalArrays
-from oocarrays.errors import InputError, JournalError, PlacementError
+from oocarrays.errors import InputError, JournalError, NotFoundError, PlacementError
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.graphs.run.remains import journal_of
@@ -25,12 +25,14 @@ from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
 from oocarrays.mapping.given import flag
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.stores.urls import check_replaces
+from oocarrays.storage.stores.zipped import is_zip
 from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
@@ -198,6 +200,8 @@ def resume(
         raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
     place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
     target = place(target)
+    if is_zip(target):
+        raise NotFoundError(f"nothing to resume: {target} is a zip file, which one run writes from beginning to end")
     check_replaces(target)
     content = _content(target)
     found = kind_of(content)
@@ -226,7 +230,7 @@ def kind_left(target: StoreLike) -> str:
     return kind_of(_content(target))
 
 
-def _content(target: StoreLike) -> dict[str, Any]:
+def _content(target: StoreLike) -> Document:
     noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
     return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
 

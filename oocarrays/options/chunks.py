@@ -4,8 +4,9 @@
     (8, -1, None)       for each axis             {"time": 8, 1: -1}    for some axes, by name or number
     (8, "auto")         some given, some chosen   ((8, 8, 4), (30,))    blocks, as Dask writes them
 
-As in Dask, -1 is a whole axis, None and an axis that a dict leaves out keep the chunks that are there, and what is
-chosen is, where it can be, a multiple of those.
+As in Dask, -1 is a whole axis, None and an axis that a dict leaves out keep the chunks that are there, what is chosen
+is, where it can be, a multiple of those, and what is longer than the axis is cut to it. An axis of no elements cuts
+nothing: it is to grow.
 """
 
 from __future__ import annotations
@@ -65,9 +66,55 @@ def regular_chunks(
         wanted = [_one_axis(c, n) for c, n in zip(_each_axis(chunks, grid, names), grid.shape, strict=True)]
         kept = (old if c is None else c for c, old in zip(wanted, grid.chunks, strict=True))
         lengths = tuple(max(n, 1) if c == -1 else c for c, n in zip(kept, grid.shape, strict=True))
-        return ChunkGrid.of(grid.shape, _chosen(lengths, grid, dtype)).chunks
+        found = ChunkGrid.of(grid.shape, _chosen(lengths, grid, dtype)).chunks
+        return tuple(c if asked is None else _cut(c, n) for asked, c, n in zip(wanted, found, grid.shape, strict=True))
     except ChunksError as error:
         raise ChunksError(str(error) if str(error).startswith("chunks=") else f"chunks={chunks!r}: {error}") from None
+
+
+def cut_text(chunks: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | None] | None = None) -> str:
+    """Say which of the chunks that are asked for `regular_chunks` cuts; nothing where it cuts none.
+
+    Examples
+    --------
+    >>> cut_text((1000, 10), ChunkGrid.of((100, 60), (10, 60)))
+    'chunks are no longer than the array: 1000 along axis 0 is cut to 100'
+    >>> cut_text(-1, ChunkGrid.of((100, 60), (10, 60)))
+    ''
+    """
+    asked = [None] * len(grid.shape) if chunks is None else _each_axis(chunks, grid, names)
+    axes = [
+        f"{c} along {_called(axis, names)} is cut to {n}"
+        for axis, (c, n) in enumerate(zip(asked, grid.shape, strict=True))
+        if isinstance(c, int | np.integer) and _cut(int(c), n) != c and c > 0
+    ]
+    return f"chunks are no longer than the array: {', '.join(axes)}" if axes else ""
+
+
+def cuts(
+    chunks: ChunksLike | None, shards: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | None] | None = None
+) -> tuple[str, ...]:
+    """Say what is cut of chunks and shards, a line each.
+
+    >>> cuts(None, 40, ChunkGrid.of((30,), (10,)), ("time",))
+    ('shards are no longer than the array: 40 along time is cut to 30',)
+    """
+    texts = cut_text(chunks, grid, names), cut_text(shards, grid, names).replace("chunks", "shards")
+    return tuple(filter(None, texts))
+
+
+def _called(axis: int, names: Sequence[str | None] | None) -> str:
+    """The name of an axis, or its number."""
+    return (names[axis] if names else None) or f"axis {axis}"
+
+
+def _cut(length: int, extent: int) -> int:
+    """A length that is no longer than the axis.
+
+    >>> _cut(10, 4), _cut(3, 4), _cut(10, 0)
+    (4, 3, 10)
+    """
+    return min(length, extent) if extent else length
 
 
 def block_lengths(
@@ -110,7 +157,7 @@ def regular_shards(
     dtype: np.dtype,
     names: Sequence[str | None] | None = None,
 ) -> tuple[int, ...] | None:
-    """The shard length in each axis, in elements: -1 and what is chosen are whole numbers of ``chunks``.
+    """The shard length in each axis, in elements: -1, what is chosen and what is cut are whole numbers of ``chunks``.
 
     Raises
     ------
@@ -121,14 +168,25 @@ def regular_shards(
     --------
     >>> regular_shards((-1, 8), (3, 4), (10, 10), np.dtype("f8")), regular_shards(None, (3,), (9,), np.dtype("f8"))
     ((12, 8), None)
+    >>> regular_shards((30, 8), (3, 4), (10, 10), np.dtype("f8"))
+    (12, 8)
     """
     if shards is None:
         return None
     grid = ChunkGrid.of(shape, chunks)
     asked = _each_axis(shards, grid, names)
     lengths = regular_chunks(shards, grid, dtype, names)
-    axes = zip(lengths, asked, chunks, strict=True)
-    return tuple(ceil_div(s, c) * c if a == -1 else s // c * c or c if isinstance(a, str) else s for s, a, c in axes)
+    axes = zip(lengths, asked, chunks, shape, strict=True)
+    return tuple(_whole_chunks(s, a, c, n) for s, a, c, n in axes)
+
+
+def _whole_chunks(length: int, asked: Any, chunk: int, extent: int) -> int:
+    """A shard's length along one axis: whole chunks, where it is not the length that was asked for."""
+    if isinstance(asked, str):
+        return length // chunk * chunk or chunk
+    if asked == -1 or (asked is not None and length == extent):
+        return ceil_div(length, chunk) * chunk
+    return length
 
 
 def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None) -> Sequence[Any]:

@@ -64,7 +64,7 @@ def _is_dimension(given: Any, asked: Any, dims: Mapping[str, set]) -> bool:
 
 
 def _length(asked: Any) -> Any:
-    """What is asked for along one dimension: as it is typed, a list of one.
+    """Return the lengths along one dimension: as it is typed, a list of one.
 
     >>> _length((10,)), _length(-1)
     (10, -1)
@@ -73,7 +73,7 @@ def _length(asked: Any) -> Any:
 
 
 def _by_dimension(path: str, dims: set, lengths: Mapping[Any, Any]) -> dict[Any, Any]:
-    """What is asked for of one array by its dimensions; nothing of the coordinate of one."""
+    """Return the chunks of one array by its dimensions; nothing for the coordinate of one."""
     if dims == {path.rpartition("/")[2]}:
         return {}
     return {name: length for name, length in lengths.items() if name in dims}

@@ -12,7 +12,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
-from oocarrays.options.chunks import ChunksLike, regular_chunks, regular_shards
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
 from oocarrays.plan.limits import check_priced
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import Strategy
@@ -54,11 +54,11 @@ class Planner:
         """Plan what is to be done with one array, and where."""
         file = array_file.describe_source(opened, self.missing)
         order = None if self.orientation is None else axis_order(self.orientation, opened.ndim)
-        shape = _chunks(chunks, order, file)
+        shape, names = _chunks(chunks, order, file), dimension_names(opened)
         made = target_settings(
             opened,
             shape,
-            shards=regular_shards(self.shards, shape, file.stored.grid.shape, file.dtype, dimension_names(opened)),
+            shards=regular_shards(self.shards, shape, file.stored.grid.shape, file.dtype, names),
             zarr_format=self.zarr_format,
             compressors=self.compressors,
             filters=self.filters,
@@ -79,6 +79,7 @@ class Planner:
             overwrite=self.overwrite,
             scratch=self.scratch,
             past_cache_above=settings.past_cache_above(),
+            said=cuts(chunks, self.shards, file.stored.grid, names),
         )
         return plan, file, destination
 

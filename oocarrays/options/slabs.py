@@ -19,6 +19,7 @@ from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import cluster_of, ranks_of, resources_of
 from oocarrays.options.chunks import ChunksLike
+from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files.array_file import ArrayFile
@@ -104,7 +105,7 @@ class PlannedPass(Generic[Plan]):
 
     plan: Plan
     """Its plan."""
-    content: dict[str, Any]
+    content: Document
     """What the journal keeps of it."""
     left: StoppedPass | None
     """What it goes on with."""
@@ -145,7 +146,7 @@ def planned_pass(
     return PlannedPass(plan=made, content=content, left=left, processes=resources.workers)
 
 
-def _call(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> dict[str, Any]:
+def _call(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> Document:
     """The call, as a journal keeps it, but for what must be asked for again as it was."""
     asked = {name: getattr(request.options, name) for name in ("prefetch", "workspace", "axis", "ranks")}
     return call_content(

@@ -132,6 +132,7 @@ def pass_seconds(
     ranks, workers, waits = pipeline.ranks, pipeline.workers, pipeline.waits
     reading, writing = _device_seconds(traffic, costs, source, target)
     reading += _seeks(traffic, costs, source) * costs.seek_seconds / ranks
+    writing += _puts(traffic, target, pipeline) * costs.put_seconds / ranks
     reading += waits.reading * costs.remote_request_seconds / ranks
     writing += waits.writing * costs.remote_request_seconds / ranks
     request = costs.request_seconds if source.local else costs.store_request_seconds
@@ -144,7 +145,7 @@ def pass_seconds(
     )
     move = traffic.copied_bytes / costs.copy_bandwidth + traffic.copied_runs * costs.run_seconds
     cached = target.cached or not pipeline.past_cache
-    put = traffic.written_bytes / (costs.cache_bandwidth if cached else costs.copy_bandwidth)
+    put = traffic.written_bytes / (costs.cache_write_bandwidth if cached else costs.copy_bandwidth)
     put += traffic.packed_bytes / costs.copy_bandwidth + traffic.encoded_bytes / speed(
         costs.encode_bandwidth, target.codec
     )
@@ -209,6 +210,11 @@ def _seeks(traffic: Traffic, costs: Costs, source: Stored) -> int:
     if source.remote or not source.local or is_cached(costs, source):
         return 0
     return max(traffic.read_requests - source.grid.count, 0)
+
+
+def _puts(traffic: Traffic, target: Stored, pipeline: Pipeline) -> int:
+    """Writes for which the device is waited for, beside whole chunks: runs in their places that pass the cache by."""
+    return traffic.placed_runs if pipeline.past_cache and not target.cached else 0
 
 
 def _steps_seconds(traffic: Traffic, costs: Costs, startup: float) -> float:

@@ -38,7 +38,10 @@ class Costs:
     copy_bandwidth: float = 4.0e9
     """Bytes a second that one core copies while the others do, too."""
     cache_bandwidth: float = 2.0e9
-    """Bytes a second that one core writes to files in the system's cache, or reads of them."""
+    """Bytes a second that one core reads of files in the system's cache."""
+    cache_write_bandwidth: float = 0.8e9
+    """Bytes a second that one core writes to new files in the system's cache, which takes memory for them: 0.4e9 where
+    a virtual machine has to get it from its host first, 3e9 where it need not."""
     touch_bandwidth: float = 2.2e9
     """Bytes a second of memory that one core takes from the system for the first time."""
     decode_bandwidth: Mapping[str, float] = field(
@@ -66,6 +69,8 @@ class Costs:
     """Seconds to open a chunk and find the way to its pieces."""
     place_seconds: float = 2e-5
     """Seconds to lay out one piece of a chunk and to begin to write it in its place; the interpreter's share of it."""
+    put_seconds: float = 2.5e-4
+    """Seconds that a rank waits for the device in one write past the system's cache, beside those of its bytes."""
     page_seconds: float = 5e-7
     """Seconds to map one page of a file that is in memory, and to let go of it; infinite where the system cannot."""
     seek_seconds: float = 1e-4

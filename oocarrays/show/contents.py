@@ -22,6 +22,7 @@ from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError, StoreFailure
+from oocarrays.plan.documents import Document
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said
@@ -374,7 +375,7 @@ def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
 # ---------------------------------------------------------------------- for machines
 
 
-def as_json(facts: ArrayFacts | GroupFacts) -> dict[str, Any]:
+def as_json(facts: ArrayFacts | GroupFacts) -> Document:
     """Return the same as dicts, lists and plain values; numbers that JSON does not have are written as text.
 
     >>> as_json(array_facts(zarr.create_array({}, shape=(4,), dtype="f4")))["chunks"]

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from dask.utils import format_bytes, parse_bytes
 
@@ -15,6 +14,7 @@ from oocarrays.mapping.given import element_type
 from oocarrays.mapping.layouts.hpf import parse_layout
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.options.networks import carrier_of, network_text
+from oocarrays.plan.documents import Document
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Mesh, Network
 from oocarrays.plan.exchange.schedule import Schedule
@@ -165,7 +165,7 @@ class Outlook:
         methods = known.whose if known else "copies between threads"
         return [f"methods are priced by {methods}", f"schedules are priced by {self.whose}"]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """Return the same for machines."""
         plan = self.plan
         return {
@@ -184,7 +184,7 @@ class Outlook:
             "not_priced": self.left_out,
         }
 
-    def _transfer_facts(self, transfer: Transfer) -> dict[str, Any]:
+    def _transfer_facts(self, transfer: Transfer) -> Document:
         """Return the messages and bytes of a transfer; least and most are of ranks that hold something before."""
         work, ranks = transfer.work, transfer.source.ranks
         sent = (work.held - work.kept)[:ranks] * self.plan.itemsize
@@ -209,7 +209,7 @@ class Outlook:
             f"{facts['most_messages_sent']}, takes {facts['most_messages_received']}",
         )
 
-    def _schedule_facts(self, each: Ordered) -> dict[str, Any]:
+    def _schedule_facts(self, each: Ordered) -> Document:
         return {
             "schedule": each.name,
             "columns": each.schedule.columns,

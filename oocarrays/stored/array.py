@@ -105,7 +105,7 @@ class StoredArray:
 
     @property
     def codecs(self) -> tuple[Any, ...]:
-        """What its chunks are coded by, in the order in which it is applied: filters, then compressors."""
+        """The codecs of its chunks, in the order in which they are applied: filters, then compressors."""
         return (*self._array.filters, *self._array.compressors)
 
     @property

@@ -58,7 +58,7 @@ def _at_once(file: ArrayFile) -> int:
 
 
 def _product(taken: Points, members: np.ndarray, axes: int) -> tuple[tuple[Taken, ...], tuple[np.ndarray, ...]]:
-    """What is taken along each axis for some points, and where each of these stands among it along the paired axes."""
+    """Return the elements of each axis that points take, and where each point stands among them along paired axes."""
     rest, wanted, places = iter(taken.rest.axes), list[Taken](), []
     for axis in range(axes):
         if axis not in taken.paired:

@@ -15,6 +15,7 @@ from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.write import check_writable, write_section
+from oocarrays.storage.stores.zipped import settled
 
 
 def write(
@@ -31,9 +32,12 @@ def write(
     buffer_bytes = None if memory is None else settings.size_in_bytes(memory, "memory")
     requests = setting("requests") if file.stored.remote else settings.local_cores()
     data = taken.spread(cast(values, file.dtype))
-    return write_section(
-        file, taken.axes, data, meter=new_meter(), method=method, buffer_bytes=buffer_bytes, requests=requests
-    )
+    try:
+        return write_section(
+            file, taken.axes, data, meter=new_meter(), method=method, buffer_bytes=buffer_bytes, requests=requests
+        )
+    finally:
+        settled(file.zarr.store_path.store)
 
 
 def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:

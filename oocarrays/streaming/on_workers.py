@@ -13,7 +13,8 @@ import numpy as np
 from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
 from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
 from oocarrays.plan.streams.modes import MODES, agreed
-from oocarrays.storage.streams.part import RanksPart, WriterFacts, committed
+from oocarrays.storage.streams.facts import WriterFacts, committed
+from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.streams import Streams
 
@@ -180,7 +181,7 @@ class RankStreams:
         self._file.commit(meta)
         if meta.ib.block:
             whole = RanksPart(self._file, range(meta.cells.ranks), self._budget, writes=False)
-            self._file.keep_cells(*whole.link(meta.ib))
+            self._file.keep_cells(*whole.apart.link(meta.ib))
             meta = replace(meta, ib=replace(meta.ib, is_linked=True))
         self._file.commit(replace(meta, is_closed=True))
 
@@ -245,7 +246,7 @@ def _mode(rank: _Rank) -> str:
 
 
 def _ib(rank: _Rank) -> Any:
-    return rank.streams._part.ib
+    return rank.streams._part.apart.ib
 
 
 def _prepare_each(rank: _Rank) -> None:
@@ -274,4 +275,4 @@ def _tell(rank: _Rank) -> np.ndarray:
 
 
 def _close(rank: _Rank) -> None:
-    rank.streams._part.close()
+    rank.streams._part.apart.close()

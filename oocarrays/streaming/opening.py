@@ -12,6 +12,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import client_of, workers_of
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import chosen, element_type, extents, flag, whole
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.meta import Cells, Meta, check_budget, described
 from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import dimension_names
@@ -43,7 +44,7 @@ def open_streams(
     memory: int | float | str | None = None,
     overwrite: bool = False,
     blocks: dict[str, int] | None = None,
-    storage_options: dict[str, Any] | None = None,
+    storage_options: Settings | None = None,
     scheduler: Client | str | None = None,
 ) -> Any:
     """Open a file that holds a stream for each cell of a shape.
@@ -237,6 +238,6 @@ def streams_from_ragged(
     [[1.5, 2.5], [], [3.5]]
     """
     ragged = counts if isinstance(counts, Ragged) else Ragged(counts, values)
-    made: dict[str, Any] = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
+    made: Settings = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
     with open_streams(store, mode, **(made | options)) as streams:
         streams.write(ragged)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
@@ -11,23 +10,23 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
+from oocarrays.errors import OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
-from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
+from oocarrays.plan.streams.calls import Call, CellBytes, Level
 from oocarrays.plan.streams.meta import Meta
 from oocarrays.plan.streams.modes import Mode, ModeAnswer
-from oocarrays.plan.streams.units import before
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.streams.part import RanksPart, committed
+from oocarrays.storage.streams.facts import committed
+from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.cell import Cell, SharedFile
-from oocarrays.streaming.ragged import Ragged, ragged_of
-from oocarrays.streaming.text import printed, scanned, tokens_of
-
-WHENCES = (0, 1, 2)
-"""From the beginning, from where a stream stands, from its end: os.SEEK_SET, os.SEEK_CUR, os.SEEK_END."""
-TEXT_AHEAD = 256
-"""Bytes of each cell that scanf looks at first."""
+from oocarrays.streaming.given import CellValues
+from oocarrays.streaming.matching import returned, scanned_cells
+from oocarrays.streaming.positions import moved, simple
+from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.reading import read_each, read_level
+from oocarrays.streaming.steps import fill_steps, steps_of
+from oocarrays.streaming.text import printed, tokens_of
 
 
 class Streams:
@@ -43,6 +42,7 @@ class Streams:
         self._failure: BaseException | None = None
         self._closed = False
         self._shape, self._item, self._cells = part.shape, file.meta.item, part.count
+        self._given = CellValues(shape=part.shape, item=file.meta.item, lower=part.lower)
         self._item_bytes = self._item.itemsize
 
     # ------------------------------------------------------------------ what it is
@@ -70,11 +70,11 @@ class Streams:
     @property
     def segments(self) -> dict[str, dict[str, int]]:
         """The block of each segment, and the bytes of all streams in it."""
-        part, ib = self._part, self._part.ib
-        lengths = int(part.independent_lengths().sum())
-        blocks = {"NB": part.nb_block if part.nb_end else 0, "CB": part.cb_block if part.cb_bytes else 0}
-        nbytes = {"NB": part.nb_end * self._cells, "CB": part.cb_bytes * self._cells, "IB": lengths}
-        blocks["IB"] = ib.block if lengths else 0
+        part, common, apart = self._part, self._part.common, self._part.apart
+        lengths = int(apart.lengths().sum())
+        blocks = {"NB": part.nb_block if part.nb_end else 0, "CB": common.block if common.nbytes else 0}
+        nbytes = {"NB": part.nb_end * self._cells, "CB": common.nbytes * self._cells, "IB": lengths}
+        blocks["IB"] = apart.ib.block if lengths else 0
         return {name: {"block": blocks[name], "bytes": nbytes[name]} for name in ("NB", "CB", "IB")}
 
     @property
@@ -85,7 +85,7 @@ class Streams:
 
     @property
     def meter(self) -> Any:
-        """What has been read and written."""
+        """The meter of all that has been read and written."""
         return self._part.meter
 
     def __repr__(self) -> str:
@@ -112,24 +112,17 @@ class Streams:
         InputError
             Where values, mask or cells do not fit the shape, or values are not of the type of an item.
         """
-        if (
-            where is None
-            and at is None
-            and type(values) is np.ndarray
-            and values.dtype == self._item
-            and values.shape == self._shape
-            and values.flags.c_contiguous
-        ):
+        if where is None and at is None and self._given.is_an_item_each(values):
             rows = values.reshape(self._cells, 1)
             self._write(Level(values=rows, nbytes=self._item_bytes, is_contiguous=True), self._item)
             return
-        call, dtype = self._call(values, where, at)
+        call, dtype = self._given.call(values, where, at)
         self._write(call, dtype)
 
     def prepared(self, values: Any, where: Any) -> tuple[Call, ModeAnswer, str]:
         """Look at a call: what it writes, the mode that these cells allow, and the type of its items."""
         self._check_open()
-        call, dtype = self._call(values, where, None)
+        call, dtype = self._given.call(values, where, None)
         part = self._part
         if self._opened_as == "a":
             part.position = None
@@ -141,95 +134,6 @@ class Streams:
         """Do a call in the mode that all ranks agreed on."""
         if call.nbytes if isinstance(call, Level) else len(call.cells):
             self._part.write(call, mode)
-
-    def _call(self, values: Any, where: Any, at: Any) -> tuple[Call, np.dtype]:
-        if where is not None and at is not None:
-            raise InputError("where= and at= both say which cells write: one of them is taken")
-        ragged = None if where is not None or at is not None else ragged_of(values, self._shape, self._item)
-        if ragged is not None:
-            return self._ragged_call(ragged), self._item
-        array = self._items(values)
-        if at is not None:
-            return self._event_call(array, at), array.dtype
-        if where is None:
-            return self._level_call(array), array.dtype
-        mask = self._mask(where)
-        if mask.all():
-            return self._level_call(array), array.dtype
-        return self._masked_call(array, mask), array.dtype
-
-    def _items(self, values: Any) -> np.ndarray:
-        """Return values as items; of streams of bytes, the bytes of whatever they are."""
-        array = np.asarray(values)
-        if array.dtype == self._item:
-            return array
-        if self._item == np.uint8 and array.dtype.kind in "biufcV" and isinstance(values, np.ndarray):
-            return array
-        try:
-            return array.astype(self._item, casting="same_kind")
-        except (TypeError, ValueError):
-            raise InputError(f"values of dtype {array.dtype} are no items of dtype {self._item}") from None
-
-    def _level_call(self, array: np.ndarray) -> Level:
-        ndim = len(self._shape)
-        if array.shape[:ndim] != self._shape or array.ndim > ndim + 1:
-            try:
-                array = np.broadcast_to(array, self._shape)
-            except ValueError:
-                raise InputError(
-                    f"values of shape {array.shape} do not fit streams of shape {self._shape}, nor as many for each"
-                ) from None
-        items = array.shape[ndim] if array.ndim > ndim else 1
-        rows = array.reshape(self._cells, items)
-        return Level(values=rows, nbytes=items * array.dtype.itemsize, is_contiguous=array.flags.c_contiguous)
-
-    def _mask(self, where: Any) -> np.ndarray:
-        mask = np.asarray(where)
-        if mask.dtype != np.bool_ or mask.shape != self._shape:
-            raise InputError(f"where= of shape {mask.shape} and dtype {mask.dtype} is no mask of shape {self._shape}")
-        return mask
-
-    def _masked_call(self, array: np.ndarray, mask: np.ndarray) -> Call:
-        ndim, count = len(self._shape), int(mask.sum())
-        if array.shape[:ndim] == self._shape and array.ndim <= ndim + 1:
-            array = array[mask]
-        elif array.shape[:1] != (count,) or array.ndim > 2:
-            try:
-                array = np.broadcast_to(array, self._shape)[mask]
-            except ValueError:
-                raise InputError(
-                    f"values of shape {array.shape} fit neither shape {self._shape} nor {count} cells of a mask"
-                ) from None
-        return Events(cells=np.flatnonzero(mask) + self._part.lower, items=_rows(array, count))
-
-    def _event_call(self, array: np.ndarray, at: Any) -> Events:
-        cells = self._numbers(at)
-        if array.shape != cells.shape:
-            raise InputError(f"at= names {cells.size} cells, and values of shape {array.shape} are given")
-        return Events(cells=cells + self._part.lower, items=_rows(array, len(cells)))
-
-    def _numbers(self, at: Any) -> np.ndarray:
-        try:
-            numbers = np.asarray(np.ravel_multi_index(at, self._shape) if isinstance(at, tuple) else at)
-        except (ValueError, TypeError) as error:
-            raise SelectionError(f"at= names cells that are not in shape {self._shape}: {error}") from None
-        if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
-            raise SelectionError(f"at= of shape {numbers.shape} and dtype {numbers.dtype} is no list of cells")
-        if numbers.size and not (numbers.min() >= 0 and numbers.max() < self._cells):
-            raise SelectionError(f"at= names cells from {numbers.min()} to {numbers.max()}; there are {self._cells}")
-        return numbers if numbers.size else numbers.astype(np.int64)
-
-    def _ragged_call(self, ragged: Ragged) -> Call:
-        values = np.ascontiguousarray(self._items(ragged.values))
-        counts = ragged.counts.reshape(-1)
-        if len(counts) and bool((counts == counts[0]).all()):
-            rows = values.reshape(self._cells, int(counts[0]))
-            return Level(values=rows, nbytes=int(counts[0]) * values.dtype.itemsize, is_contiguous=True)
-        cells = np.flatnonzero(counts)
-        if values.dtype.itemsize < 8:
-            nbytes = counts[cells] * values.dtype.itemsize
-            return CellBytes(cells=cells + self._part.lower, counts=nbytes, data=values.view(np.uint8))
-        return Events(cells=np.repeat(cells, counts[cells]) + self._part.lower, items=_rows(values, len(values)))
 
     def _write(self, call: Call, dtype: np.dtype) -> None:
         """Write in the mode that the tests find; after a failure, nothing but closing is left."""
@@ -282,52 +186,11 @@ class Streams:
         """
         self._check_open()
         item = self._item if dtype is None else element_type(dtype)
-        if where is None and (n is None or isinstance(n, int)) and n != -1 and isinstance(self._part.position, int):
-            rows = self._read_level(1 if n is None else whole(n, "n", 0), item.itemsize)
-            if rows is not None:
-                values = np.ascontiguousarray(_viewed(rows, item))
+        if where is None and (n is None or isinstance(n, int)) and n != -1:
+            values = read_level(self._part, 1 if n is None else whole(n, "n", 0), item)
+            if values is not None:
                 return values.reshape(self._shape if n is None else (*self._shape, n))
-        return self._read_each(n, None if where is None else self._mask(where).reshape(-1), item)
-
-    def _read_level(self, items: int, itemsize: int) -> np.ndarray | None:
-        part, nbytes = self._part, items * itemsize
-        position = part.position
-        assert isinstance(position, int)
-        if position + nbytes > part.level_end():
-            return None
-        rows = part.read_level(position, nbytes)
-        part.position = position + nbytes
-        return rows
-
-    def _read_each(self, n: Any, mask: np.ndarray | None, item: np.dtype) -> Any:
-        part, counts = self._part, self._wanted(n)
-        cells = np.arange(self._cells) if mask is None else np.flatnonzero(mask)
-        position, ends = part.tell(), part.ends()
-        left = np.maximum(ends - position, 0)[cells] // item.itemsize
-        got = left if counts is None else np.minimum(counts[cells], left)
-        data = part.read(cells + part.lower, position[cells], got * item.itemsize)
-        position[cells] += got * item.itemsize
-        part.position = _simple(position)
-        is_full = counts is not None and bool((got == counts[cells]).all()) and not isinstance(n, np.ndarray | list)
-        values = data.view(item)
-        if not is_full:
-            all_counts = np.zeros(self._cells, np.int64)
-            all_counts[cells] = got
-            return Ragged(all_counts.reshape(self._shape), values)
-        within = () if n is None else (int(n),)
-        return values.reshape(*(self._shape if mask is None else (len(cells),)), *within)
-
-    def _wanted(self, n: Any) -> np.ndarray | None:
-        """Items of each cell; None for all that there are."""
-        if n is None or np.ndim(n) == 0:
-            number = 1 if n is None else whole(n, "n", -1)
-            return None if number == -1 else np.full(self._cells, number)
-        counts = np.asarray(n)
-        if counts.shape != self._shape or counts.dtype.kind not in "iu" or (counts < 0).any():
-            raise InputError(
-                f"n= of shape {counts.shape} and dtype {counts.dtype} are no counts of shape {self._shape}"
-            )
-        return counts.reshape(-1).astype(np.int64)
+        return read_each(self._part, n, None if where is None else self._given.mask(where).reshape(-1), item)
 
     def to_ragged(self) -> Ragged:
         """Return all of every stream; positions stay."""
@@ -349,36 +212,17 @@ class Streams:
             The items that shorter streams end in.
         """
         self._check_open()
-        ends = self._part.ends() // self._item_bytes
-        steps = int(ends.max(initial=0))
-        at_once = max(self._part.budget // 8 // max(self._cells * self._item_bytes, 1), 1)
-        array = new_array(store, (steps, *self._shape), self._file.meta.cells.chunk_shape, self._item, overwrite)
-        for start in range(0, steps, at_once):
-            counts = np.clip(ends - start, 0, at_once)
-            cells, offsets = np.arange(self._cells), np.minimum(np.full(self._cells, start), ends) * self._item_bytes
-            data = self._part.read(cells + self._part.lower, offsets, counts * self._item_bytes).view(self._item)
-            block = Ragged(counts, data).padded(fill)
-            array[start : start + block.shape[1]] = block.T.reshape(-1, *self._shape)
-        return array
+        made = new_array(store, (steps_of(self._part, self._item), *self._shape), self._file.meta.cells.chunk_shape,
+                         self._item, overwrite)  # fmt: skip
+        fill_steps(made, self._part, self._item, fill)
+        return made
 
     def __getitem__(self, cell: Any) -> np.ndarray:
         """Return all of one cell's stream; its position stays."""
         self._check_open()
-        number = np.array([self._number(cell)])
+        number = np.array([self._given.number(cell)])
         end = self._part.end_of(int(number[0])) // self._item_bytes * self._item_bytes
         return self._part.read(number + self._part.lower, np.zeros(1, np.int64), np.array([end])).view(self._item)
-
-    def _number(self, cell: Any) -> int:
-        index = cell if isinstance(cell, tuple) else (cell,)
-        numbers = all(isinstance(k, int | np.integer) for k in index)
-        if (
-            not numbers
-            or len(index) != len(self._shape)
-            or not all(-n <= k < n for k, n in zip(index, self._shape, strict=True))
-        ):
-            raise SelectionError(f"{cell!r} is no cell of shape {self._shape}")
-        wrapped = tuple(int(k) % n for k, n in zip(index, self._shape, strict=True))
-        return int(np.ravel_multi_index(wrapped, self._shape)) if self._shape else 0
 
     # ------------------------------------------------------------------ positions
 
@@ -398,20 +242,7 @@ class Streams:
             Where that is before the beginning of a stream.
         """
         self._check_open()
-        if whence not in WHENCES:
-            raise InputError(f"whence={whence!r} is none of 0, 1 and 2")
-        given = np.asarray(offset)
-        if given.dtype.kind not in "iu" or given.shape not in ((), self._shape):
-            raise InputError(f"offset={offset!r:.80} is no whole number, nor one for each cell of shape {self._shape}")
-        part = self._part
-        if whence == 2 and given.ndim == 0 and given == 0:
-            part.position = None if part.writes else _simple(part.ends())
-            return
-        start = 0 if whence == 0 else part.tell() if whence == 1 else part.ends()
-        position = start + given.reshape(-1).astype(np.int64) if given.ndim else start + int(given)
-        if np.min(position, initial=0) < 0:
-            raise SelectionError(f"seek to byte {np.min(position)} is before the beginning of a stream")
-        part.position = position if isinstance(position, int) else _simple(position)
+        self._part.position = moved(self._part, offset, whence)
 
     def tell(self) -> np.ndarray:
         """Return the bytes of each stream before its position."""
@@ -434,16 +265,10 @@ class Streams:
             Where the format does not fit the values, before anything is written.
         """
         self._check_bytes()
-        each = [self._of_cells(value) for value in values]
-        cells = np.arange(self._cells) if where is None else np.flatnonzero(self._mask(where))
+        each = [self._given.of_cells(value) for value in values]
+        cells = np.arange(self._cells) if where is None else np.flatnonzero(self._given.mask(where))
         texts = [printed(format, tuple(value[k] for value in each)) for k in cells.tolist()]
         self._write_texts(cells, texts)
-
-    def _of_cells(self, value: Any) -> list[Any]:
-        try:
-            return np.broadcast_to(np.asarray(value), self._shape).reshape(-1).tolist()
-        except ValueError:
-            raise InputError(f"values of shape {np.shape(value)} do not fit streams of shape {self._shape}") from None
 
     def _write_texts(self, cells: np.ndarray, texts: list[bytes]) -> None:
         counts = np.array([len(text) for text in texts], np.int64)
@@ -462,36 +287,10 @@ class Streams:
         """
         self._check_bytes()
         self._check_open()
-        tokens, part = tokens_of(format), self._part
-        position, ends = part.tell(), part.ends()
-        found = self._scanned(tokens, position, ends)
-        part.position = _simple(position + np.array([place for _, place in found], np.int64))
-        wanted = [token.convert for token in tokens if token.convert is not None]
-        counts = np.array([len(values) for values, _ in found], np.int64).reshape(self._shape)
-        columns = []
-        for number, convert in enumerate(wanted):
-            empty = "" if convert is str else math.nan if convert is float else 0
-            column = [values[number] if number < len(values) else empty for values, _ in found]
-            columns.append(np.array(column).reshape(self._shape))
-        return counts, columns
-
-    def _scanned(self, tokens: list[Any], position: np.ndarray, ends: np.ndarray) -> list[tuple[list[Any], int]]:
-        """Match the text of each cell; where a match may go on, with more of it."""
-        found: list[tuple[list[Any], int]] = [([], 0)] * self._cells
-        cells, size = np.arange(self._cells), TEXT_AHEAD
-        while len(cells):
-            left = np.minimum(np.maximum(ends - position, 0)[cells], size)
-            data = self._part.read(cells + self._part.lower, position[cells], left).tobytes().decode("latin-1")
-            starts, more = before(left).tolist(), []
-            for cell, start, count in zip(cells.tolist(), starts, left.tolist(), strict=True):
-                values, place, _ = scanned(tokens, data[start : start + count])
-                found[cell] = values, place
-                if (count == size and place > count - TEXT_AHEAD // 2) or (
-                    count == size and len(values) < sum(token.convert is not None for token in tokens)
-                ):
-                    more.append(cell)
-            cells, size = np.array(more, np.int64), size * 4
-        return found
+        part, position = self._part, self._part.tell()
+        found = scanned_cells(part, tokens_of(format))
+        part.position = simple(position + np.array([place for _, place in found.matches], np.int64))
+        return found.counts.reshape(self._shape), [column.reshape(self._shape) for column in found.columns()]
 
     def each(self, function: Callable[..., Any], *values: Any) -> np.ndarray | None:
         """Call a function with the stream of one cell after the other, and of each array the cell's own value.
@@ -509,10 +308,10 @@ class Streams:
             What the function returned for each cell; None where it returned nothing.
         """
         self._check_open()
-        arrays = [self._of_cells(value) for value in values]
+        arrays = [self._given.of_cells(value) for value in values]
         self._part.prime()
         position, ends = self._part.tell(), self._part.ends()
-        shared = SharedFile(part=self._part, dtype=self._item, mode=self._opened_as, items=self._items)
+        shared = SharedFile(part=self._part, dtype=self._item, mode=self._opened_as, items=self._given.items)
         cells = [Cell(shared, k, int(position[k]), int(ends[k])) for k in range(self._cells)]
         results = []
         try:
@@ -520,13 +319,7 @@ class Streams:
                 results.append(function(cell, *(array[number] for array in arrays)))
         finally:
             self._finish(cells[: len(results) + 1])
-        if all(result is None for result in results):
-            return None
-        if all(isinstance(result, int | float | complex | np.number | np.bool_) for result in results):
-            return np.array(results).reshape(self._shape)
-        out = np.empty(self._cells, object)
-        out[:] = results
-        return out.reshape(self._shape)
+        return returned(results, self._shape)
 
     def _finish(self, cells: list[Cell]) -> None:
         """Write what cells have written, and leave each where it stands."""
@@ -535,12 +328,12 @@ class Streams:
             here = [cell for cell in cells if turn < len(cell.written)]
             numbers = np.array([cell.number for cell in here])
             position[numbers] = [cell.written[turn][0] for cell in here]
-            part.position = _simple(position)
+            part.position = simple(position)
             self._write_texts(numbers, [cell.written[turn][1] for cell in here])
             position = part.tell()
         for cell in cells:
             position[cell.number] = cell.tell()
-        part.position = _simple(position)
+        part.position = simple(position)
         if part.writes:
             part.is_at_end()
 
@@ -571,7 +364,7 @@ class Streams:
 
     def _linked(self, meta: Meta) -> Meta:
         """Link the directory, and keep the first entry and the length of each cell (section 5.2.4)."""
-        self._file.keep_cells(*self._part.link(meta.ib))
+        self._file.keep_cells(*self._part.apart.link(meta.ib))
         return replace(meta, ib=replace(meta.ib, is_linked=True))
 
     def close(self) -> None:
@@ -589,7 +382,7 @@ class Streams:
             if self._part.writes and self._failure is None:
                 self._commit(is_closed=True)
         finally:
-            self._part.close()
+            self._part.apart.close()
             self._file.let_go()
 
     def __enter__(self) -> Streams:
@@ -604,24 +397,5 @@ class Streams:
         if self._closed:
             raise UnsupportedError(f"{self._file.name} is closed: open it again")
         if self._failure is not None:
-            raise UnsupportedError(
-                f"{self._file.name} could not be written: {self._failure}; what was flushed is there"
-            )
-
-
-def _rows(items: np.ndarray, count: int) -> np.ndarray:
-    """The bytes of items, in a row for each of ``count``."""
-    width = items.dtype.itemsize * (items.size // count if count else 1)
-    return np.ascontiguousarray(items).reshape(-1).view(np.uint8).reshape(count, width)
-
-
-def _simple(position: np.ndarray) -> int | np.ndarray:
-    """One number for the positions of all cells, where they are the same."""
-    if len(position) and bool((position == position[0]).all()):
-        return int(position[0])
-    return position if len(position) else 0
-
-
-def _viewed(rows: np.ndarray, item: np.dtype) -> np.ndarray:
-    """View rows of bytes as items: those that lie apart are moved as such, many times faster than as bytes."""
-    return rows.view(item) if rows.shape[1] and rows.strides[1] == 1 else np.empty((len(rows), 0), item)
+            said = f"{self._file.name} could not be written: {self._failure}; what was flushed is there"
+            raise UnsupportedError(said)

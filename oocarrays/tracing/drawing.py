@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oocarrays.jobs.rechunking import load_picture
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.show.notebook import rows_html
+from oocarrays.show.pictures import load_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,7 +1,10 @@
-"""Zip files: read whether or not they have been opened; no target of a run, for nothing in them can be replaced."""
+"""Zip files: read whether or not they have been opened, and written once, by one process."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from zarr.storage import ZipStore
+from distributed import Client, LocalCluster
+from zarr.storage import StorePath, ZipStore
 
 import oocarrays as ooc
-from oocarrays.errors import NotFoundError, TargetError
+from oocarrays.errors import NotFoundError, PlacementError, RunError, TargetError
 
 DATA = np.arange(144.0).reshape(12, 12)
 HERE: dict[str, Any] = {"scheduler": "threads"}
@@ -53,38 +57,152 @@ def test_one_that_is_not_there_or_is_none_is_not_found(tmp_path: Path) -> None:
                 call(ZipStore(name))
 
 
-WRITES: dict[str, Callable[[ZipStore], Any]] = {
-    "rechunk": lambda store: ooc.rechunk("a.zarr", store, chunks=(12, 3), **HERE),
-    "slabs": lambda store: ooc.map_slabs(abs, "a.zarr", store, **HERE),
-    "from_dask": lambda store: ooc.from_dask(da.zeros((12, 12)), store, **HERE),
-    "gather": lambda store: ooc.gather_files("files", store, **HERE),
-    "group": lambda store: ooc.rechunk("group.zarr", store, chunks={"a": 4}, **HERE),
-    "resume": lambda store: ooc.resume(store, **HERE),
-}
-
-
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("is_open", [False, True], ids=["never opened", "open"])
-def test_none_is_a_target(zipped: Path, tmp_path: Path, write: str, is_open: bool) -> None:
+def _sources(tmp_path: Path) -> None:
     zarr.create_array("a.zarr", data=DATA, chunks=(3, 12))
     zarr.create_group("group.zarr").create_array("a", data=DATA, chunks=(3, 12))
-    ooc.create_array("files", shape=(12, 12), dtype="f8", layout="(block, *)", ranks=2, placement="local")
-    target = ZipStore(tmp_path / "new.zip", mode="w")
-    if is_open:
-        target._sync_open()
-    with pytest.raises(TargetError, match="nothing can be replaced or removed, such as a zip file: write to a folder"):
-        WRITES[write](target)
-    assert (tmp_path / "new.zip").exists() == is_open
+    ooc.create_array("files", shape=(12, 12), dtype="f8", layout="(block, *)", ranks=2, placement="local")[...] = DATA
 
 
-def test_lazy_arrays_are_not_stored_in_one(zipped: Path) -> None:
-    with pytest.raises(TargetError, match="write to a folder"):
+WRITES: dict[str, Callable[..., Any]] = {
+    "rechunk": lambda store, how=HERE: ooc.rechunk("a.zarr", store, chunks=(12, 3), **how),
+    "staged": lambda store, how=HERE: ooc.rechunk("a.zarr", store, chunks=(12, 3), method="staged", **how),
+    "assembled": lambda store, how=HERE: ooc.rechunk("a.zarr", store, chunks=(12, 3), method="assembled", **how),
+    "format 2": lambda store, how=HERE: ooc.rechunk("a.zarr", store, chunks=(12, 3), zarr_format=2, **how),
+    "slabs": lambda store, how=HERE: ooc.map_slabs(abs, "a.zarr", store, **how),
+    "iterate": lambda store, how=HERE: ooc.iterate(abs, "a.zarr", store, sweeps=2, depth=0, **how),
+    "from_dask": lambda store, how=HERE: ooc.from_dask(da.from_array(DATA, (5, 12)), store, chunks=4, **how),
+    "gather": lambda store, how=HERE: ooc.gather_files("files", store, **how),
+    "scatter": lambda store, how=HERE: ooc.scatter_files("a.zarr", "(block, *)", store, ranks=2, **how),
+    "group": lambda store, how=HERE: ooc.rechunk("group.zarr", store, chunks={"a": (12, 3)}, **how),
+}
+PATHS = {"group": "a", "scatter": "rank-0000"}
+
+
+def check_written(path: Path, inner: str) -> None:
+    """Zarr and zipfile find each key once, the values, and nothing of ours."""
+    names = zipfile.ZipFile(path).namelist()
+    assert len(names) == len(set(names))
+    assert not [name for name in names if "oocarrays" in name]
+    with ZipStore(path, mode="r") as store:
+        found = zarr.open_array(store, mode="r", path=inner)
+        np.testing.assert_array_equal(found[...], DATA[: found.shape[0]])
+        assert "oocarrays:unfinished" not in found.attrs
+
+
+@pytest.mark.usefixtures("zipped")
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("named", ["by path", "open"])
+def test_one_that_is_new_is_a_target(tmp_path: Path, write: str, named: str) -> None:
+    _sources(tmp_path)
+    target = ZipStore(tmp_path / "new.zip", mode="w") if named == "open" else tmp_path / "new.zip"
+    job = WRITES[write](target)
+    assert not (tmp_path / "new.zip").exists(), "looking makes no file"
+    made = job.run()
+    np.testing.assert_array_equal((made["a"] if write == "group" else made)[...], DATA)
+    if isinstance(target, ZipStore):
+        target.close()
+    check_written(tmp_path / "new.zip", PATHS.get(write, ""))
+
+
+@pytest.mark.usefixtures("zipped")
+def test_arrays_are_added_to_one(tmp_path: Path) -> None:
+    _sources(tmp_path)
+    WRITES["rechunk"](tmp_path / "new.zip" / "first").run()
+    with ZipStore(tmp_path / "new.zip", mode="a") as store:
+        WRITES["slabs"](StorePath(store, "second")).run()
+    check_written(tmp_path / "new.zip", "first")
+    check_written(tmp_path / "new.zip", "second")
+
+
+@pytest.mark.usefixtures("zipped")
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_nothing_in_one_is_replaced(tmp_path: Path, write: str, overwrite: bool) -> None:
+    _sources(tmp_path)
+    with pytest.raises(TargetError, match="nothing can be replaced or removed, such as a zip file that is there"):
+        WRITES[write](tmp_path / "a.zip", HERE | {"overwrite": overwrite})
+    with (
+        ZipStore(tmp_path / "a.zip", mode="a") as store,
+        pytest.raises(TargetError, match="nothing can be replaced|not overwritten" if overwrite else "exist"),
+    ):
+        WRITES[write](store, HERE | {"overwrite": overwrite}).run()
+
+
+@pytest.mark.usefixtures("zipped")
+def test_a_run_into_one_is_not_gone_on_with(tmp_path: Path) -> None:
+    _sources(tmp_path)
+
+    def fails(block: np.ndarray) -> np.ndarray:
+        raise ValueError("no")
+
+    with pytest.raises(RunError, match="no"):
+        ooc.map_slabs(fails, "a.zarr", "new.zip", **HERE).run()
+    with pytest.raises(NotFoundError, match=r"nothing to resume: .* is a zip file, which one run writes"):
+        ooc.resume("new.zip", **HERE)
+    with pytest.raises(NotFoundError):
+        ooc.open_array("new.zip")
+
+
+KILLED = """
+import os, sys, numpy as np, oocarrays as ooc
+seen = []
+def kernel(block):
+    seen.append(1)
+    if len(seen) > 8:
+        os.kill(os.getpid(), 9)
+    return block
+ooc.map_slabs(kernel, "long.zarr", "new.zip", height=3, ranks=1, scheduler="threads").run()
+"""
+
+
+@pytest.mark.usefixtures("zipped")
+def test_what_a_killed_run_leaves_is_no_zip_file(tmp_path: Path) -> None:
+    zarr.create_array("long.zarr", data=np.ones((60, 12)), chunks=(3, 12))
+    assert subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False).returncode == -9
+    assert (tmp_path / "new.zip").stat().st_size > 0
+    for call in (ooc.open_array, ooc.resume):
+        with pytest.raises(NotFoundError, match="a run that was killed leaves of one is none"):
+            call("new.zip")
+
+
+@pytest.mark.usefixtures("zipped")
+def test_several_workers_do_not_write_to_one(tmp_path: Path) -> None:
+    _sources(tmp_path)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        for name in ("rechunk", "slabs", "from_dask", "group", "gather"):
+            with pytest.raises(PlacementError, match="is a zip file, which one process can write to"):
+                WRITES[name](tmp_path / "new.zip", {"scheduler": client})
+        source = ZipStore(tmp_path / "a.zip", mode="a")
+        made = ooc.rechunk(source, "new.zarr", chunks=(12, 3), scheduler=client).run()
+    np.testing.assert_array_equal(made[...], DATA)
+
+
+@pytest.mark.usefixtures("zipped")
+def test_lazy_arrays_are_not_stored_in_an_array_that_is_there(zipped: Path) -> None:
+    with pytest.raises(TargetError, match="write to a new one"):
         ooc.store(da.zeros((12, 12), chunks=3), ZipStore(zipped, mode="a"), **HERE)
+    ooc.store(da.from_array(DATA, 12), "new.zip", **HERE)
+    check_written(zipped.parent / "new.zip", "")
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.usefixtures("zipped")
 def test_an_array_is_made_in_one(tmp_path: Path) -> None:
-    store = ZipStore(tmp_path / "new.zip", mode="w")
-    ooc.create_array(store, shape=(4,), dtype="f4")[...] = np.arange(1, 5)
-    store.close()
-    np.testing.assert_array_equal(ooc.open_array(ZipStore(tmp_path / "new.zip"))[...], np.arange(1, 5))
+    for target in (ZipStore(tmp_path / "open.zip", mode="w"), tmp_path / "path.zip"):
+        made = ooc.create_array(target, shape=(12, 12), dtype="f8", chunks=(3, 12))
+        made[:6], made[6:] = DATA[:6], DATA[6:]
+        np.testing.assert_array_equal(made[...], DATA)
+        if isinstance(target, ZipStore):
+            target.close()
+    check_written(tmp_path / "open.zip", "")
+    check_written(tmp_path / "path.zip", "")
+
+
+def test_part_of_a_chunk_is_appended_as_zarr_does(tmp_path: Path) -> None:
+    made = ooc.create_array(tmp_path / "a.zip", shape=(12, 12), dtype="f8", chunks=(6, 12))
+    made[:3] = DATA[:3]
+    with pytest.warns(UserWarning, match="Duplicate name: 'c/0/0'"):
+        made[3:] = DATA[3:]
+    np.testing.assert_array_equal(ooc.open_array(tmp_path / "a.zip")[...], DATA)

@@ -212,7 +212,7 @@ class Machine(RuleBasedStateMachine):
         """
         if self.is_replaced:
             self.flush()
-        self.streams._part.close()
+        self.streams._part.apart.close()
         self.streams._file.let_go()
         had, self.cells = self.cells, [bytearray(cell) for cell in self.flushed]
         self.open(mode, ranks)

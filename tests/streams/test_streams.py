@@ -52,13 +52,13 @@ def test_figure_3_two_values_of_8_bytes_in_buffers_of_10(place: Path) -> None:
         s.write(strided(one))
         part = s._part
         assert s.mode == "CB"
-        assert part.cb_bytes == 8
-        assert part._buffer[:, :8].tobytes() == one.tobytes()
+        assert part.common.nbytes == 8
+        assert part.common.buffer[:, :8].tobytes() == one.tobytes()
         s.write(strided(two))
-        assert part.cb_bytes == 16
-        assert part._cb is not None
-        assert part._cb.count == 1
-        assert part._buffer[:, :6].tobytes() == two.view("u1").reshape(4, 8)[:, 2:].tobytes()
+        assert part.common.nbytes == 16
+        assert part.common.rows is not None
+        assert part.common.rows.count == 1
+        assert part.common.buffer[:, :6].tobytes() == two.view("u1").reshape(4, 8)[:, 2:].tobytes()
     rows = np.asarray(zarr.open_array(place / "cb", mode="r")[...])
     streams = np.stack((one, two), 1).view("u1").reshape(4, 16)
     assert rows.shape == (2, 4, 10)
@@ -131,7 +131,7 @@ def test_a_cell_at_random_takes_one_request_a_superblock(place: Path) -> None:
     for cell in (3, 4999, 1234):
         with ooc.open_streams(place) as s:
             before = s.meter.read_requests
-            extents = s._part.reader.directory.scan(np.array([cell]))
+            extents = s._part.apart.reader.directory.scan(np.array([cell]))
             with ooc.open_streams(place) as other:
                 assert len(other[cell]) * 8 == s.lengths[cell]
                 touched = len(set((extents.place // 4096).tolist()))
@@ -256,7 +256,7 @@ WRITER = """
     turn = 0
     while True:
         s.write(np.arange(100) + 100 * turn, at=np.arange(100) * 7 % 50)
-        s._part._each_writer(lambda writer: writer.drain())
+        s._part.apart._each_writer(lambda writer: writer.drain())
         turn += 1
         if turn % 5 == 0:
             s.flush()

@@ -24,6 +24,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan import shown
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.words import patterns_of
+from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.as_json import read_as, written
 
 FORMAT = "oocarrays trace"
@@ -213,7 +214,7 @@ class Trace:
         """Write the trace as JSON, which `load` and ``oocarrays advise`` read."""
         Path(path).write_text(json.dumps(self.as_json(), ensure_ascii=False), encoding="utf-8")
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """Return the trace as dicts, lists and plain values."""
         return {"format": FORMAT, "version": VERSION, **written(self)}
 

@@ -11,11 +11,11 @@ import os
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from oocarrays.errors import InputError, LayoutError, NotFoundError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan import shown
+from oocarrays.plan.documents import Document
 from oocarrays.plan.layouts.redistribution import Price, Redistribution, Transfer
 
 KIND = "oocarrays redistribution"
@@ -79,7 +79,7 @@ def load_plan(path: str | os.PathLike[str]) -> Redistribution:
         raise InputError(f"{name} holds no plan of a redistribution: {error!r}") from None
 
 
-def _plan(said: dict[str, Any]) -> Redistribution:
+def _plan(said: Document) -> Redistribution:
     layouts = [Layout.of(tuple(said["shape"]), text) for text in said["layouts"]]
     pairs = pairwise(layouts) if said["moves"] else ()
     return Redistribution(
@@ -92,7 +92,7 @@ def _plan(said: dict[str, Any]) -> Redistribution:
     )
 
 
-def _price(said: dict[str, Any]) -> Price:
+def _price(said: Document) -> Price:
     return Price(**{**said, "schedules": tuple(said["schedules"])})
 
 

@@ -244,7 +244,7 @@ class _Problem:
                 yield way
 
     def _cut_lines(self, groupings: Sequence[Grouping]) -> list[Line]:
-        """What is read of each axis where groups are read tile by tile."""
+        """Return the part of each axis that is read where groups are read tile by tile."""
         along = zip(groupings, self._along(), self.tile, strict=True)
         return [cut_line(each, *axis, tile) for each, axis, tile in along]
 

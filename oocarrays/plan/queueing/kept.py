@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.plan.documents import Document
 from oocarrays.plan.queueing.advice import Measured
 from oocarrays.plan.queueing.striping import BlockTimes, striped_rate
 
@@ -28,7 +29,7 @@ MOST_UNDER_WAY = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptDisks:
-    """What was measured of some disks at one time, in one way."""
+    """Measurements of some disks, made at one time, in one way."""
 
     disks: tuple[str, ...]
     """What a person calls them: folders, URLs."""
@@ -64,7 +65,7 @@ class KeptDisks:
             raise InputError(f"oocarrays.disks: what is kept of {', '.join(kept.disks)} is not one time for each disk")
         return kept
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Document:
         """Return it as settings keep it.
 
         >>> row = Measured(block=4096, cpu=1e-5, alone=(0.02,), spread=(0.1,), together=2e5)
@@ -121,7 +122,7 @@ def kept_times(kept: Sequence[KeptDisks], mode: str, parts: Sequence[str], nbyte
 
 @dataclass(frozen=True, slots=True)
 class ChunkTimes:
-    """What a chunk takes at each disk of a striped store."""
+    """The seconds of a chunk at each disk of a striped store."""
 
     by_mode: Mapping[str, BlockTimes]
     """Where it is read, and where it is written; what was not measured is not there."""

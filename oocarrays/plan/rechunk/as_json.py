@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from oocarrays.errors import JournalError
+from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.plan import RechunkPlan
 
@@ -24,7 +25,7 @@ LOST = {"Traffic": {"kept_bytes"}}
 """Fields that journals of before may have, of what no run does any more."""
 
 
-def to_json(plan: RechunkPlan) -> dict[str, Any]:
+def to_json(plan: RechunkPlan) -> Document:
     """The plan as dicts, lists and plain values, which `from_json` takes.
 
     Raises
@@ -46,7 +47,7 @@ def to_json(plan: RechunkPlan) -> dict[str, Any]:
     >>> from_json(json.loads(json.dumps(to_json(plan)))) == plan
     True
     """
-    data: dict[str, Any] = written(plan)
+    data: Document = written(plan)
     return data
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
+from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.slabs.blocks import seconds
@@ -93,7 +94,7 @@ class IteratePlan(Holding):
     """Predicted seconds of all passes."""
 
     @property
-    def cut(self) -> dict[str, Any]:
+    def cut(self) -> Document:
         """Which slab of which pass is which: as options take it, to cut the same ones."""
         return {**self.passes[0].slabs.cut, "fuse": self.fuse}
 

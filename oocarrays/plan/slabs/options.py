@@ -16,6 +16,7 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundary
+from oocarrays.plan.documents import Document
 
 Edges = tuple[tuple[int, ...], ...]
 """Where the regions of ranks begin along each axis, and the extent."""
@@ -117,6 +118,6 @@ class SlabOptions(SlabTerms):
         return tuple(None if h is None else int(h) for h in whole)
 
     @property
-    def terms(self) -> dict[str, Any]:
+    def terms(self) -> Document:
         """The terms that a plan keeps."""
         return {name: getattr(self, name) for name in TERMS}

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.cost import Traffic
+from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.sections.write import plan_section_write
 from oocarrays.plan.slabs.bands import Way
@@ -39,7 +39,7 @@ class SlabPlan(SlabGeometry, Holding):
     """How arrays of one shape pass through a window, and what that takes."""
 
     @property
-    def cut(self) -> dict[str, Any]:
+    def cut(self) -> Document:
         """Which slab is which: as options take it, to cut the same ones."""
         return {name: getattr(self, name) for name in CUT}
 

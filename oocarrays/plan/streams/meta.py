@@ -18,6 +18,7 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, DescriptorError
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.plan.documents import Document
 from oocarrays.plan.streams.buffers import Buffers
 
 VERSION = 1
@@ -198,7 +199,7 @@ class Meta:
         """Return the same, read as items of another type."""
         return self if dtype is None else replace(self, dtype=described(np.dtype(dtype)))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """Return it as plain values."""
         return {"version": VERSION, **asdict(self)}
 

@@ -24,6 +24,7 @@ from oocarrays.errors import NotFoundError, StoreFailure, UnfinishedError, Unsup
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.limits import check_priced
 from oocarrays.plan.rechunk.problem import TRAVEL_COPIES
 from oocarrays.storage.codecs.codec import (
@@ -315,7 +316,7 @@ def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tu
     return 3 * coded, 3 * coded, 0
 
 
-def preview(settings: dict[str, Any], store: StoreLike) -> Stored:
+def preview(settings: Settings, store: StoreLike) -> Stored:
     """Describe the array that these settings would give, without making it where it is to be.
 
     Raises

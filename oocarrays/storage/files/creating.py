@@ -26,6 +26,7 @@ from zarr.errors import ContainsArrayError, ContainsGroupError
 from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.files.documents import MARK, METADATA, NODES, PARTIAL, document_store, unfinished_run
 from oocarrays.storage.files.making_room import put_new, replace_local
@@ -63,7 +64,7 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
         It names both; or what is given is no place for an array.
     """
     _check_is_place(store)
-    check_replaces(store)
+    check_replaces(store, new=True)
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
         raise TargetError(f"the target {store} is the source itself")
@@ -80,7 +81,7 @@ def _check_is_place(store: Any) -> None:
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Refuse a target that is there, as `check_target` does, whatever is written to it."""
     _check_is_place(store)
-    opened(store)
+    check_replaces(opened(store), new=True)
     overwrite = flag(overwrite, "overwrite")
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
@@ -88,6 +89,7 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
+    check_replaces(store)
     if not _is_array(store) and unfinished_run(store) is None:  # of which the mark alone is there, or no metadata else
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
 
@@ -111,7 +113,7 @@ def _is_array(store: StoreLike) -> bool:
 
 
 def create_target(
-    store: StoreLike, settings: dict[str, Any], run: str, *, overwrite: bool, durable: bool = True
+    store: StoreLike, settings: Settings, run: str, *, overwrite: bool, durable: bool = True
 ) -> ArrayFile:
     """Make the target, marked unfinished; what syncs all that a run writes names one that is ``durable``, and new.
 
@@ -142,7 +144,7 @@ def create_target(
         raise write_error(str(store), error) from error
 
 
-def _make_new(folder: str, settings: dict[str, Any], *, durable: bool) -> None:
+def _make_new(folder: str, settings: Settings, *, durable: bool) -> None:
     """Make an array where there is none, unless something else has appeared there."""
     if any(os.path.lexists(os.path.join(folder, name)) for name in NODES):
         raise ContainsArrayError("", folder)
@@ -163,7 +165,7 @@ def create_scratch(
         remove_scratch(folder)
     with suppress(NotFoundError):
         return describe(open_array(folder, mode="r+"))
-    settings: dict[str, Any] = {
+    settings: Settings = {
         "shape": stored.grid.shape,
         "chunks": stored.grid.chunks,
         "dtype": like.dtype.newbyteorder("="),

@@ -28,6 +28,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, LocalPart, check_depth, depths
 from oocarrays.mapping.orientation import runs_along
 from oocarrays.mapping.section import axis_order
+from oocarrays.plan.documents import Document
 
 KEY = "oocarrays"
 """The attribute that holds the descriptor."""
@@ -77,7 +78,7 @@ class Descriptor:
 
     # ------------------------------------------------------------------ written
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Document:
         """As it is written.
 
         >>> layout = Layout.of((8, 6), "(block, cyclic(2))", grid=(2, 2))
@@ -85,7 +86,7 @@ class Descriptor:
         >>> written["ranks"], written["distribution"], written["block"], written["depth"]
         ([2, 2], ['block', 'cyclic(2)'], [4, 2], [1, 0])
         """
-        written: dict[str, Any] = {"version": VERSION, "placement": self.placement, "shape": list(self.shape)}
+        written: Document = {"version": VERSION, "placement": self.placement, "shape": list(self.shape)}
         if self.rank is not None and self.layout is not None:
             written |= {"rank": self.rank, "local_shape": list(self.layout.local_shape(self.rank))}
         if self.layout is not None:

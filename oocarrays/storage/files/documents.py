@@ -18,6 +18,7 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import StoreFailure
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.stores.remote import is_remote
@@ -64,7 +65,7 @@ def mark_of(attributes: Any) -> str | None:
     return mark if isinstance(mark, str) else json.dumps(mark)
 
 
-def documents(store: StoreLike, names: Sequence[str]) -> list[dict[str, Any] | None]:
+def documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
     """Read some documents of metadata, asked for together; None stands for one that is not there."""
     folder = local_folder(store)
     if folder is not None:
@@ -72,12 +73,12 @@ def documents(store: StoreLike, names: Sequence[str]) -> list[dict[str, Any] | N
     return sync(_documents(store_path(store), names))
 
 
-async def _documents(place: StorePath, names: Sequence[str]) -> list[dict[str, Any] | None]:
+async def _documents(place: StorePath, names: Sequence[str]) -> list[Document | None]:
     found = await asyncio.gather(*((place / name).get() for name in names))
     return [_parsed(buffer.to_bytes()) if buffer else None for buffer in found]
 
 
-def _document_in(folder: str, name: str) -> dict[str, Any] | None:
+def _document_in(folder: str, name: str) -> Document | None:
     try:
         with open(os.path.join(folder, name), "rb") as file:
             return _parsed(file.read())
@@ -85,7 +86,7 @@ def _document_in(folder: str, name: str) -> dict[str, Any] | None:
         return None
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
+def _parsed(text: bytes) -> Document | None:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

@@ -18,6 +18,7 @@ from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
 from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.mapping.given import chosen, listed
 from oocarrays.mapping.orientation import turned
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
 from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.foreign.filters import FilterCodec
@@ -36,7 +37,7 @@ def target_settings(
     compressors: Any = None,
     filters: Any = None,
     order: tuple[int, ...] | None = None,
-) -> dict[str, Any]:
+) -> Settings:
     """Return the arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks.
 
     Parameters
@@ -105,8 +106,8 @@ def _check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_
 
 
 def _format_2(
-    source: zarr.Array, attributes: dict[str, Any], filters: Any, order: tuple[int, ...] | None, shards: Any
-) -> dict[str, Any]:
+    source: zarr.Array, attributes: Settings, filters: Any, order: tuple[int, ...] | None, shards: Any
+) -> Settings:
     metadata: Any = source.metadata
     rows = tuple(range(source.ndim))
     _check_order_2(order, rows)
@@ -124,8 +125,8 @@ def _format_2(
 
 
 def _format_3(
-    source: zarr.Array, attributes: dict[str, Any], filters: Any, order: tuple[int, ...] | None, shards: Any
-) -> dict[str, Any]:
+    source: zarr.Array, attributes: Settings, filters: Any, order: tuple[int, ...] | None, shards: Any
+) -> Settings:
     metadata: Any = source.metadata
     same = metadata.zarr_format == 3
     names = dimension_names(source)
@@ -166,7 +167,7 @@ def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
     return reduce(turned, orders) if orders else None
 
 
-def in_order(made: dict[str, Any], order: tuple[int, ...] | None) -> dict[str, Any]:
+def in_order(made: Settings, order: tuple[int, ...] | None) -> Settings:
     """The same arguments of ``zarr.create_array`` for chunks whose axes are stored in an order, the fastest last.
 
     Raises

@@ -24,6 +24,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError, UnfinishedError
 from oocarrays.mapping.given import flag
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, document_store, documents, said
 from oocarrays.storage.files.making_room import replace_group
@@ -42,7 +43,7 @@ class GroupFile:
 
     arrays: dict[str, zarr.Array]
     """All arrays in it and in the groups below, by their paths."""
-    groups: dict[str, dict[str, Any]]
+    groups: dict[str, Document]
     """Attributes of the groups below, by their paths, the outer ones first."""
     consolidated: tuple[str, ...]
     """Paths of the groups that keep the metadata of all below them, the inner ones first; "" for the group itself."""
@@ -190,7 +191,7 @@ def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool)
         for; and where it is a directory that is not a Zarr group, whatever is asked for.
     """
     overwrite = flag(overwrite, "overwrite")
-    check_replaces(store)
+    check_replaces(store, new=True)
     place = source.store_path
     here, there = place_name(place.store, place.path), place_name(store)
     if getattr(store, "read_only", False):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from zarr.errors import ContainsArrayError, ContainsGroupError, ZarrUserWarning
 
 from oocarrays.errors import DescriptorError, NotFoundError, TargetError
 from oocarrays.mapping.layouts.local import largest_rank
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import is_empty
@@ -33,8 +33,6 @@ from oocarrays.storage.local.refused import write_error
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""
-Settings = Mapping[str, Any]
-"""Arguments of ``zarr.create_array`` but shape and attributes, which a rank's part and the descriptor give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +129,7 @@ def _place(store: StoreLike | zarr.Group) -> StoreLike:
     return store
 
 
-def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict[str, Any]:
+def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> Settings:
     """Return the arguments of ``zarr.create_array`` for the file of a rank: chunks are no longer than it is."""
     shape = descriptor.part(rank).shape
     own = {"shape": shape, "attributes": {**settings["attributes"], KEY: descriptor.of_rank(rank).as_json()}}
@@ -140,7 +138,7 @@ def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> dict
     return {**settings, **own}
 
 
-def largest_settings(descriptor: Descriptor, settings: Settings) -> dict[str, Any]:
+def largest_settings(descriptor: Descriptor, settings: Settings) -> Settings:
     """Return the same for a rank whose file is the largest: what is refused for none is refused for this one."""
     assert descriptor.layout is not None, "local array files have a layout"
     return rank_settings(descriptor, settings, largest_rank(descriptor.layout))
@@ -196,7 +194,7 @@ def create_group(
         raise write_error(str(store), error) from error
 
 
-def _replaced(store: StoreLike, attributes: dict[str, Any], descriptor: Descriptor, format: int) -> bool:
+def _replaced(store: StoreLike, attributes: Settings, descriptor: Descriptor, format: int) -> bool:
     """Put what a new group says over what an old one of the same format says, and then remove files of ranks that it
     has not: being killed at any time leaves a group that is marked, and may be replaced."""
     try:
@@ -215,7 +213,7 @@ def _replaced(store: StoreLike, attributes: dict[str, Any], descriptor: Descript
     return True
 
 
-def create_file(place: StoreLike, settings: dict[str, Any], overwrite: bool, *, durable: bool = True) -> None:
+def create_file(place: StoreLike, settings: Settings, overwrite: bool, *, durable: bool = True) -> None:
     """Make the file of one rank.
 
     Raises

@@ -16,6 +16,7 @@ import zarr
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.local.blobs import LocalBlobs, remove_tree
 from oocarrays.storage.local.devices import sync_path
 from oocarrays.storage.local.durable import DocumentStore, replace
@@ -26,7 +27,7 @@ SAYING = (*DOCUMENTS, ".zmetadata")
 """All that says what there is."""
 
 
-def replace_local(folder: str, mark: str, old_run: str, settings: dict[str, Any], *, durable: bool = True) -> None:
+def replace_local(folder: str, mark: str, old_run: str, settings: Settings, *, durable: bool = True) -> None:
     """Put the metadata of a new array without chunks where an array is.
 
     Parameters
@@ -45,7 +46,7 @@ def replace_local(folder: str, mark: str, old_run: str, settings: dict[str, Any]
     _remove_others(folder, put_new(folder, settings, durable=durable))
 
 
-def replace_group(folder: str, mark: str, old_run: str, settings: dict[str, Any], *, durable: bool = True) -> None:
+def replace_group(folder: str, mark: str, old_run: str, settings: Settings, *, durable: bool = True) -> None:
     """Put the metadata of a new group with nothing in it where a group is.
 
     Parameters
@@ -94,7 +95,7 @@ def _remove_others(folder: str, documents: dict[str, bytes]) -> None:
             os.unlink(os.path.join(folder, name))
 
 
-def put_new(folder: str, settings: dict[str, Any], *, durable: bool, named: bool = True) -> dict[str, bytes]:
+def put_new(folder: str, settings: Settings, *, durable: bool, named: bool = True) -> dict[str, bytes]:
     """Put the metadata of a new array, as Zarr writes it, the mark first; returns it.
 
     Parameters

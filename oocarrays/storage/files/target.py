@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oocarrays.mapping.grid import Stored
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_target
@@ -18,12 +19,14 @@ class TargetSpec:
 
     store: StoreLike
     """Path or store of the target."""
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     """Arguments of ``zarr.create_array``; of local array files without what each rank's part gives; of a group none."""
     overwrite: bool = False
     """Whether what is there may be replaced."""
     resumed: bool = False
     """Whether it is there, left by the run that is resumed: it is not made."""
+    said: tuple[str, ...] = ()
+    """What is not made as it was asked for, a line each."""
 
     def preview(self) -> Stored:
         """Describe the array that it would be, as `array_file.preview` does."""

@@ -29,7 +29,7 @@ JOINED_BYTES = 2**24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What some of the files say of an array."""
+    """A description of an array that some of the files share."""
 
     facts: Facts
     """Of one of them, its shape left out of account."""
@@ -62,7 +62,7 @@ class ForeignArray:
         return ChunkGrid.of(self.facts.shape, self.facts.chunks)
 
     def variant(self, part: int) -> Variant:
-        """What a file says of it."""
+        """The description in one file."""
         return self.variants[int(np.frombuffer(self.said, "<u2")[part])]
 
     def part_facts(self, part: int) -> Facts:
@@ -180,7 +180,7 @@ def _fit(bounds: Sequence[int], chunk: int) -> bool:
 def _variants(
     name: str, all: Sequence[Facts], firsts: list[int], path: Callable[[int], str]
 ) -> tuple[tuple[Variant, ...], Facts]:
-    """What files say, and what the whole is."""
+    """Return the descriptions in the files, and that of the whole."""
     first, ways = all[0], [all[number] for number in firsts]
     if len({told(each) for each in ways}) == 1:
         return tuple(Variant(facts=each) for each in ways), first

@@ -15,7 +15,7 @@ from oocarrays.storage.stores.store_blobs import PartBlob
 
 
 class Ranges(Protocol):
-    """What knows where chunks lie in files."""
+    """Whoever knows where chunks lie in files."""
 
     @property
     def source_files(self) -> Files:

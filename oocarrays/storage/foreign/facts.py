@@ -15,6 +15,7 @@ import numpy as np
 from zarr.dtype import parse_dtype
 
 from oocarrays.mapping.grid import ceil_div, ravel
+from oocarrays.plan.documents import Document
 
 Readable = str | BinaryIO
 """A file as libraries open it: its path, or what reads it."""
@@ -40,7 +41,7 @@ class Facts:
     """What reads it, where its chunks cannot be read by their bytes; None where they can."""
     fill: Any = None
     """The value of what is not stored; None for zero."""
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: Document = field(default_factory=dict)
     """Its attributes, as JSON has them."""
     names: tuple[str | None, ...] | None = None
     """Names of its axes."""
@@ -82,7 +83,7 @@ class Format(Protocol):
     extra: str
     """Our extra that brings the package that it needs."""
 
-    def groups(self, file: Readable) -> dict[str, dict[str, Any]]:
+    def groups(self, file: Readable) -> dict[str, Document]:
         """Attributes of all groups in a file, by their paths; "" is the file itself."""
 
     def arrays(self, file: Readable) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ FORMATS: dict[str, Format] = {}
 """What reads files of each format: each module enters its own."""
 
 
-def document(facts: Facts) -> dict[str, Any]:
+def document(facts: Facts) -> Document:
     """Return the metadata of an array as Zarr writes them in format 3.
 
     >>> made = document(Facts(shape=(4,), chunks=(2,), dtype="<i2", filters=('{"id": "zlib"}',)))
@@ -123,7 +124,7 @@ def document(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _typed(facts: Facts) -> dict[str, Any]:
+def _typed(facts: Facts) -> Document:
     if facts.dtype == "O":
         return {"data_type": "string", "fill_value": ""}
     dtype = np.dtype(facts.dtype)
@@ -132,7 +133,7 @@ def _typed(facts: Facts) -> dict[str, Any]:
     return {"data_type": made.to_json(zarr_format=3), "fill_value": made.to_json_scalar(fill, zarr_format=3)}
 
 
-def _codecs(facts: Facts) -> list[dict[str, Any]]:
+def _codecs(facts: Facts) -> list[Document]:
     if facts.dtype == "O":
         return [{"name": "vlen-utf8"}]
     dtype = np.dtype(facts.dtype)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import NotFoundError, UnsupportedError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
 from oocarrays.storage.foreign.packing import TELLING, coded_fill
 
@@ -37,7 +38,7 @@ class Hdf5:
 
     extra = "netcdf"
 
-    def groups(self, file: Readable) -> dict[str, dict[str, Any]]:
+    def groups(self, file: Readable) -> dict[str, Document]:
         """Attributes of all groups in a file."""
         with _opened(file) as root:
             found = {"": _attributes(root)}
@@ -251,7 +252,7 @@ def _filter(code: int, values: tuple[int, ...], itemsize: int) -> str | None:
     return None if made is None else json.dumps(made)
 
 
-def _numcodec(code: int, values: tuple[int, ...], itemsize: int) -> dict[str, Any] | None:
+def _numcodec(code: int, values: tuple[int, ...], itemsize: int) -> Document | None:
     if code == DEFLATE:
         return {"id": "zlib", "level": int(values[0]) if values else 1}
     if code == SHUFFLE:
@@ -266,7 +267,7 @@ def _numcodec(code: int, values: tuple[int, ...], itemsize: int) -> dict[str, An
     return None
 
 
-def _attributes(node: Any) -> dict[str, Any]:
+def _attributes(node: Any) -> Document:
     """Attributes as JSON has them, `_FillValue` as xarray writes it in format 3."""
     found = {name: _plain(node.attrs[name]) for name in node.attrs if name not in HIDDEN and _is_told(node, name)}
     if "_FillValue" in node.attrs:
@@ -278,7 +279,7 @@ def _is_told(node: Any, name: str) -> bool:
     return bool(node.attrs.get_id(name).get_space().get_simple_extent_type() != _h5py().h5s.NULL)
 
 
-def _packing_attributes(node: Any) -> dict[str, Any]:
+def _packing_attributes(node: Any) -> Document:
     """The same, but only those that say what values stand for."""
     exists, id = _h5py().h5a.exists, node.id
     found = {name: node.attrs[name] for name in TELLING if exists(id, name.encode())}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import UnsupportedError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign import hdf5, numpy_files, tiff  # noqa: F401  each enters its format
 from oocarrays.storage.foreign.arrays import ForeignArray, alone, joined
 from oocarrays.storage.foreign.facts import FORMATS, Facts
@@ -30,7 +31,7 @@ _looking = threading.RLock()
 
 @dataclass(slots=True, kw_only=True)
 class Contents:
-    """What is in some files."""
+    """The arrays and groups in some files."""
 
     files: Files
     """The files."""
@@ -38,7 +39,7 @@ class Contents:
     """Their format, one of `FORMATS`."""
     names: tuple[str, ...]
     """Paths of the arrays."""
-    groups: dict[str, dict[str, Any]]
+    groups: dict[str, Document]
     """Attributes of the groups, by their paths."""
     dim: str | int | None = None
     """The axis along which files follow one another, by its name or its number; None of one file."""
@@ -103,7 +104,7 @@ class Contents:
         return FORMATS[self.format].read(self.files.readable(number), name, part)
 
     def _told(self, name: str) -> list[Facts]:
-        """What each file says of an array, in few words."""
+        """Return the description of an array in each file, in few words."""
         if name not in self.told:
             self._look_at([name])
         return self.told.pop(name)
@@ -140,7 +141,7 @@ class Contents:
 
 
 def _both_ends(facts: Facts) -> list[tuple[slice, ...]]:
-    """What of an array is looked at: all of it, or its first and last rows where it is large."""
+    """Return the part of an array that is looked at: all of it, or its first and last rows where it is large."""
     size = 16 if facts.dtype == "O" else np.dtype(facts.dtype).itemsize
     whole = (slice(None),) * len(facts.shape)
     if math.prod(facts.shape) * size <= COORDINATE_BYTES:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import NotFoundError, UnsupportedError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
 
 SIGNATURE = b"\x93NUMPY"
@@ -21,7 +22,7 @@ class Npy:
 
     extra = ""
 
-    def groups(self, file: Readable) -> dict[str, dict[str, Any]]:
+    def groups(self, file: Readable) -> dict[str, Document]:
         """Return none: the file is an array."""
         return {}
 
@@ -30,7 +31,7 @@ class Npy:
         return ("",)
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """What its header says."""
+        """Return the facts of its header."""
         return [_header(file)[0] for _ in names]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import UnsupportedError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import Facts
 
 FILLS = ("_FillValue", "missing_value")
@@ -37,7 +38,7 @@ CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """What stored values stand for: ``scale × stored + offset``, or nothing."""
+    """The meaning of stored values: ``scale × stored + offset``, or nothing."""
 
     scale: float = 1.0
     """What a stored value is multiplied by."""
@@ -68,11 +69,11 @@ class Packing:
 
 
 def told(facts: Facts) -> tuple[Any, ...]:
-    """What an array says of what its values stand for: of arrays that are joined as stored, all say the same."""
+    """Return what gives an array's values their meaning: the same in all arrays that are joined as stored."""
     return (facts.dtype, *(repr(facts.attributes.get(name)) for name in TELLING))
 
 
-def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, list[Packing], dict[str, Any]]:
+def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, list[Packing], Document]:
     """How arrays that do not say the same are joined: type and attributes of the whole, and how each is unpacked.
 
     Parameters
@@ -134,7 +135,7 @@ def _packing(first: Facts, each: Facts) -> Packing:
     return Packing(scale=step * scale, offset=base * scale + offset, fills=fills, unsigned=unsigned)
 
 
-def _number(said: dict[str, Any], name: str, otherwise: float) -> Any:
+def _number(said: Document, name: str, otherwise: float) -> Any:
     return np.ravel(said.get(name, otherwise))[0]
 
 

@@ -20,6 +20,7 @@ from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import whole
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign import hdf5, numpy_files, tiff
 from oocarrays.storage.foreign.arrays import alone
 from oocarrays.storage.foreign.facts import FORMATS
@@ -33,6 +34,7 @@ from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 from oocarrays.storage.stores.urls import Ways, opened, store_of
+from oocarrays.storage.stores.zipped import new_zip, zip_target
 
 SCHEME = "files"
 SIGNATURES = {hdf5.SIGNATURE: "hdf5", numpy_files.SIGNATURE: "npy", b"PK\3\4": "zip", b"CDF\1": "cdf", b"CDF\2": "cdf"}
@@ -40,6 +42,8 @@ SIGNATURES |= dict.fromkeys(tiff.SIGNATURES, "tiff") | {b"CDF\5": "cdf"}
 """How files begin, and what they are."""
 NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|tif|tiff|ome\.tif|npy)$", re.IGNORECASE)
 """How names of such files end where they are not on this machine."""
+ZIP = re.compile(r"(?P<file>.*?\.zip)(/(?P<inner>.+))?", re.IGNORECASE)
+"""How a zip file is named, and what is in it."""
 WILD = re.compile(r"[*?\[]")
 DEFAULT = Ways()
 USER_BLOCKS = (512, 1024, 2048, 4096)
@@ -55,13 +59,14 @@ def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> 
     if type(place).__module__.partition(".")[0] == "h5py":
         return _h5py_object(place)
     if not isinstance(place, str | os.PathLike):
-        return session(place)
+        return session(place) or zip_target(place)
     text = os.fspath(place)
     if "://" in text and not text.startswith(("file://", "local://")):
         return _remote(text, options, ways)
-    found = _split(unquote(text.partition("://")[2]) if "://" in text else text)
+    text = unquote(text.partition("://")[2]) if "://" in text else text
+    found = _split(text)
     if found is None:
-        return None
+        return _new_zip(text)
     pattern, inner = found
     return _local(pattern, inner, None)
 
@@ -117,7 +122,7 @@ def files(
             named = os.path.abspath(named)
     else:
         named = ",".join(quote(os.path.abspath(each), safe="/:@+~ *") for each in place)
-    asked: dict[str, Any] = {}
+    asked: Settings = {}
     if concat_dim is not None:
         asked["concat_dim"] = concat_dim
     if (shape is None) != (dtype is None):
@@ -181,6 +186,14 @@ def _split(text: str) -> tuple[str, str] | None:
         path, name = os.path.split(path)
         rest = f"{name}/{rest}" if rest else name
     return None
+
+
+def _new_zip(text: str) -> Any:
+    """Return a zip file that is not there, or a path in it; None of any other name."""
+    named = ZIP.fullmatch(os.path.abspath(text))
+    if named is None or os.path.lexists(named["file"]):
+        return None
+    return new_zip(named["file"], named["inner"] or "")
 
 
 def _named_part(text: str) -> tuple[str, str] | None:

@@ -61,7 +61,7 @@ class ReferenceStore(Joined):
 
     @property
     def url(self) -> str:
-        """What opens it again."""
+        """The URL that opens it again."""
         return self._url
 
     @property
@@ -123,7 +123,7 @@ class ReferenceStore(Joined):
         )
 
     def _references(self) -> Any:
-        """What fsspec has of references: a dict, or what reads tables of them."""
+        """Return fsspec's references: a dict, or a reader of tables of them."""
         fs = self._inner.fs
         return fs.references if hasattr(fs, "references") else fs.sync_fs.references
 

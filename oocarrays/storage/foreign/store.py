@@ -47,7 +47,7 @@ class ForeignStore(Joined):
     contents : Contents
         The files, and what is known of them.
     url : str
-        What opens it again.
+        The URL that opens it again.
     """
 
     supports_writes = supports_deletes = supports_partial_writes = False
@@ -64,7 +64,7 @@ class ForeignStore(Joined):
 
     @property
     def url(self) -> str:
-        """What opens it again."""
+        """The URL that opens it again."""
         return self._url
 
     @property

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import NotFoundError, UnsupportedError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable
 
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 """How such files begin."""
-CODECS: dict[int, dict[str, Any]] = {
+CODECS: dict[int, Document] = {
     1: {},
     8: {"id": "zlib", "level": 6},
     32946: {"id": "zlib", "level": 6},
@@ -33,7 +34,7 @@ class Tiff:
 
     extra = "tiff"
 
-    def groups(self, file: Readable) -> dict[str, dict[str, Any]]:
+    def groups(self, file: Readable) -> dict[str, Document]:
         """Attributes of the file, where it has several series or levels."""
         with _opened(file) as tiff:
             return {} if len(_levels(tiff)) == 1 else {"": {}}
@@ -80,7 +81,7 @@ def _opened(file: Readable) -> Iterator[Any]:
         raise NotFoundError(f"{file} cannot be opened as a TIFF file: {error}") from error
 
 
-def _levels(tiff: Any) -> dict[str, Any]:
+def _levels(tiff: Any) -> Document:
     """All series and their levels of resolution, by names: "" where there is but one."""
     found = {
         f"{s}/{number}" if len(series.levels) > 1 else str(s): level
@@ -132,7 +133,7 @@ def _chunks(level: Any) -> tuple[int, ...] | None:
     return (1,) * (len(level.shape) - len(keyframe.chunks)) + tuple(keyframe.chunks)
 
 
-def _is_simple(level: Any, chunks: tuple[int, ...], coded: dict[str, Any]) -> bool:
+def _is_simple(level: Any, chunks: tuple[int, ...], coded: Document) -> bool:
     """Whether bytes of tiles are elements, whole ones, one tile behind the other."""
     keyframe = level.keyframe
     whole_strips = keyframe.is_tiled or not coded or all(n % c == 0 for n, c in zip(level.shape, chunks, strict=True))

@@ -26,6 +26,7 @@ import numpy as np
 
 from oocarrays import kernels
 from oocarrays.errors import InputError, JournalError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, place_name, store_path
 
 CALL = "call"
@@ -43,7 +44,7 @@ def call_content(
     processes: int | None,
     functions: Sequence[Callable[..., Any] | None] = (),
     **options: Any,
-) -> dict[str, Any]:
+) -> Document:
     """Write down a call, as `CALL` of a journal.
 
     Parameters
@@ -61,7 +62,7 @@ def call_content(
     """
     kept = [None if each is None else {NAME: name_of(each), CODE: code_of(each)} for each in functions]
     call = {"function": function, "source": list(sources), "functions": kept, "memory": memory, "processes": processes}
-    plain: dict[str, Any] = json.loads(json.dumps(call | {"options": options}, default=_plain))
+    plain: Document = json.loads(json.dumps(call | {"options": options}, default=_plain))
     return {CALL: plain}
 
 

@@ -26,6 +26,7 @@ import zarr
 from zarr.core.sync import sync
 
 from oocarrays.errors import JournalError, StoreFailure
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import ATTRIBUTES, PARTIAL, PARTIAL_END
 from oocarrays.storage.files.places import local_folder, place_name
 from oocarrays.storage.journal.texts import FOLDER, NOTE
@@ -43,7 +44,7 @@ Listed = tuple[str, int, int, int]
 """Of one chunk its key, its bytes, its time or ETag, and its inode."""
 
 
-def fingerprint(array: zarr.Array) -> dict[str, Any] | None:
+def fingerprint(array: zarr.Array) -> Document | None:
     """The fingerprint of what is stored in an array, as JSON keeps it; None where its store lists nothing of use."""
     found = _listed(array)
     if found is None:

@@ -23,6 +23,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from oocarrays.errors import NotFoundError, TargetError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.entries import LocalEntries, StoreEntries, entries_of, reading, writing
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
@@ -89,7 +90,7 @@ class Journal:
         """The notes of runs beside the target."""
         return Notes(self.store)
 
-    def begin(self, run: str, content: dict[str, Any]) -> None:
+    def begin(self, run: str, content: Document) -> None:
         """Write down what ``run`` will do; what an earlier journal may have left is cleared first.
 
         Parameters
@@ -113,7 +114,7 @@ class Journal:
                     return
         raise TargetError(f"{self.store} has a journal already: resume its run, or write the target with overwrite")
 
-    def read(self) -> tuple[str, dict[str, Any]]:
+    def read(self) -> tuple[str, Document]:
         """The run, and what it was asked to do.
 
         Raises
@@ -142,7 +143,7 @@ class Journal:
         with reading(self.store):
             return self._entries.get(PLAN) is not None
 
-    def replace(self, run: str, content: dict[str, Any], kept: Kept | None = None) -> None:
+    def replace(self, run: str, content: Document, kept: Kept | None = None) -> None:
         """Write down that ``run`` does something else from now on, of which no part is finished; at once.
 
         Parameters

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.entries import entries_of, reading, writing
 from oocarrays.storage.journal.texts import ENDED, FOLDER, NOTE, plan_in, plan_text
@@ -37,14 +38,14 @@ class Notes:
         self.store = store
         self._beside, self._inside = entries_of(store), entries_of(store, FOLDER)
 
-    def note(self, run: str, content: dict[str, Any]) -> None:
+    def note(self, run: str, content: Document) -> None:
         """Write down that ``run`` writes to what is there, in the place of what another has noted."""
         _, text = plan_text(run, content)
         with writing(self.store):
             self._beside.delete([NOTE])
             self._beside.create(NOTE, text)
 
-    def noted(self) -> dict[str, Any] | None:
+    def noted(self) -> Document | None:
         """Read what a run that was killed has noted that it writes to what is there; None where none has.
 
         Raises

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from oocarrays.errors import JournalError
+from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.receipts import Receipt
 
@@ -39,7 +40,7 @@ class PlanText(NamedTuple):
 
     run: str
     """The id of the run."""
-    content: dict[str, Any]
+    content: Document
     """All that it was asked to do."""
     digest: str
     """The digest of both."""
@@ -47,7 +48,7 @@ class PlanText(NamedTuple):
     """The folder of the entries of its parts."""
 
 
-def plan_text(run: str, content: dict[str, Any], *, replaced: bool = False) -> tuple[PlanText, bytes]:
+def plan_text(run: str, content: Document, *, replaced: bool = False) -> tuple[PlanText, bytes]:
     """Write the text of a plan, or of one that was ``replaced``: its entries lie in a folder of their own."""
     digest = digest_of(run, content)
     data = {"run": run, "content": content, "digest": digest} | ({"replaced": True} if replaced else {})
@@ -77,7 +78,7 @@ def _folder_of(digest: str, replaced: bool) -> str:
     return f"{DONE}-{digest[:12]}" if replaced else DONE
 
 
-def digest_of(run: str, content: dict[str, Any]) -> str:
+def digest_of(run: str, content: Document) -> str:
     """Return the digest of a plan: the same for what goes to JSON as for what comes back from it.
 
     >>> digest_of("1", {"a": (1, 2), 3: 4.0}) == digest_of("1", {"3": 4.0, "a": [1, 2]}) != digest_of("2", {})

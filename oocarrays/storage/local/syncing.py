@@ -80,6 +80,8 @@ class Syncer:
         """Files that were written, or removed, and have to be synced by themselves, and the folders above them."""
         self._whole: dict[str, tuple[bool, bool]] = {}
         """Of each place whether one request can sync it, and whether its device holds what need not be."""
+        self._real: dict[str, str] = {}
+        """Where the folders of files are that were written."""
         self._folders: tuple[str, ...] | None = None
         """The places, once they have been asked for: a chunk that is written looks at them."""
         if active:
@@ -88,16 +90,24 @@ class Syncer:
     def begin_anew(self) -> None:
         """Forget what failed."""
         with self._changed:
-            self._failure, self._waiting, self._folders = None, [], None
+            self._failure, self._waiting, self._folders, self._real = None, [], None, {}
 
     def note(self, path: str) -> None:
         """Keep that a file was written, or removed, where it has to be synced by itself."""
         if self._folders is None:
             self._folders = tuple(self._places())
         for place in self._folders:
-            if not self._is_whole(place) and (inside := os.path.realpath(path)).startswith(f"{place}{os.sep}"):
+            if not self._is_whole(place) and (inside := self._real_path(path)).startswith(f"{place}{os.sep}"):
                 with self._changed:
-                    self._paths.update([*_up_to(inside, place), os.path.dirname(place)])
+                    if inside not in self._paths:
+                        self._paths.update([*_up_to(inside, place), os.path.dirname(place)])
+
+    def _real_path(self, path: str) -> str:
+        """Where a file is that is not a link; its folder is looked up once, for a chunk is written in many pieces."""
+        folder, name = os.path.split(path)
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder)
+        return os.path.join(self._real[folder], name)
 
     def _is_whole(self, place: str, many: bool = False) -> bool:
         """Whether one request syncs a place: where files are many, together with what may stay in the cache."""

@@ -27,6 +27,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, Wrappe
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.mapping.given import named
+from oocarrays.plan.documents import Settings
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, have_all_entered
 from oocarrays.storage.stores.remote import Patience, RemoteStore, reason
 from oocarrays.storage.stores.shown import cleaned, shown
@@ -163,14 +164,21 @@ def opened(store: Any) -> Any:
         except (FileNotFoundError, NotADirectoryError):
             raise NotFoundError(f"no such store: {store}") from None
         except (BadZipFile, ValueError) as error:
-            raise NotFoundError(f"{store} cannot be opened as a zip file: {error}") from None
+            raise NotFoundError(
+                f"{store} cannot be opened as a zip file: {error}; what a run that was killed leaves of one is none"
+            ) from None
         except OSError as error:
             raise StoreFailure(f"cannot open {store}: {error.strerror}") from error
     return store
 
 
-def check_replaces(store: Any) -> None:
+def check_replaces(store: Any, *, new: bool = False) -> None:
     """Refuse a store in which nothing can be replaced or removed: as target of a run, or of what changes chunks.
+
+    Parameters
+    ----------
+    new : bool
+        Whether all is made anew: then one will do that takes each key once.
 
     Raises
     ------
@@ -178,10 +186,11 @@ def check_replaces(store: Any) -> None:
         It says where to write instead.
     """
     inner = store.store if isinstance(store, StorePath) else store
-    if isinstance(inner, Store) and not inner.supports_deletes:
+    once = not new and getattr(inner, "once", False)
+    if isinstance(inner, Store) and (once or not inner.supports_deletes):
         raise TargetError(
-            f"the target {inner} is a store in which nothing can be replaced or removed, such as a zip file: "
-            "write to a folder, and zip that when it is finished"
+            f"the target {inner} is a store in which nothing can be replaced or removed, such as a zip file that is "
+            "there: write to a new one, or to a folder"
         )
 
 
@@ -246,7 +255,7 @@ def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> s
     return f"{scheme}://" + ",".join(quote(name, safe="/:=@+~ ") for name in names)
 
 
-def options_of(scheme: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+def options_of(scheme: str, options: Mapping[str, Any] | None) -> Settings:
     """Return the options of one scheme.
 
     >>> options_of("s3", {"anon": True}), options_of("s3", {"s3": {"anon": True}, "https": {}})
@@ -276,7 +285,7 @@ def _name_of(store: Any) -> str:
     return f"{scheme}://{store.path.lstrip('/')}".rstrip("/")
 
 
-def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> Store | None:
+def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store | None:
     """Return the store by obstore; None where it is for fsspec."""
     if scheme not in BY_OBSTORE or ways.library == "fsspec":
         return None
@@ -308,7 +317,7 @@ def _by_obstore(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> S
     return ObjectStore(store)
 
 
-def obstore_config(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+def obstore_config(scheme: str, options: Mapping[str, Any]) -> Settings | None:
     """fsspec's options by obstore's names; None where obstore has no such.
 
     >>> obstore_config("s3", {"key": "k", "client_kwargs": {"region_name": "eu-west-1"}})
@@ -353,7 +362,7 @@ def _filesystem(scheme: str) -> Any:
     return get_filesystem_class(scheme)
 
 
-def _by_fsspec(url: str, scheme: str, options: dict[str, Any], ways: Ways) -> Store:
+def _by_fsspec(url: str, scheme: str, options: Settings, ways: Ways) -> Store:
     """Return the store by fsspec.
 
     Raises
@@ -387,9 +396,9 @@ def _missing(url: str, scheme: str) -> str:
     return f"{shown(url)} needs a package that is not installed: pip install 'oocarrays[{extra or scheme}]'{more}"
 
 
-def _fsspec_options(scheme: str, options: dict[str, Any], ways: Ways) -> dict[str, Any]:
+def _fsspec_options(scheme: str, options: Settings, ways: Ways) -> Settings:
     """Return the options for fsspec: no lists that are out of date, as many connections as requests, one attempt."""
-    ours: dict[str, Any] = {"use_listings_cache": False}
+    ours: Settings = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
         ours["config_kwargs"] = {
             "max_pool_connections": ways.requests,

@@ -12,9 +12,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from oocarrays.errors import DescriptorError, NotFoundError
+from oocarrays.plan.documents import Document
 
 Kind = Literal["file", "store"]
 """What is striped."""
@@ -70,7 +71,7 @@ class DiskDescriptor:
             Where that is not a descriptor.
         """
         try:
-            said: dict[str, Any] = json.loads(text)
+            said: Document = json.loads(text)
             if said.pop("format") != FORMAT:
                 raise DescriptorError(f"{where} is of a newer format of striped files than this version reads")
             said.pop("oocarrays")

@@ -1,0 +1,220 @@
+"""Zip files as targets: one process appends chunk after chunk, and what describes them comes last.
+
+c/0/1                       ─►  the file, once each
+zarr.json, with the mark    ─►  memory; without it ─► the file, whose index is written then
+.oocarrays/plan.json        ─►  memory
+
+A run that stops leaves no file, one without an index, or one in which no array is: nothing that is taken for finished.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.storage import StorePath, WrapperStore, ZipStore
+
+from oocarrays.errors import TargetError
+from oocarrays.storage.stores.aside import AsideStore
+from oocarrays.storage.stores.urls import opened
+
+DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+"""Names of what describes arrays and groups."""
+LAST = ("zarr.json", ".zattrs", ".zgroup", ".zmetadata")
+"""Those of them that are written when an array is finished; another of format 2 comes before its attributes."""
+MARK = b"oocarrays:unfinished"
+"""What stands in them while it is not."""
+
+
+class ZipTarget(AsideStore[ZipStore]):
+    """A zip file that is written once, each key of it.
+
+    Parameters
+    ----------
+    mine : bool
+        Whether it was named by its path: then it is made when the first chunk comes, and closed when what is written
+        is whole. One that somebody has opened is closed by them.
+    """
+
+    one_writer = "is a zip file, which one process can write to, not several workers: scheduler='threads', or a folder"
+    once = True
+    """A key is put once; nothing is replaced or removed."""
+    supports_deletes = True
+
+    def __init__(self, store: ZipStore, *, mine: bool = False) -> None:
+        super().__init__(store)
+        self._mine = mine
+        self._changed = False
+        self._held = [store]
+        if mine:
+            weakref.finalize(self, _close, self._held)
+
+    def __reduce__(self) -> Any:
+        if self._changed or not self._store.path.exists():
+            raise TargetError(f"{self} {self.one_writer}")
+        return _reopened, (self._store.path,)
+
+    def with_read_only(self, read_only: bool = False) -> Any:
+        """Return the same file, through which nothing is written."""
+        return ZipView(self) if read_only else self
+
+    async def _open(self) -> None:
+        """Not before something is read or written: looking makes no file."""
+
+    async def _ensure_open(self) -> None:
+        """The same."""
+
+    @property  # type: ignore[misc]
+    def _is_open(self) -> bool:  # type: ignore[override]
+        return True
+
+    def _is_aside(self, key: str) -> bool:
+        return super()._is_aside(key) or not self._is_there()
+
+    def _is_there(self) -> bool:
+        """Whether there is a file to be read, which is opened."""
+        if not self._store._is_open and self._store._zmode == "a" and self._store.path.exists():
+            self._store._sync_open()
+        return self._store._is_open
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Get what is under a key."""
+        found = await self._aside.get(key, prototype, byte_range)
+        if found is not None or self._is_aside(key):
+            return found
+        return await self._store.get(key, prototype, byte_range)
+
+    async def exists(self, key: str) -> bool:
+        """Return whether there is anything under a key."""
+        return await self._aside.exists(key) or (not self._is_aside(key) and await self._store.exists(key))
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Put a value under a key: what describes an array when that is finished."""
+        name = key.rpartition("/")[2]
+        if super()._is_aside(key) or name in DOCUMENTS:
+            await self._aside.set(key, value)
+            if name in LAST and MARK not in value.to_bytes():
+                await self._publish()
+            return
+        await self._append(key, value)
+
+    async def _append(self, key: str, value: Buffer) -> None:
+        if not self._store._is_open:
+            self._store._sync_open()
+        self._changed = True
+        await self._store.set(key, value)
+
+    async def _publish(self) -> None:
+        """Write what describes arrays to the file, and its index, unless one of them is unfinished."""
+        held = {key: value async for key, value in self._documents()}
+        if any(MARK in value.to_bytes() for value in held.values()):
+            return
+        for key, value in held.items():
+            await self._append(key, value)
+            await self._aside.delete(key)
+        self.settle()
+
+    async def _documents(self) -> AsyncIterator[tuple[str, Buffer]]:
+        async for key in self._aside.list():
+            value = await self._aside.get(key, default_buffer_prototype())
+            if value is not None and not super()._is_aside(key):
+                yield key, value
+
+    def settle(self) -> None:
+        """Write the index of a file that is ours, which anybody can read from then on."""
+        if not self._mine or not self._changed:
+            return
+        self._store.close()
+        self._store, self._changed = ZipStore(self._store.path, mode="a"), False
+        self._held[:] = [self._store]
+
+    async def is_empty(self, prefix: str) -> bool:
+        """Return whether there is nothing below a prefix."""
+        async for _ in self.list_prefix(prefix and f"{prefix.rstrip('/')}/"):
+            return False
+        return True
+
+    async def delete(self, key: str) -> None:
+        """Remove what is under a key: nothing that is in the file.
+
+        Raises
+        ------
+        TargetError
+            Where it is.
+        """
+        await self._aside.delete(key)
+        if not self._is_aside(key) and await self._store.exists(key):
+            raise TargetError(f"{key} in {self} cannot be removed: nothing can from a zip file")
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Remove all below a prefix, of which nothing is in the file.
+
+        Raises
+        ------
+        TargetError
+            Where something is.
+        """
+        await self._aside.delete_dir(prefix)
+        if not await self.is_empty(prefix):
+            raise TargetError(f"{prefix or 'what is'} in {self} cannot be removed: nothing can from a zip file")
+
+
+def _reopened(path: Path) -> ZipStore:
+    store: ZipStore = opened(ZipStore(path, mode="r"))
+    return store
+
+
+def _close(stores: list[ZipStore]) -> None:
+    for store in stores:
+        if store._is_open:
+            store.close()
+
+
+class ZipView(WrapperStore[ZipTarget]):
+    """The same file as a target, for those who read it."""
+
+    read_only = True
+    once = True
+
+    def with_read_only(self, read_only: bool = False) -> Any:
+        """Return what can be written, where that is asked for."""
+        return self if read_only else self._store
+
+    def _check_writable(self) -> None:
+        raise ValueError(f"{self} is opened for reading")
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+
+def settled(store: Any) -> None:
+    """Write the index of a zip file that we have opened; nothing of any other store."""
+    if isinstance(store, ZipTarget):
+        store.settle()
+
+
+def is_zip(place: Any) -> bool:
+    """Return whether a place is a zip file, or in one."""
+    return isinstance(place.store if isinstance(place, StorePath) else place, ZipTarget | ZipView | ZipStore)
+
+
+def zip_target(place: Any) -> ZipTarget | StorePath | None:
+    """Return a zip file that can be written, or a path in it, as a target; None of any other store."""
+    if isinstance(place, StorePath):
+        store = zip_target(place.store)
+        return StorePath(store, place.path) if isinstance(store, ZipTarget) else None
+    if not isinstance(place, ZipStore) or place.read_only:
+        return None
+    if not place._is_open:
+        place.path = place.path.absolute()
+    return ZipTarget(place)
+
+
+def new_zip(path: str, inner: str) -> ZipTarget | StorePath:
+    """Return a zip file that is not there yet, or a path in it."""
+    store = ZipTarget(ZipStore(path, mode="a"), mine=True)
+    return StorePath(store, inner) if inner else store

@@ -1,0 +1,182 @@
+"""The segment of IB: each cell for itself. Ranks write superblocks of their own; one reader sees what all wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
+from oocarrays.plan.streams.meta import Independent
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.streams.directories import Directory
+from oocarrays.storage.streams.independent import RankWriter
+from oocarrays.storage.streams.raw import Cache, RawChunks
+from oocarrays.storage.streams.reading import Reader
+from oocarrays.storage.streams.stream_file import StreamFile
+
+LOG_BYTES = 2**26
+"""Bytes that the calls of a process may write before they are sorted, at most."""
+LOG_COPIES = 10
+"""What sorting holds beside the log, in its bytes."""
+
+
+class IndependentSegment:
+    """The segment of IB, as far as the cells of some ranks have it.
+
+    Parameters
+    ----------
+    ranks : range
+        The ranks, of those of the file.
+    ib : Independent
+        What is there, or how it is to be made.
+    budget : int
+        Bytes that may be held.
+    threads : int
+        Ranks that write at one time.
+    """
+
+    def __init__(self, file: StreamFile, ranks: range, ib: Independent, budget: int, *, threads: int) -> None:
+        cells = file.meta.cells
+        self.file, self.ranks, self.ib, self.budget = file, ranks, ib, budget
+        self.lower = cells.of_rank(ranks.start)[0]
+        self.upper = cells.of_rank(ranks.stop - 1)[1] if len(ranks) else self.lower
+        self.count = self.upper - self.lower
+        self.writers: list[RankWriter] = []
+        self._had: np.ndarray | None = None
+        self._least: int | None = None
+        self._reader: Reader | None = None
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(ranks) > 1 else None
+
+    def begin(self, meter: Meter, cache: Cache, *, writes: bool) -> None:
+        """Take up a segment that is there, or has just been made."""
+        meta = self.file.meta
+        data, directory = (self.file.array(name, write=writes) for name in ("ib", "directory"))
+        words = directory.nbytes // max(directory.shape[0], 1) if directory.shape[0] else 0
+        words = words or 8 * directory.shape[1] * directory.shape[2]
+        self._data = RawChunks(data, lambda number: (number, 0), self.ib.superblock, meter, cache)
+        self._directory = RawChunks(directory, lambda number: (number, 0, 0), words, meter, cache, fill=0xFF)
+        if meta.ib.block:
+            self._know(meta.ib)
+        if writes:
+            log = min(LOG_BYTES, max(self.budget // 2 // LOG_COPIES, 2**16)) // max(len(self.ranks), 1)
+            place = [(meta.cells.of_rank(rank), (rank, meta.cells.ranks)) for rank in self.ranks]
+            self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, log) for c, p in place]
+
+    def _know(self, ib: Independent) -> None:
+        """Look at what is there."""
+        view = Directory(self._directory, ib)
+        if ib.is_linked:
+            first, lengths = (kept[self.lower : self.upper] for kept in self.file.kept_cells())
+        else:
+            first, lengths = None, view.lengths(self.file.meta.cells.count)[self.lower : self.upper]
+        self._had = lengths
+        self._reader = self._reading(view, lengths, first)
+
+    def _reading(self, view: Directory, lengths: np.ndarray, first: np.ndarray | None) -> Reader:
+        return Reader(self._data, view, (self.lower, self.upper), lengths, first, self.budget // 4)
+
+    # ------------------------------------------------------------------ what is there
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything is in it, or may come to be."""
+        return bool(self.writers) or self._had is not None
+
+    def lengths(self) -> np.ndarray:
+        """Bytes of each stream in the segment."""
+        if not self.writers:
+            return self._had if self._had is not None else np.zeros(self.count, np.int64)
+        self._each_writer(RankWriter.drain)
+        written = np.concatenate([writer.lengths for writer in self.writers])
+        return written if self._had is None else written + self._had
+
+    def least(self) -> int:
+        """Bytes that all streams have in the segment."""
+        if not self.is_there or not self.count:
+            return 0
+        if self._least is None or self.writers:
+            self._least = int(self.lengths().min())
+        return self._least
+
+    @property
+    def reader(self) -> Reader:
+        """The reader of all that has been written."""
+        if self._reader is None:
+            assert self.writers, "there is a segment"
+            self.settle()
+            self._reader = self._reading(Directory(self._directory, self.written()), self.lengths(), None)
+        return self._reader
+
+    def written(self) -> Independent:
+        """The segment as the ranks of this process have written it: it has all entries of their cells."""
+        ranks = self.file.meta.cells.ranks
+        ends = dict(zip(self.ranks, (writer.ends for writer in self.writers), strict=True))
+        return replace(
+            self.ib, ranks=ranks, ends=tuple(ends.get(rank, (0, 0)) for rank in range(ranks)), is_linked=False
+        )
+
+    def forget(self) -> None:
+        """Forget what was read: the file is another one."""
+        if self.writers:
+            self._reader = None
+
+    # ------------------------------------------------------------------ writing
+
+    def append(self, call: Call) -> None:
+        """Append what a call says, each rank for its cells."""
+
+        def one(writer: RankWriter) -> None:
+            mine = of_cells(call, writer.lower - shift, writer.lower + writer.count - shift)
+            if isinstance(mine, Level):
+                writer.append_level(mine.rows)
+            elif isinstance(mine, Events):
+                writer.append_events(mine.cells, mine.items)
+            else:
+                writer.append_runs(mine.cells, mine.counts, mine.data)
+
+        shift = self.lower if isinstance(call, Level) else 0
+        self._each_writer(one)
+
+    def _each_writer(self, act: Callable[[RankWriter], None]) -> None:
+        if self._pool is None:
+            for writer in self.writers:
+                act(writer)
+        else:
+            list(self._pool.map(act, self.writers))
+
+    def change(self, cells: np.ndarray, part: tuple[np.ndarray, ...], data: np.ndarray) -> None:
+        """Replace bytes of some cells of this process."""
+        self.settle()
+        some = np.flatnonzero(part[1])
+        offsets, counts, at = (each[some] for each in part)
+        pieces = self.reader.pieces(cells[some], offsets, counts)
+        shift = at - (np.cumsum(counts) - counts)
+        of = np.searchsorted(np.cumsum(counts), pieces.into, side="right")
+        self._data.change(pieces._replace(into=pieces.into + shift[of]), data)
+        for writer in self.writers:
+            writer.data.changed()
+        self.forget()
+
+    def settle(self) -> None:
+        """Put all that was written in the store."""
+        self._each_writer(RankWriter.settle)
+
+    def link(self, ib: Independent) -> tuple[np.ndarray, np.ndarray]:
+        """Link the directory, as all ranks have settled it: the first entry and the length of each cell."""
+        return Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
+
+    def prime(self, starts: np.ndarray) -> None:
+        """Read ahead, of each cell what comes after ``starts``: calls for one cell after the other follow."""
+        if self._reader is None and not self.writers:
+            return
+        lengths = self.lengths()
+        if lengths.any():
+            self.reader.prime(np.minimum(np.maximum(starts, 0), lengths))
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()

@@ -1,0 +1,65 @@
+"""The segment of CB: buffers of all cells that fill together, and the rows that went to the store from them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oocarrays.storage.streams.rows import Rows
+
+
+class CommonSegment:
+    """The segment of CB, as far as some cells have it.
+
+    Parameters
+    ----------
+    block : int
+        Bytes of each cell in a row.
+    nbytes : int
+        Bytes that each stream has in it.
+    """
+
+    def __init__(self, block: int, nbytes: int, *, writes: bool) -> None:
+        self.block, self.nbytes = block, nbytes
+        self.rows: Rows | None = None
+        """Those that are in the store; None while there is no segment."""
+        self.buffer = np.empty((0, 0), np.uint8)
+        """The next bytes of each cell, which are no row yet."""
+        self._writes = writes
+
+    def begin(self, rows: Rows, cells: int) -> None:
+        """Take up a segment that is there, or has just been made, of so many cells."""
+        self.rows, self.buffer = rows, np.zeros((cells, self.block), np.uint8)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Take the row that is not full into the buffers."""
+        if self.nbytes % self.block and len(self.buffer):
+            self._row.read_row(self._row.count, self.buffer.reshape(-1))
+
+    @property
+    def _row(self) -> Rows:
+        assert self.rows is not None, "the segment has been begun"
+        return self.rows
+
+    def append(self, values: np.ndarray) -> None:
+        """Fill the buffers of all cells, and send them to the store as a row each time that they are full."""
+        done, block = 0, self.block
+        while done < values.shape[1]:
+            fill = self.nbytes % block
+            part = values[:, done : done + block - fill]
+            self.buffer[:, fill : fill + part.shape[1]] = part
+            self.nbytes += part.shape[1]
+            done += part.shape[1]
+            if not self.nbytes % block:
+                self._row.append(self.buffer.reshape(-1))
+
+    def change(self, cells: np.ndarray, part: tuple[np.ndarray, ...], data: np.ndarray) -> None:
+        """Replace bytes of some cells; those that are in the buffers still are put first, and taken up again."""
+        self.settle()
+        self._row.change(cells, (part[0], part[1], part[2]), data)
+        self._fill()
+
+    def settle(self) -> None:
+        """Put what is in the buffers, too."""
+        if self.rows is not None and self._writes:
+            self.rows.settle(self.buffer.reshape(-1) if self.nbytes % self.block else None)

@@ -1,0 +1,166 @@
+"""What people give for the cells of a shape: values, masks, cells by number or index; each becomes a call."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import InputError, SelectionError
+from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
+from oocarrays.streaming.ragged import Ragged, ragged_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellValues:
+    """The cells of one process, for which values are given.
+
+    Examples
+    --------
+    >>> cells = CellValues(shape=(2, 2), item=np.dtype("f4"), lower=0)
+    >>> call, dtype = cells.call([[1, 2], [3, 4]], None, None)
+    >>> call.nbytes, dtype, cells.number((1, -1))
+    (4, dtype('float32'), 3)
+    """
+
+    shape: tuple[int, ...]
+    """Extent of each axis."""
+    item: np.dtype
+    """The type of an item."""
+    lower: int
+    """The first of them, in the file."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return math.prod(self.shape)
+
+    def is_an_item_each(self, values: Any) -> bool:
+        """Whether values are one item for each cell, as they lie: nothing has to be looked at."""
+        plain = type(values) is np.ndarray and values.dtype == self.item
+        return plain and values.shape == self.shape and values.flags.c_contiguous
+
+    def call(self, values: Any, where: Any, at: Any) -> tuple[Call, np.dtype]:
+        """Return what a write says, and the type of its items.
+
+        Raises
+        ------
+        InputError
+            Where values, mask or cells do not fit the shape, or values are not of the type of an item.
+        """
+        if where is not None and at is not None:
+            raise InputError("where= and at= both say which cells write: one of them is taken")
+        ragged = None if where is not None or at is not None else ragged_of(values, self.shape, self.item)
+        if ragged is not None:
+            return self._ragged_call(ragged), self.item
+        array = self.items(values)
+        if at is not None:
+            return self._event_call(array, at), array.dtype
+        if where is None:
+            return self._level_call(array), array.dtype
+        mask = self.mask(where)
+        if mask.all():
+            return self._level_call(array), array.dtype
+        return self._masked_call(array, mask), array.dtype
+
+    def items(self, values: Any) -> np.ndarray:
+        """Return values as items; of streams of bytes, the bytes of whatever they are."""
+        array = np.asarray(values)
+        if array.dtype == self.item:
+            return array
+        if self.item == np.uint8 and array.dtype.kind in "biufcV" and isinstance(values, np.ndarray):
+            return array
+        try:
+            return array.astype(self.item, casting="same_kind")
+        except (TypeError, ValueError):
+            raise InputError(f"values of dtype {array.dtype} are no items of dtype {self.item}") from None
+
+    def _level_call(self, array: np.ndarray) -> Level:
+        ndim = len(self.shape)
+        if array.shape[:ndim] != self.shape or array.ndim > ndim + 1:
+            try:
+                array = np.broadcast_to(array, self.shape)
+            except ValueError:
+                raise InputError(
+                    f"values of shape {array.shape} do not fit streams of shape {self.shape}, nor as many for each"
+                ) from None
+        items = array.shape[ndim] if array.ndim > ndim else 1
+        rows = array.reshape(self.count, items)
+        return Level(values=rows, nbytes=items * array.dtype.itemsize, is_contiguous=array.flags.c_contiguous)
+
+    def mask(self, where: Any) -> np.ndarray:
+        """Return a mask of the cells, which it must be."""
+        mask = np.asarray(where)
+        if mask.dtype != np.bool_ or mask.shape != self.shape:
+            raise InputError(f"where= of shape {mask.shape} and dtype {mask.dtype} is no mask of shape {self.shape}")
+        return mask
+
+    def _masked_call(self, array: np.ndarray, mask: np.ndarray) -> Call:
+        ndim, count = len(self.shape), int(mask.sum())
+        if array.shape[:ndim] == self.shape and array.ndim <= ndim + 1:
+            array = array[mask]
+        elif array.shape[:1] != (count,) or array.ndim > 2:
+            try:
+                array = np.broadcast_to(array, self.shape)[mask]
+            except ValueError:
+                raise InputError(
+                    f"values of shape {array.shape} fit neither shape {self.shape} nor {count} cells of a mask"
+                ) from None
+        return Events(cells=np.flatnonzero(mask) + self.lower, items=_rows(array, count))
+
+    def _event_call(self, array: np.ndarray, at: Any) -> Events:
+        cells = self._numbers(at)
+        if array.shape != cells.shape:
+            raise InputError(f"at= names {cells.size} cells, and values of shape {array.shape} are given")
+        return Events(cells=cells + self.lower, items=_rows(array, len(cells)))
+
+    def _numbers(self, at: Any) -> np.ndarray:
+        try:
+            numbers = np.asarray(np.ravel_multi_index(at, self.shape) if isinstance(at, tuple) else at)
+        except (ValueError, TypeError) as error:
+            raise SelectionError(f"at= names cells that are not in shape {self.shape}: {error}") from None
+        if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
+            raise SelectionError(f"at= of shape {numbers.shape} and dtype {numbers.dtype} is no list of cells")
+        if numbers.size and not (numbers.min() >= 0 and numbers.max() < self.count):
+            raise SelectionError(f"at= names cells from {numbers.min()} to {numbers.max()}; there are {self.count}")
+        return numbers if numbers.size else numbers.astype(np.int64)
+
+    def _ragged_call(self, ragged: Ragged) -> Call:
+        values = np.ascontiguousarray(self.items(ragged.values))
+        counts = ragged.counts.reshape(-1)
+        if len(counts) and bool((counts == counts[0]).all()):
+            rows = values.reshape(self.count, int(counts[0]))
+            return Level(values=rows, nbytes=int(counts[0]) * values.dtype.itemsize, is_contiguous=True)
+        cells = np.flatnonzero(counts)
+        if values.dtype.itemsize < 8:
+            nbytes = counts[cells] * values.dtype.itemsize
+            return CellBytes(cells=cells + self.lower, counts=nbytes, data=values.view(np.uint8))
+        return Events(cells=np.repeat(cells, counts[cells]) + self.lower, items=_rows(values, len(values)))
+
+    def of_cells(self, value: Any) -> list[Any]:
+        """Return the value of each cell."""
+        try:
+            return np.broadcast_to(np.asarray(value), self.shape).reshape(-1).tolist()
+        except ValueError:
+            raise InputError(f"values of shape {np.shape(value)} do not fit streams of shape {self.shape}") from None
+
+    def number(self, cell: Any) -> int:
+        """Return the number of a cell, which is given by its index."""
+        index = cell if isinstance(cell, tuple) else (cell,)
+        numbers = all(isinstance(k, int | np.integer) for k in index)
+        if (
+            not numbers
+            or len(index) != len(self.shape)
+            or not all(-n <= k < n for k, n in zip(index, self.shape, strict=True))
+        ):
+            raise SelectionError(f"{cell!r} is no cell of shape {self.shape}")
+        wrapped = tuple(int(k) % n for k, n in zip(index, self.shape, strict=True))
+        return int(np.ravel_multi_index(wrapped, self.shape)) if self.shape else 0
+
+
+def _rows(items: np.ndarray, count: int) -> np.ndarray:
+    """The bytes of items, in a row for each of ``count``."""
+    width = items.dtype.itemsize * (items.size // count if count else 1)
+    return np.ascontiguousarray(items).reshape(-1).view(np.uint8).reshape(count, width)
