@@ -34,6 +34,7 @@ FLOORS = """
     storage.sections
     storage.streams
     graphs
+    graphs.dashboard
     graphs.cluster
     graphs.run
     graphs.exchange
@@ -62,7 +63,7 @@ ROOF = len(FLOORS.split())
 OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.local"}
 OUTSIDE |= dict.fromkeys(("numcodecs", "fsspec", "obstore", "google_crc32c"), "storage.stores")
 OUTSIDE |= dict.fromkeys(("h5py", "tifffile", "isal"), "storage.foreign")
-OUTSIDE |= dict.fromkeys(("dask", "distributed", "cloudpickle", "xarray"), "graphs")
+OUTSIDE |= dict.fromkeys(("bokeh", "dask", "distributed", "cloudpickle", "tornado", "xarray"), "graphs")
 OUTSIDE |= dict.fromkeys(("matplotlib", "IPython", "ipywidgets"), "show") | {"awkward": "streaming"}
 """The lowest room that may import a package."""
 MOST_MODULES = 14

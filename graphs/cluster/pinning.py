@@ -9,13 +9,19 @@ import dask.config
 from dask.utils import parse_timedelta
 
 from oocarrays.errors import PlacementError
+from oocarrays.graphs.dashboard.course import Told
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str) -> None:
+def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str, told: Told | None = None) -> None:
     """Pin the tasks of a graph that is about to be sent to a cluster, whose workers may copy each other's messages.
+
+    Parameters
+    ----------
+    told : Told, optional
+        What a dashboard says of the run.
 
     Raises
     ------
@@ -27,7 +33,7 @@ def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str) -> No
 
     introduce(client)
     patience = parse_timedelta(dask.config.get("oocarrays.patience"))
-    pins = Pins(suffix, addresses, topic, patience)
+    pins = Pins(suffix, addresses, topic, patience, told)
     try:
         client.register_plugin(pins, name=pins.name)
     except (ValueError, RuntimeError) as error:

@@ -20,6 +20,8 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 
 from oocarrays.graphs.cluster.placement import TOGETHER
+from oocarrays.graphs.dashboard.course import Course, Told
+from oocarrays.graphs.dashboard.page import keep
 
 ARRIVAL_SECONDS = 600
 """Seconds for which a graph is awaited: one that was only looked at never comes."""
@@ -61,11 +63,15 @@ class Pins(SchedulerPlugin):
         Under which moves are told.
     patience : float
         Seconds to wait for a worker that takes the place of a lost one.
+    told : Told, optional
+        What a dashboard says of the run.
     """
 
     idempotent = False
 
-    def __init__(self, suffix: str, addresses: Sequence[str], topic: str, patience: float) -> None:
+    def __init__(
+        self, suffix: str, addresses: Sequence[str], topic: str, patience: float, told: Told | None = None
+    ) -> None:
         self.name = f"oocarrays-pins-{suffix}"
         self._suffix = f"-{suffix}"
         self._topic = topic
@@ -76,6 +82,7 @@ class Pins(SchedulerPlugin):
         self._awaited = True
         self._together = False
         self._moved: dict[int, str] = {}
+        self._course = Course(told=told or Told(title=suffix))
 
     def start(self, scheduler: Scheduler) -> None:  # type: ignore[override]
         """Begin on a scheduler, with what is known there of these tasks."""
@@ -84,12 +91,15 @@ class Pins(SchedulerPlugin):
         if isinstance(former, Pins):
             self._homes, self._homeless, self._mine = former._homes, former._homeless, former._mine
             scheduler.remove_plugin(self.name)
+        self._course = keep(scheduler, self._suffix, self._course)
+        self._course.homes = self._homes
         forget_old_runs(scheduler)
         scheduler.loop.call_later(ARRIVAL_SECONDS, self._give_up_graph)
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
         """Pin tasks that have arrived; a worker that has gone since they were planned is a lost one."""
         mine = [key for key in tasks if self._is_mine(key)]
+        self._course.arrive((key for key in mine if key not in self._mine), self._suffix)
         self._mine.update(mine)
         self._awaited = self._awaited and not mine
         self._together = self._together or any(key[0].startswith(TOGETHER) for key in mine)
@@ -162,12 +172,19 @@ class Pins(SchedulerPlugin):
         """Tell when the last task has been done; go when all are forgotten."""
         if key not in self._mine:
             return
+        if finish == "memory":
+            self._course.end(key, self._suffix)
         if key[0].startswith(LAST):
             self._end(finish)
         if finish == "forgotten":
             self._mine.remove(key)
             if not self._mine:
                 self._scheduler.loop.add_callback(self._leave)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Count what workers tell of the run."""
+        if topic == self._topic:
+            self._course.tell(msg)
 
     def _end(self, state: str) -> None:
         """Keep that the last task has been done, as long as somebody may want it done again."""

@@ -27,6 +27,7 @@ from oocarrays.errors import (
 from oocarrays.graphs.cluster.forks import check_forked, check_forks, forked
 from oocarrays.graphs.cluster.pinning import pin
 from oocarrays.graphs.cluster.placement import Worker, idle_workers
+from oocarrays.graphs.dashboard.course import Told
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.steps import Key
@@ -276,8 +277,21 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
             client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
             _hear(client, self._run, self.moves, {suffix: ends}, self._warned_of())
             for suffix, addresses in self._homes().items():
-                pin(client, suffix, addresses, self._run.topic)
+                pin(client, suffix, addresses, self._run.topic, self._told())
         return self._graph
+
+    def _told(self) -> Told:
+        """What the cluster's dashboard says of the run."""
+        plan, traffic = self._run.plan, self._run.plan.traffic
+        return Told(
+            title=f"{type(self).__name__.removesuffix('Job')} → {self._run.destination.store}",
+            budget=plan.budget or 0,
+            peak_bytes=plan.peak_bytes,
+            read_requests=traffic.read_requests,
+            read_bytes=traffic.read_bytes,
+            write_requests=traffic.write_requests,
+            written_bytes=traffic.written_bytes,
+        )
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         """The worker of each rank, by what is in the keys of the tasks that are to be there."""

@@ -1,0 +1,1 @@
+"""The page of runs in the dashboard of a Dask scheduler."""

@@ -1,0 +1,220 @@
+"""The page ``/oocarrays`` of a scheduler's dashboard: runs, ranks by steps, bytes, memory, percentage, seconds left.
+
+    ┌ rechunk a → b  62 %, 3.1 s left ┐
+    │ rank  read  send 1  …  write    │    pale: to be done; dark: done
+    ├ held by each worker, of budget ─┤
+    └─────────────────────────────────┘
+
+Bokeh is imported where there is a dashboard, and there only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from dask.utils import format_bytes, format_time
+
+from oocarrays.graphs.dashboard.course import Course
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+LOG = logging.getLogger("oocarrays")
+PATH = "/oocarrays"
+EXTENSION = "oocarrays-courses"
+"""Under which a scheduler keeps the courses of runs."""
+MOST_RUNS = 20
+"""Runs that are kept."""
+MOST_RANKS, MOST_COLUMNS = 64, 48
+"""Ranks and columns that are shown."""
+EACH_MS = 500
+"""Between two looks."""
+PALE, DARK = (232, 238, 244), (0, 114, 178)
+"""Red, green and blue where nothing is done, and all."""
+SHADES = 32
+"""Colours between them."""
+
+
+def courses(scheduler: Scheduler) -> dict[str, Course]:
+    """Return the runs that a scheduler knows, by what is in their keys, the latest last."""
+    kept: dict[str, Course] = scheduler.extensions.setdefault(EXTENSION, {})
+    return kept
+
+
+def keep(scheduler: Scheduler, suffix: str, course: Course) -> Course:
+    """Have a scheduler keep the course of a run, and show it where there is a dashboard; forget the oldest."""
+    kept = courses(scheduler)
+    course.idle = {address: int(worker.metrics.get("memory", 0)) for address, worker in scheduler.workers.items()}
+    former = kept.pop(suffix, None)
+    known = kept[suffix] = course if former is None or former.over is not None else former
+    for old in list(kept)[:-MOST_RUNS]:
+        del kept[old]
+    serve(scheduler)
+    return known
+
+
+def serve(scheduler: Scheduler) -> bool:
+    """Add the page to a scheduler's dashboard; return whether it is there. Nothing that fails here fails a run."""
+    application = getattr(scheduler, "http_application", None)
+    pages = [each for each in getattr(application, "applications", ()) if hasattr(each, "app_paths")]
+    if not pages:
+        return False  # no dashboard was asked for, or Bokeh is not installed
+    if any(PATH in page.app_paths for page in pages):
+        return True
+    try:
+        from distributed.dashboard.core import BokehApplication
+        from tornado.ioloop import IOLoop
+
+        page = BokehApplication({PATH: _document}, scheduler, prefix=pages[0].prefix)
+        application.add_application(page)  # type: ignore[union-attr]
+        page.initialize(IOLoop.current())
+    except Exception as error:  # noqa: BLE001  a run is worth more than its picture
+        LOG.warning("the dashboard has no page %s: %s", PATH, error)
+        return False
+    return True
+
+
+def _document(scheduler: Scheduler, extra: Mapping[str, Any], document: Any) -> None:
+    """Fill a page for who has opened it."""
+    from bokeh.layouts import column
+
+    shown = Shown()
+    document.title = "oocarrays"
+    document.add_root(column(*shown.roots, sizing_mode="stretch_width"))
+    shown.look(scheduler)
+    document.add_periodic_callback(lambda: shown.look(scheduler), EACH_MS)
+
+
+class Shown:
+    """What one page shows: a text, a table of ranks by steps, and what workers hold."""
+
+    def __init__(self) -> None:
+        from bokeh.models import ColumnDataSource, Div, FactorRange, LinearColorMapper, Span
+        from bokeh.plotting import figure
+        from bokeh.transform import transform
+
+        self.text = Div(text="")
+        self.cells = ColumnDataSource({"column": [], "rank": [], "share": [], "said": []})
+        self.held = ColumnDataSource({"worker": [], "held": [], "said": []})
+        colors = LinearColorMapper(palette=list(shades()), low=0, high=1)
+        wide: dict[str, Any] = {"sizing_mode": "stretch_width", "toolbar_location": None}
+        self.grid = figure(
+            title="ranks × steps: what is done",
+            x_range=FactorRange(),
+            y_range=FactorRange(),
+            x_axis_location="above",
+            tooltips=[("", "rank @rank, @column: @said")],
+            height=320,
+            **wide,
+        )
+        self.grid.rect(
+            "column", "rank", 0.96, 0.92, source=self.cells, fill_color=transform("share", colors), line_color=None
+        )
+        self.grid.xaxis.major_label_orientation = 0.9
+        self.grid.grid.visible = False
+        self.memory = figure(title="", y_range=FactorRange(), x_range=(0, 1), height=220, **wide)
+        self.memory.hbar("worker", 0.7, "held", source=self.held, fill_color="#56B4E9", line_color=None)
+        small: dict[str, Any] = {"text_baseline": "middle", "text_font_size": "11px"}
+        self.memory.text("held", "worker", "said", source=self.held, x_offset=4, **small)
+        self.budget = Span(dimension="height", line_color="#D55E00", line_width=2, visible=False)
+        self.memory.add_layout(self.budget)
+        self.roots = [self.text, self.grid, self.memory]
+
+    def look(self, scheduler: Scheduler) -> None:
+        """Show the latest run as it is now, and the others in a line each."""
+        runs = list(courses(scheduler).values())
+        self.text.text = runs_html(runs)
+        if not runs:
+            return
+        course = runs[-1]
+        self._look_at_cells(course)
+        self._look_at_memory(course, scheduler)
+
+    def _look_at_cells(self, course: Course) -> None:
+        columns, ranks = course.columns()[:MOST_COLUMNS], course.ranks()[:MOST_RANKS]
+        more = len(course.ranks()) - len(ranks)
+        self.grid.title.text = "ranks × steps: what is done" + (f"; {more} more ranks" if more else "")
+        found = [(column, str(rank), course.cell(column, rank)) for column in columns for rank in ranks]
+        there = [(column, rank, share) for column, rank, share in found if share is not None]
+        self.grid.x_range.factors = columns
+        self.grid.y_range.factors = [str(rank) for rank in reversed(ranks)]
+        self.grid.height = 140 + 24 * len(ranks)
+        self.cells.data = {
+            "column": [column for column, _, _ in there],
+            "rank": [rank for _, rank, _ in there],
+            "share": [share for _, _, share in there],
+            "said": [f"{share:.0%}" for _, _, share in there],
+        }
+
+    def _look_at_memory(self, course: Course, scheduler: Scheduler) -> None:
+        rows = list(held(course, scheduler))
+        self.memory.y_range.factors = [worker for worker, _ in reversed(rows)]
+        self.memory.height = 90 + 26 * len(rows)
+        budget = course.told.budget / 2**20
+        most = max([budget, *(nbytes / 2**20 for _, nbytes in rows)], default=1.0)
+        self.memory.x_range.end = 1.25 * max(most, 1)
+        self.budget.visible, self.budget.location = budget > 0, budget
+        planned = f"; the line is the budget, of which {format_bytes(course.told.peak_bytes)} are planned"
+        self.memory.title.text = "MiB that each worker holds above what it held before" + (planned if budget else "")
+        self.held.data = {
+            "worker": [worker for worker, _ in rows],
+            "held": [nbytes / 2**20 for _, nbytes in rows],
+            "said": [format_bytes(nbytes) for _, nbytes in rows],
+        }
+
+
+def held(course: Course, scheduler: Scheduler) -> Iterable[tuple[str, int]]:
+    """Yield each worker of a run that is there, and the bytes that its process holds above what it held before."""
+    for address in sorted(set(course.homes.values())):
+        worker = scheduler.workers.get(address)
+        if worker is not None:
+            memory = int(worker.metrics.get("memory", 0))
+            yield f"{worker.name}", max(memory - course.idle.get(address, memory), 0)
+
+
+def shades() -> Iterable[str]:
+    """Yield colours from nothing to all.
+
+    >>> list(shades())[0], list(shades())[-1]
+    ('#e8eef4', '#0072b2')
+    """
+    for number in range(SHADES):
+        part = number / (SHADES - 1)
+        mixed = (round(pale + part * (dark - pale)) for pale, dark in zip(PALE, DARK, strict=True))
+        yield "#" + "".join(f"{value:02x}" for value in mixed)
+
+
+def runs_html(runs: list[Course]) -> str:
+    """Say how far each run is, the latest first.
+
+    >>> runs_html([])
+    'No run of oocarrays has been seen yet.'
+    """
+    if not runs:
+        return "No run of oocarrays has been seen yet."
+    latest, *others = reversed(runs)
+    counted = latest.counted
+    lines = [
+        f"<h2>{escape(latest.told.title)}</h2>",
+        f'<div style="font-size:1.4em">{run_text(latest)}</div>',
+        f"<p>{format_bytes(counted['read_bytes'])} read, {format_bytes(counted['sent_bytes'])} sent in "
+        f"{counted['messages']} messages, {format_bytes(counted['written_bytes'])} written</p>",
+    ]
+    before = "".join(f"<li>{escape(each.told.title)}: {run_text(each)}</li>" for each in others)
+    return "".join(lines) + (f"<details><summary>Runs before</summary><ul>{before}</ul></details>" if before else "")
+
+
+def run_text(course: Course) -> str:
+    """Say how far a run is.
+
+    >>> from oocarrays.graphs.dashboard.course import Told
+    >>> run_text(Course(told=Told(title="a"), begun=0.0, over=2.0))
+    '100 %, done in 2.00 s'
+    """
+    if course.over is not None:
+        return f"100 %, done in {format_time(course.seconds())}"
+    left = course.left()
+    return f"{100 * course.share():.0f} %" + ("" if left is None else f", {format_time(left)} left")
