@@ -312,7 +312,7 @@ class GroupRun(KeptRun):
         return name_of(self.destination.store)
 
     def _finish_targets(self) -> None:
-        group_file.finish_group(self.destination.store, self.source.consolidated, durable=self.durable)
+        group_file.finish_group(self.destination.store, self.source.consolidated_copy, durable=self.durable)
 
     # ------------------------------------------------------------------ how it goes
 

@@ -126,7 +126,7 @@ def test_a_file_is_a_group_and_what_comes_of_it_is_identical_in_xarray(day: Path
     assert sorted(ooc.open_group(day)) == ["air", "height", "lat", "lon", "time"]
     ooc.rechunk(day, tmp_path / "b.zarr", chunks={"air": (24, 5, 5)}, **HERE).run()
     with xr.open_dataset(day) as expected:
-        xr.testing.assert_identical(xr.open_zarr(tmp_path / "b.zarr", consolidated=False).load(), expected.load())
+        xr.testing.assert_identical(xr.open_zarr(tmp_path / "b.zarr").load(), expected.load())
 
 
 def test_odd_encodings_are_identical_in_xarray(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKE
 from oocarrays.storage.files.making_room import replace_group
 from oocarrays.storage.files.places import StoreLike, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
+from oocarrays.storage.foreign.store import foreign_in
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.urls import check_replaces
@@ -51,6 +52,11 @@ class GroupFile:
     """The group."""
     presences: dict[str, Presence]
     """What tells whether each array is there still, by their paths."""
+
+    @property
+    def consolidated_copy(self) -> tuple[str, ...]:
+        """The same paths in a copy: of a file of another format the group itself, as xarray writes it."""
+        return ("",) if foreign_in(self.zarr.store_path.store) is not None else self.consolidated
 
     def with_policy(self, missing: Policy) -> GroupFile:
         """Return the same; ``missing`` says what is made of chunks that its arrays lack where they are copied."""
