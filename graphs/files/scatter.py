@@ -57,6 +57,11 @@ class FilesRun(Messages, JournaledRun):
     plan: FilesPlan
     destination: TargetSpec
 
+    @property
+    def merges(self) -> bool:  # type: ignore[override]
+        """Whether workers may write to copies of its target: of one array."""
+        return self.plan.way == "gather"
+
     def __init__(
         self,
         plan: FilesPlan,

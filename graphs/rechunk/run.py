@@ -60,6 +60,7 @@ class RechunkState(JournaledRun):
     """
 
     threads_stay: ClassVar[bool] = True
+    merges: ClassVar[bool] = True
     plan: RechunkPlan
     destination: Destination
 

@@ -24,6 +24,7 @@ from oocarrays.errors import (
     RunError,
     StoreFailure,
 )
+from oocarrays.graphs.cluster.forks import check_forked, check_forks, forked
 from oocarrays.graphs.cluster.pinning import pin
 from oocarrays.graphs.cluster.placement import Worker, idle_workers
 from oocarrays.graphs.dashboard.course import Told
@@ -94,6 +95,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         self._cluster = cluster
         if cluster:
             check_reach(run.stores)
+            check_forks(run)
         self._addresses: Sequence[str] = self._homed(self._put(cluster.workers() if cluster else ()))
         self._built: Graph | None = None
         self.measured_seconds: float | None = None
@@ -163,7 +165,11 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         self._built = None  # keys are new in each run, and what an earlier one has done is left out
         self._whole()
         start = time.perf_counter()
-        name = self._on_cluster(self._cluster) if self._cluster else self._on_threads()
+        if self._cluster:
+            with forked(self._run, self._cluster.client):
+                name = self._on_cluster(self._cluster)
+        else:
+            name = self._on_threads()
         self.measured_seconds = time.perf_counter() - start
         return self._ended(name)
 
@@ -255,6 +261,8 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         return dask.threaded.get(*args, **kwargs)
 
     def __dask_graph__(self) -> dict[Key, Any]:
+        if self._cluster:
+            check_forked(self._run)
         return self._announced(self._run.ends)
 
     def _announced(self, ends: Sequence[tuple[Journal, str]] = ()) -> dict[Key, Any]:

@@ -53,6 +53,8 @@ class Work(Tasks):
     """The phase of a plan in which the seconds of each verb count; others count as beginning and end."""
     threads_stay: ClassVar[bool] = False
     """Whether a run that was planned for threads cannot leave its process."""
+    merges: ClassVar[bool] = False
+    """Whether its targets are arrays that workers may write to copies of, which are merged at the end."""
     plan: Any
     """What it will do: frozen data."""
     destination: Any

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import zarr
@@ -43,6 +43,8 @@ class SweepRun(SlabRun):
     resumes : bool
         Whether it is the first pass of a run that goes on with what another process has left.
     """
+
+    merges: ClassVar[bool] = False
 
     def __init__(self, course: Course, progress: Progress, *, resumes: bool = False) -> None:
         step, self.last = course.step(progress.residuals)

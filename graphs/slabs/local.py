@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import zarr
 from dask.task_spec import Task
@@ -127,6 +127,7 @@ def file_name(number: int, rank: int) -> str:
 class LocalSlabRun(SlabRun):
     """One pass over local array files, shared by its tasks."""
 
+    merges: ClassVar[bool] = False
     targets: tuple[LocalTarget, ...]
 
     @property

@@ -62,6 +62,7 @@ class SlabRun(JournaledRun):
         What the run that is resumed has left, if one is; of local array files also which rank's are made.
     """
 
+    merges: ClassVar[bool] = True
     phases: ClassVar[Mapping[str, str]] = {verb: verb for verb in ("read", "fetch", "give", "compute", "write")}
     plan: SlabPlan
     destination: TargetSpec

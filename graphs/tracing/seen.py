@@ -165,11 +165,18 @@ class Seen:
                 one.seconds += seconds
                 one.threads |= {(worker, thread) for thread in threads}
 
-    def accesses(self, block: str, weight: float = 1.0) -> list[Access]:
-        """Return what was seen as the accesses of a block."""
+    def accesses(self, block: str, weight: float = 1.0, *, cut_by_chunks: bool = False) -> list[Access]:
+        """Return what was seen as the accesses of a block.
+
+        Parameters
+        ----------
+        cut_by_chunks : bool
+            Whether Zarr's reads are those of tasks that Dask has cut as the arrays' chunks are.
+        """
         found = []
         for _, (name, writes, by, ranks), patterns, seconds, threads in self.take():
             how: Any = {"writes": writes, "weight": weight, "ranks": ranks, "by": by}
+            how["cut_by_chunks"] = cut_by_chunks and by == "zarr" and not writes
             access = Access(block=block, dataset=name, patterns=patterns, **how)
             if threads:
                 access = replace(access, seconds=seconds, threads=len(threads))

@@ -107,7 +107,7 @@ def use_text(use: Use) -> str:
 
 def _footprints(use: Use) -> Iterator[str]:
     for each in use.footprints[:2]:
-        yield f"{each.sections} of {shape_text(each.largest)}"
+        yield f"{each.sections} of {shape_text(each.largest)}{', chunk by chunk' if use.cut_by_chunks else ''}"
     if len(use.footprints) > 2:
         yield f"{len(use.footprints) - 2} more kinds"
 

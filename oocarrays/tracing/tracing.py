@@ -205,7 +205,7 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
                 "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
             )
     trace_collections([each for each in flat if not isinstance(each, GraphJob | RankArrays)], seen)
-    found = _trace_of(seen, name, weight)
+    found = _trace_of(seen, name, weight, cut_by_chunks=True)
     if not found.accesses:
         raise InputError(
             f"{name!r} reads no stored array: there is no Zarr array in its graph; what has been computed already is "
@@ -257,8 +257,8 @@ def _arguments(node: Any) -> Iterable[Any]:
     return [*bound, *(getattr(each, "value", each) for each in getattr(node, "args", ())), getattr(node, "value", None)]
 
 
-def _trace_of(seen: Seen, block: str, weight: float) -> Trace:
-    accesses: list[Access] = seen.accesses(block, weight)
+def _trace_of(seen: Seen, block: str, weight: float, *, cut_by_chunks: bool = False) -> Trace:
+    accesses: list[Access] = seen.accesses(block, weight, cut_by_chunks=cut_by_chunks)
     used = {access.dataset for access in accesses}
     return Trace.of([each for each in seen.datasets.values() if each.name in used], accesses)
 

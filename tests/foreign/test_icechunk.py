@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from distributed import Client, LocalCluster
 from zarr.storage import StorePath
 
 import oocarrays as ooc
-from oocarrays.errors import TargetError
+from oocarrays.errors import PlacementError, RunError, TargetError
 from oocarrays.stored.array import placer
 
 icechunk = pytest.importorskip("icechunk")
@@ -65,7 +69,105 @@ def test_what_is_there_is_not_overwritten_unless_asked(repository: Any, source: 
     np.testing.assert_array_equal(committed(repository, session), DATA)
 
 
-def test_another_process_has_no_session(repository: Any) -> None:
+# ---------------------------------------------------------------------- workers write to forks
+
+WORKERS: dict[str, Callable[..., Any]] = {
+    "independent": lambda a, to, how: ooc.rechunk(a, to, chunks=(100, 10), method="independent", **how),
+    "two-phase": lambda a, to, how: ooc.rechunk(a, to, chunks=(100, 10), method="two-phase", **how),
+    "assembled": lambda a, to, how: ooc.rechunk(a, to, chunks=(100, 10), method="assembled", **how),
+    "slabs": lambda a, to, how: ooc.map_slabs(np.abs, a, to, **how),
+    "dask": lambda a, to, how: ooc.from_dask(da.from_array(DATA, (33, 40)), to, chunks=(25, 40), **how),
+    "blocks": lambda a, to, how: ooc.from_dask(da.from_array(DATA, (25, 40)), to, **how),
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Any:
+    made = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "repository")))
+    session = made.writable_session("main")
+    zarr.create_group(session.store)
+    session.commit("begun")
+    return made
+
+
+@pytest.mark.parametrize("way", WORKERS)
+def test_workers_write_to_forks_which_are_merged(on_disk: Any, source: Path, client: Client, way: str) -> None:
+    session = on_disk.writable_session("main")
+    job = WORKERS[way](source, StorePath(session.store, "deep/a"), {"scheduler": client})
+    assert not session.has_uncommitted_changes, "looking is free"
+    job.run()
+    before = {path.name for path in source.parent.iterdir()}
+    np.testing.assert_array_equal(committed(on_disk, session, "deep/a"), DATA)
+    assert before == {"a.zarr", "repository"}, "nothing is left in scratch"
+    assert not [name for name in source.parent.iterdir() if "oocarrays" in name.name]
+
+
+def test_gathered_files_too(on_disk: Any, source: Path, client: Client, tmp_path: Path) -> None:
+    ooc.scatter_files(source, "(block, *)", tmp_path / "f", ranks=3, scheduler=client).run()
+    session = on_disk.writable_session("main")
+    ooc.gather_files(tmp_path / "f", StorePath(session.store, "a"), scheduler=client).run()
+    session.commit("gathered")
+    found = zarr.open_array(on_disk.readonly_session("main").store, path="a", mode="r")
+    np.testing.assert_array_equal(found[...], DATA)
+
+
+def test_what_a_dead_worker_wrote_is_not_taken_for_written(on_disk: Any, source: Path, tmp_path: Path) -> None:
+    mark = str(tmp_path / "died")
+
+    def dies_once(block: np.ndarray) -> np.ndarray:
+        if block[0, 0] >= DATA[50, 0] and not os.path.exists(mark):
+            Path(mark).touch()
+            os.kill(os.getpid(), 9)
+        return block
+
+    session = on_disk.writable_session("main")
+    with (
+        dask.config.set({"oocarrays.patience": "1s"}),
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        job = ooc.map_slabs(dies_once, source, StorePath(session.store, "a"), height=10, scheduler=client)
+        with pytest.raises(RunError, match=r"workers are gone, and what they wrote to forks of .* run it again"):
+            job.run()
+        assert not session.has_uncommitted_changes
+        np.testing.assert_array_equal(job.run()[...], DATA)
+    assert os.path.exists(mark)
+
+
+def test_what_workers_cannot_do_is_one_line(on_disk: Any, repository: Any, source: Path, client: Client) -> None:
+    session, how = on_disk.writable_session("main"), {"scheduler": client}
+    in_memory = repository.writable_session("main")
+    with pytest.raises(PlacementError, match=r"forked for workers by job\.run"):
+        WORKERS["slabs"](source, StorePath(session.store, "a"), how).compute()
+    for call in (
+        lambda to: ooc.iterate(np.abs, source, to, sweeps=2, depth=0, **how),
+        lambda to: ooc.scatter_files(source, "(block, *)", to, ranks=2, **how),
+    ):
+        with pytest.raises(PlacementError, match="workers write single arrays in one pass"):
+            call(StorePath(session.store, "a"))
+    with pytest.raises((TargetError, RunError), match=r"in memory cannot|in memory\?"):
+        WORKERS["slabs"](source, in_memory.store, how).run()
+    assert not in_memory.has_uncommitted_changes
+    ooc.map_slabs(np.abs, source, StorePath(session.store, "a"), **HERE).run()
+    with pytest.raises(TargetError, match="has changes that are not committed"):
+        WORKERS["slabs"](source, StorePath(session.store, "b"), how).run()
+    session.commit("a")
+    session = on_disk.writable_session("main")
+    with pytest.raises(TargetError, match=r"a exists in .*, of which forks replace nothing"):
+        WORKERS["slabs"](source, StorePath(session.store, "a"), how | {"overwrite": True}).run()
+    assert not session.has_uncommitted_changes
+
+
+def test_outside_of_a_run_no_other_process_has_a_session(repository: Any) -> None:
     store = placer(None)(repository.writable_session("main").store)
-    with pytest.raises(TargetError, match="session of icechunk, which only this process can write to"):
+    with pytest.raises(TargetError, match=r"session of icechunk, which travels to workers while job.run\(\) lasts"):
         pickle.dumps(store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from oocarrays.mapping.given import element_type, extents
@@ -69,6 +69,8 @@ class Access:
     """Ranks that ask at one time, so that some may read for all; None for tasks that each read for themselves."""
     by: str = "zarr"
     """Who reads or writes: one of `BY`."""
+    cut_by_chunks: bool = field(default=False, metadata={"gained": True})
+    """Whether each task takes what there is in one chunk, as Dask cuts them: with other chunks there are others."""
     seconds: float | None = None
     """Seconds that all its sections took together, where a run was recorded."""
     threads: int | None = None
@@ -97,7 +99,7 @@ class Access:
     @property
     def kind(self) -> tuple[Any, ...]:
         """All but how often, and how long it took."""
-        return self.block, self.dataset, self.writes, self.ranks, self.by, self.patterns
+        return self.block, self.dataset, self.writes, self.ranks, self.by, self.cut_by_chunks, self.patterns
 
 
 def planned_dataset(name: str, *, shape: Any, dtype: Any, chunks: Any = None) -> Dataset:

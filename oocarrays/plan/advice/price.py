@@ -45,6 +45,9 @@ class Use:
     by_zarr: bool = False
     """Whether Zarr reads, as it does for Dask and xarray: whole chunks, also where ranges would do."""
 
+    cut_by_chunks: bool = False
+    """Whether there is a task for each chunk of which a section takes any: they are others in other chunks."""
+
     @property
     def elements(self) -> int:
         """Elements that all sections together take."""
@@ -157,10 +160,15 @@ def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -
 # ---------------------------------------------------------------------- seconds
 
 
-def _lanes(sections: int, resources: Resources) -> float:
+def _lanes(sections: int | np.ndarray, resources: Resources) -> np.ndarray:
     """Sections that are worked on at one time, on the average: the last ones leave processors idle."""
     cores = max(resources.costs.cores, 1)
-    return sections / max(math.ceil(sections / cores), 1) if sections else 1.0
+    return np.asarray(np.where(sections, sections / np.maximum(np.ceil(np.divide(sections, cores)), 1), 1.0))
+
+
+def _tasks(use: Use, taken: _Taken) -> int | np.ndarray:
+    """Tasks that take the sections: one for each, or for each chunk that one takes from."""
+    return taken.visits if use.cut_by_chunks else use.sections
 
 
 def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.ndarray:
@@ -196,9 +204,10 @@ def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.
         work = taken.visits * costs.piece_seconds + np.minimum(sieved, direct) + nbytes / costs.touch_bandwidth
     if use.writes:  # chunks of which a part is written are read first
         work = work + taken.partial * taken.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
-    overhead = costs.graph_seconds if resources.on_workers else use.sections * costs.task_seconds
+    tasks = _tasks(use, taken)
+    overhead = costs.graph_seconds if resources.on_workers else tasks * costs.task_seconds
     device = _device_seconds(use, taken.visits, taken, stored, resources)
-    seconds = np.maximum(work / _lanes(use.sections, resources), device) + overhead
+    seconds = np.maximum(work / _lanes(tasks, resources), device) + overhead
     if use.writes:  # two tasks that write one chunk at one time lose what one of them wrote
         seconds = np.where(taken.distinct < taken.visits, math.inf, seconds)
     return np.asarray(seconds)
@@ -232,17 +241,18 @@ def _exchange_seconds(rounds: np.ndarray, ranks: int, nbytes: int, resources: Re
 
 def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Bytes that a process holds, by method: sections, and chunks that are under way for each."""
-    section = use.largest * stored.itemsize
+    section = np.minimum(use.largest * stored.itemsize, taken.chunk_bytes if use.cut_by_chunks else math.inf)
     spare = stored.decode_workspace / max(stored.chunk_bytes, 1)
     each = taken.chunk_bytes * (2 + spare)
-    lanes = min(use.sections, resources.threads if resources.on_workers else resources.costs.cores)
-    under_way = np.minimum(taken.counts.most, ZARR_AT_ONCE) if use.by_zarr else 1
+    lanes = np.minimum(_tasks(use, taken), resources.threads if resources.on_workers else resources.costs.cores)
+    under_way = np.minimum(taken.counts.most, ZARR_AT_ONCE) if use.by_zarr and not use.cut_by_chunks else 1
     alone = lanes * (section + each * under_way)
     if use.ranks is None:
         return np.array([alone, np.full(len(each), math.inf)])
     here = resources.ranks_of_a_process(use.ranks)
     buffered = np.maximum(np.minimum(BUFFER_BYTES, taken.distinct * taken.chunk_bytes / use.ranks), taken.chunk_bytes)
-    together = here * section + min(here, max(lanes, 1)) * (each + buffered * (3 if resources.on_workers else 1))
+    busy, rooms = np.minimum(here, np.maximum(lanes, 1)), 3 if resources.on_workers else 1
+    together = here * section + busy * (each + buffered * rooms)
     return np.array([np.maximum(alone, here * section), together])
 
 

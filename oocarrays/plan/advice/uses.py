@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from oocarrays.plan.advice.access import Access, Dataset
@@ -40,7 +40,48 @@ def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Use:
     """Return what a block does with an array."""
     by_zarr = access.by == "zarr" and ranks is None
     asked = None if by_zarr else access.ranks or ranks
+    if by_zarr and access.cut_by_chunks and all(_in_chunks(each, dataset.chunks) for each in access.patterns):
+        return _cut_use(access.patterns, dataset.shape, dataset.chunks)
     return _use(access.patterns, dataset.shape, access.writes, asked, by_zarr)
+
+
+@lru_cache(maxsize=ALIKE)
+def _in_chunks(pattern: Pattern, chunks: tuple[int, ...]) -> bool:
+    """Whether each section lies in one chunk."""
+    along = zip(pattern.ranges(), chunks, strict=True)
+    return all(each[0] // c == each[-1] // c for taken, c in along for each in taken)
+
+
+@lru_cache(maxsize=ALIKE)
+def _cut_use(patterns: tuple[Pattern, ...], shape: tuple[int, ...], chunks: tuple[int, ...]) -> Use:
+    """Return the use of tasks that are cut by chunks: what they take together, whatever the chunks are."""
+
+    def whole(pattern: Pattern) -> Footprint:
+        axes = [joined(taken, c) for taken, c in zip(pattern.ranges(), chunks, strict=True)]
+        return Footprint.of(axes, shape, pattern.times)
+
+    return Use(footprints=tuple(map(whole, patterns)), by_zarr=True, cut_by_chunks=True)
+
+
+def joined(taken: Iterable[range], chunk: int) -> list[range]:
+    """Join ranges of one chunk each that meet where one chunk ends and the next begins.
+
+    >>> joined([range(2, 4), range(4, 8), range(8, 9), range(3, 4)], 4)
+    [range(2, 9), range(3, 4)]
+    >>> joined([range(0, 8), range(8, 16)], 4), joined([range(0, 4, 2), range(4, 8, 2)], 4)
+    ([range(0, 8), range(8, 16)], [range(0, 4, 2), range(4, 8, 2)])
+    """
+    made: list[range] = []
+    open_at: dict[int, list[int]] = {}
+    """Where a range may be gone on with, and the numbers of those that end there."""
+    for each in sorted(taken, key=lambda r: (r.start, -r.stop)):
+        in_one = each.step == 1 and each.start // chunk == (each.stop - 1) // chunk
+        before = open_at.get(each.start, []) if in_one else []
+        number = before.pop(0) if before else len(made)
+        made[number:] = [range(made[number].start, each.stop) if number < len(made) else each, *made[number + 1 :]]
+        if in_one and each.stop % chunk == 0:
+            open_at.setdefault(each.stop, []).append(number)
+    return made
 
 
 @lru_cache(maxsize=ALIKE)

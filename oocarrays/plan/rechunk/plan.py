@@ -202,7 +202,7 @@ def plan_rechunk(
     >>> columns = Stored(grid=ChunkGrid.of((4096, 4096), (4096, 64)), itemsize=4, local=True)
     >>> plan = plan_rechunk(rows, columns, Resources(budget=2**26, ranks=2))
     >>> plan.strategy, plan.peak_bytes <= 2**26, plan.write_requests
-    ('assembled', True, 64)
+    ('independent', True, 64)
     """
     _check(method, target, resources, remote_scratch)
     on_threads = resources.workers is None

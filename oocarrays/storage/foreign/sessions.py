@@ -1,27 +1,197 @@
-"""Icechunk's sessions as targets: they take Zarr's keys only, and what a run notes beside them stays in this process.
+"""Icechunk's sessions as targets: they take Zarr's keys only, and are forked where several processes write to them.
 
-c/0/1, zarr.json        ─►  the session, which its owner commits when the run has ended
-.oocarrays/plan.json    ─►  memory: a run that is killed has lost its session, and so what it wrote
+one process         c/0/1, zarr.json        ─►  the session, which its owner commits when the run has ended
+                    .oocarrays/plan.json    ─►  memory: a run that is killed has lost its session, and what it wrote
+workers             c/0/1                   ─►  a fork of the session in each, all of which are merged at the end
+                    zarr.json, .oocarrays/  ─►  a folder of scratch, which all of them see
+
+The arrays are in the session before it is forked: forks that had each made their own could not be merged.
 """
 
 from __future__ import annotations
 
+import os
+import pickle
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import zarr
 from zarr.abc.store import Store
-from zarr.storage import StorePath
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, MemoryStore, StorePath
 
-from oocarrays.errors import TargetError
+from oocarrays.errors import RunError, TargetError
 from oocarrays.storage.stores.aside import AsideStore
+
+DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup")
+"""Names of what describes arrays and groups."""
+FORKS = "forks"
+"""Folder in which every process that writes leaves a sign."""
+_HERE: dict[str, Any] = {}
+"""Forks in this process, by the run that they are of."""
+_SIGNS: dict[str, str] = {}
+"""The sign of each that has been written to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Sharing of a session by the processes of a run."""
+
+    id: str
+    """Of the run."""
+    fork: bytes
+    """A fork of the session in which the arrays are that will be written."""
+    folder: str
+    """Where all processes find notes and documents."""
+    paths: tuple[str, ...]
+    """Arrays that are written."""
 
 
 class SessionStore(AsideStore[Store]):
     """A store that takes Zarr's keys only."""
 
-    one_writer = "is a session of icechunk, which only this process can write to: scheduler='threads', or a folder"
+    def __init__(self, store: Store, shared: Shared | None = None) -> None:
+        super().__init__(store)
+        self._share(shared)
+
+    def _share(self, shared: Shared | None) -> None:
+        self._shared = shared
+        self._aside: Any = MemoryStore() if shared is None else LocalStore(shared.folder)
 
     def __reduce__(self) -> Any:
-        raise TargetError(f"{self} {self.one_writer}")
+        if self._shared is None:
+            raise TargetError(
+                f"{self} is a session of icechunk, which travels to workers while job.run() lasts: call that, or ask "
+                "for scheduler='threads'"
+            )
+        return _arrived, (self._shared,)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes write to it now."""
+        return self._shared is not None
+
+    async def is_empty(self, prefix: str) -> bool:
+        """Return whether there is nothing below a prefix; of an array that will be written, nothing but notes."""
+        if self._shared is not None and prefix.strip("/") in self._shared.paths:
+            return bool(await self._aside.is_empty(prefix))
+        return await super().is_empty(prefix)
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Remove all below a prefix; of an array that will be written, what is noted."""
+        if self._shared is not None and prefix.strip("/") in self._shared.paths:
+            await self._aside.delete_dir(prefix)
+            return
+        await super().delete_dir(prefix)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Put a value under a key; who writes to a fork leaves a sign before."""
+        if self._shared is not None and not self._is_aside(key) and self._shared.id not in _SIGNS:
+            _leave_sign(self._shared, key)
+        await super().set(key, value)
+
+    def _is_aside(self, key: str) -> bool:
+        path, _, name = key.rpartition("/")
+        described = self._shared is not None and name in DOCUMENTS and path in self._shared.paths
+        return described or super()._is_aside(key)
+
+    def begin_sharing(self, id: str, arrays: Mapping[str, Mapping[str, Any]], folder: str) -> None:
+        """Let processes write to forks of the session from now on.
+
+        Parameters
+        ----------
+        arrays : mapping
+            Arguments of ``zarr.create_array`` for each array that will be written, by its path.
+        folder : str
+            One that all of them see, with nothing in it.
+
+        Raises
+        ------
+        TargetError
+            Where the session has changes that are not committed, holds such an array, or is in memory.
+        """
+        session = self._session()
+        if session.has_uncommitted_changes:
+            raise TargetError(f"{self} has changes that are not committed, and cannot be forked for workers: commit it")
+        try:
+            fork = session.fork()
+            for path, settings in arrays.items():
+                zarr.create_array(fork.store, name=path or None, **settings)
+        except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError):
+            raise TargetError(f"{path or 'it'} exists in {self}, of which forks replace nothing: use threads") from None
+        except Exception as error:  # icechunk's own
+            why = str(error).strip().splitlines()[0].strip(" x")
+            raise TargetError(f"{self} cannot be forked for workers, as one in memory cannot: {why}") from error
+        os.makedirs(os.path.join(folder, FORKS))
+        self._share(Shared(id=id, fork=pickle.dumps(fork), folder=folder, paths=tuple(arrays)))
+
+    def merge(self, forks: Mapping[str, bytes]) -> None:
+        """Merge what all processes have written, each of which has left a sign.
+
+        Raises
+        ------
+        RunError
+            Where that of one is not there, or cannot be read here: nothing is merged.
+        """
+        assert self._shared is not None, "it was shared"
+        lost = set(os.listdir(os.path.join(self._shared.folder, FORKS))) - forks.keys()
+        if lost:
+            raise RunError(
+                f"{len(lost)} of {len(lost) + len(forks)} workers are gone, and what they wrote to forks of {self}: "
+                "nothing of the run is in the session, run it again"
+            )
+        opened = {sign: pickle.loads(data) for sign, data in forks.items()}
+        for sign, fork in opened.items():
+            self._check_readable(fork, Path(self._shared.folder, FORKS, sign).read_text())
+        self._session().merge(*opened.values())
+        described = {f"{path}/{name}".lstrip("/") for path in self._shared.paths for name in DOCUMENTS}
+        for key in sorted(described):
+            if (value := sync(self._aside.get(key, default_buffer_prototype()))) is not None:
+                sync(self._store.set(key, value))
+
+    def _check_readable(self, fork: Any, key: str) -> None:
+        """Refuse what another process has put where this one does not see it."""
+        try:
+            found = sync(fork.store.get(key, default_buffer_prototype()))
+        except Exception:  # noqa: BLE001  icechunk's own
+            found = None
+        if found is None:
+            raise RunError(f"what workers wrote to forks of {self} cannot be read: is the repository in memory?")
+
+    def end_sharing(self) -> None:
+        """Write to the session itself again."""
+        self._share(None)
+
+    def _session(self) -> Any:
+        store: Any = self._store
+        return store.session
+
+
+def _leave_sign(shared: Shared, key: str) -> None:
+    """Say that this process writes, and what it writes first."""
+    sign = uuid.uuid4().hex
+    try:
+        Path(shared.folder, FORKS, sign).write_text(key)
+    except OSError as error:
+        raise RunError(f"{shared.folder} is not seen here: give scratch=, a folder that all workers see") from error
+    _SIGNS[shared.id] = sign
+
+
+def _arrived(shared: Shared) -> SessionStore:
+    """Return the store of the fork that this process writes to."""
+    if shared.id not in _HERE:
+        _HERE[shared.id] = pickle.loads(shared.fork)
+    return SessionStore(_HERE[shared.id].store, shared)
+
+
+def taken_fork(id: str) -> tuple[str, bytes] | None:
+    """Return what this process has written to its fork, which is over with that; None where it has written nothing."""
+    fork, sign = _HERE.pop(id, None), _SIGNS.pop(id, None)
+    return None if fork is None or sign is None else (sign, pickle.dumps(fork))
 
 
 def session(place: Any) -> Store | StorePath | None:

@@ -103,7 +103,7 @@ class Syncer:
                         self._paths.update([*_up_to(inside, place), os.path.dirname(place)])
 
     def _real_path(self, path: str) -> str:
-        """Where a file is that is not a link; its folder is looked up once, for a chunk is written in many pieces."""
+        """The path of a file without links; its folder is looked up once, for a chunk is written in many pieces."""
         folder, name = os.path.split(path)
         if folder not in self._real:
             self._real[folder] = os.path.realpath(folder)

@@ -1,4 +1,4 @@
-"""Stores beside which notes are kept: what a run writes that is not part of an array stays in this process' memory.
+"""Stores beside which notes are kept: what a run writes beside the elements of an array stays in this process' memory.
 
 c/0/1, zarr.json        ─►  the store
 .oocarrays/plan.json    ─►  memory
