@@ -36,8 +36,9 @@ def main() -> None:
     if options.check:
         sys.exit(f"{PAGE}: its tables are not as stored: run {__file__}" if drawn(page) != page else None)
     PAGE.write_text(drawn(page), encoding="utf-8")
-    draw_peers(STORED / "peers.svg")
-    print(f"drew {PAGE} and {STORED / 'peers.svg'}")
+    for name, draw in FIGURES.items():
+        draw(STORED / name)
+    print(f"drew {PAGE}, {', '.join(FIGURES)}")
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -128,7 +129,6 @@ def peers() -> dict[str, dict[str, float]]:
 
 def draw_peers(path: Path) -> None:
     """Draw how many times as long as ours others take."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
@@ -150,8 +150,40 @@ def draw_peers(path: Path) -> None:
     axes.tick_params(which="minor", length=0, labelbottom=False)
     axes.set_xlabel("time, in times of ours; to the left of the line others are faster", fontsize=9)
     axes.spines[["top", "right", "left"]].set_visible(False)
+    _save(figure, path)
+
+
+def draw_curves(path: Path) -> None:
+    """Draw measured and predicted seconds against size, ranks and chunks."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
+
+    figure = Figure(figsize=(11, 3.4), layout="constrained", facecolor="white")
+    labels = {"size": "MiB of the array", "ranks": "ranks", "chunks": "MiB of a chunk"}
+    for axes, (name, label) in zip(figure.subplots(1, 3, sharey=True), labels.items(), strict=True):
+        rows = stored("curves")["tables"][name]["rows"]
+        x = [float(row[0]) for row in rows]
+        rounds = [[float(second) for second in row[-1].split(",")] for row in rows]
+        axes.fill_between(x, [min(each) for each in rounds], [max(each) for each in rounds], color="#56B4E9", alpha=0.3)
+        for place, said, style in ((1, "measured", "o-"), (2, "predicted", "x:")):
+            axes.plot(x, [float(row[place].split()[0]) for row in rows], style, label=said)
+        axes.set(xscale="log", yscale="log", xlabel=label, xticks=x)
+        axes.set_xticklabels([row[0] for row in rows])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.grid(visible=True, alpha=0.3)
+    figure.axes[0].set_ylabel("seconds")
+    figure.axes[0].legend(frameon=False)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    import matplotlib as mpl
+
     with mpl.rc_context({"svg.hashsalt": "oocarrays", "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None})
+
+
+FIGURES = {"peers.svg": draw_peers, "curves.svg": draw_curves}
 
 
 def _times(bar: tuple[str, float]) -> float:

@@ -219,11 +219,11 @@ def _unfolded_line(name: str, member: ArrayFacts, page: str) -> str:
     """Name, axes, type, shape, chunks and bytes of an array; its page below, where there is one."""
     axes = ", ".join("–" if axis is None else str(axis) for axis in member.dimension_names or ())
     cells = (
-        (name, 12),
-        (f"({axes})" if axes else "", 14),
-        (shortened(member.dtype, quoted=False), 6),
-        (f"{shape_text(member.shape)} in chunks of {chunks_text(member)}", 22),
-        (bytes_text(member.nbytes), 6),
+        (name, 8),
+        (f"({axes})" if axes else "", 9),
+        (shortened(member.dtype, quoted=False), 5),
+        (f"{shape_text(member.shape)} in chunks of {chunks_text(member)}", 20),
+        (bytes_text(member.nbytes), 5),
     )
     style = "display:inline-block;vertical-align:top;padding-right:1em;min-width:"
     line = "".join(f'<span style="{style}{width}em">{escape(text)}</span>' for text, width in cells)
