@@ -1,7 +1,7 @@
 """Laplace's equation by Jacobi's iteration: a plate whose borders are half hot and half cold, on a grid of ranks.
 
-Each rank has a block in a file. In a pass it reads it, neighbours hand it borders as deep as many sweeps reach, and it
-sweeps so often before it writes. `ooc.iterate` does so with an array in one file. Thakur 1995, figures 5.3 and 5.4.
+Each rank has a block in a file. In a pass it takes borders as deep as many sweeps reach, and sweeps so often before it
+writes. `ooc.iterate` does so with an array in one file. Thakur 1995, figures 5.3 and 5.4.
 """
 
 import tempfile
@@ -16,19 +16,17 @@ SIZE, PASSES, SWEEPS = 257, 12, 64
 
 def solution(size: int, waves: int) -> np.ndarray:
     """Return the exact solution that is so many half waves of a sine along each of the four borders."""
-    x, m = np.linspace(0, 1, size), np.pi * waves
-    decay = (np.exp(m * (x - 1)) - np.exp(-m * (x + 1))) / (1 - np.exp(-2 * m))  # sinh(m x) / sinh(m)
-    one = np.outer(np.sin(m * x), decay)
+    x = np.linspace(0, (m := np.pi * waves), size)
+    one = np.outer(np.sin(x), (np.exp(x - m) - np.exp(-x - m)) / (1 - np.exp(-2 * m)))  # sin(x) · sinh(x) / sinh(m)
     return one + one[:, ::-1] - one.T - one.T[::-1]
 
 
 def swept(plate: ooc.LocalArrays, folder: str, passes=PASSES, sweeps=SWEEPS, **how) -> tuple[ooc.LocalArrays, list]:
     """A plate after so many passes of so many sweeps, in two stores in turn; and how much each pass changed it."""
     kernel, changes = partial(ooc.kernels.sweeps, count=sweeps), []
-    for number in range(passes):
-        after = ooc.map_slabs(kernel, plate, f"{folder}/{number % 2 + 1}", depth=sweeps, overwrite=True, **how).run()
-        changes.append(max(np.abs(after.local(r)[...] - plate.local(r)[...]).max() for r in range(plate.ranks)))
-        plate = after
+    for target in (f"{folder}/{number % 2 + 1}" for number in range(passes)):
+        before, plate = plate, ooc.map_slabs(kernel, plate, target, depth=sweeps, overwrite=True, **how).run()
+        changes.append(max(np.abs(plate.local(r)[...] - before.local(r)[...]).max() for r in range(plate.ranks)))
     return plate, changes
 
 
@@ -41,16 +39,14 @@ def main(picture: str = "jacobi.png") -> None:
     exact = 20 + 76 * sum(np.sinc(k / 14) / k * solution(SIZE, 2 * k) for k in range(1, 14, 2))  # °C
     cold, layout = exact - np.pad(exact[1:-1, 1:-1] - 20, 1), ooc.Layout.of(exact.shape, "(block, block)", ranks=4)
     near = ooc.kernels.sweeps(cold[::4, ::4], 2000).repeat(4, 0).repeat(4, 1)[2 : SIZE + 2, 2 : SIZE + 2]
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    left, right = (figure := Figure(figsize=(11, 4.6), layout="constrained")).subplots(1, 2)
     for name, inside in (("20 °C", cold), ("the solution on fewer points", near)):
         with tempfile.TemporaryDirectory() as folder:
             plate = ooc.create_array(f"{folder}/0", shape=exact.shape, dtype="f8", layout=layout, placement="local")
             plate[...] = cold + np.pad((inside - cold)[1:-1, 1:-1], 1)
             found, changes = swept(plate, folder, memory="64MiB")
-            print(found, f"from {name}: off by {np.abs(found[...] - exact).max():.2f} °C at most", sep="\n")
+            print(found, f"from {name}: off by {np.abs((heat := found[...]) - exact).max():.2f} °C at most", sep="\n")
             right.semilogy(SWEEPS * np.arange(1, PASSES + 1), changes, ".-", label=f"from {name}")
-            heat = found[...]
     figure.colorbar(left.imshow(heat, cmap="inferno"), ax=left, label="temperature, °C")
     left.contour(heat, levels=10, colors="white", linewidths=0.5)
     left.set(title="a plate: half of each border is hot, half cold", xlabel="column", ylabel="row")

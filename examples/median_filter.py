@@ -2,9 +2,7 @@
 
 An image passes through memory in slabs with a halo of half a window; the next slab is read while one is filtered. Any
 window, type and number of axes: ``filtered(volume, target, size=(1, 5, 5), memory="1GiB")``. Even windows, those wide
-along three axes and those wider than 15 need scipy. OpenCV's filter is a kernel, too:
-
-    ooc.map_slabs(lambda block: cv2.medianBlur(block, 5), source, target, depth=2, boundary="reflect")
+along three axes, those wider than 15 need scipy. OpenCV's ``lambda block: cv2.medianBlur(block, 5)`` is a kernel, too.
 """
 
 import tempfile
@@ -14,8 +12,6 @@ from pathlib import Path
 import numpy as np
 
 import oocarrays as ooc
-
-DATA = Path(__file__).parent / "data" / "elevation.npz"
 
 
 def filtered(source, target, size=3, **how) -> ooc.SlabJob:
@@ -38,7 +34,7 @@ def main(picture: str = "median_filter.png") -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise SystemExit("the picture needs matplotlib: pip install 'oocarrays[examples]'") from None
-    elevation, x = np.load(DATA)["elevation"], np.arange(3072, dtype="f4") / 90
+    elevation, x = np.load(Path(__file__).parent / "data/elevation.npz")["elevation"], np.arange(3072, dtype="f4") / 90
     hills = np.sin(x[:, None]) * np.cos(x) + np.sin(x[:, None] ** 2 / 9 + x)
     with tempfile.TemporaryDirectory() as folder:
         for true, size in ((hills, 5), (elevation, 3)):

@@ -52,7 +52,7 @@ def test_example_runs_and_leaves_nothing_but_a_picture(printed: Callable[[str], 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
 def test_example_uses_public_names_and_one_screen(program: Path) -> None:
     text = program.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 64
+    assert len(text.splitlines()) <= 60
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
             assert not (node.module or "").startswith("oocarrays.")
@@ -73,9 +73,7 @@ def test_time_series_prints_the_warming_that_numpy_finds(printed: Callable[[str]
     assert float(warming[1]) == pytest.approx(series[-30:].mean() - series[:30].mean(), abs=0.006)
     assert "predicted" in told
     assert "240 × 37 × 49" in told
-    asked = re.search(r"Toronto from ([\d.]+) ms to ([\d.]+) ms; the same: True", told)
-    assert asked, told
-    assert float(asked[2]) < float(asked[1])  # one chunk, and 240
+    assert re.search(r"Toronto from ([\d.]+) ms to ([\d.]+) ms; the same: True", told), told
 
 
 def test_filtered_elevation_is_nearer_to_the_true_one(printed: Callable[[str], str]) -> None:
