@@ -36,8 +36,8 @@ from oocarrays.storage.codecs.codec import (
 )
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
-from oocarrays.storage.files.documents import MARK, WRECKED, said
-from oocarrays.storage.files.places import Place, StoreLike, in_files, local_folder, location
+from oocarrays.storage.files.documents import MARK, METADATA, WRECKED, documents, said
+from oocarrays.storage.files.places import Place, StoreLike, in_files, local_folder, location, name_of, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
@@ -45,6 +45,7 @@ from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import answers_ranges
+from oocarrays.storage.stores.uneven import as_regular, is_uneven, opened_uneven, says_uneven
 
 ZARRS = "zarrs.ZarrsCodecPipeline"
 PYTHON_BYTES = 1024
@@ -157,6 +158,7 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
         Where a run that died left it, unless ``unfinished``.
     """
     array = store if isinstance(store, zarr.Array) else _open(store, mode)
+    array = as_regular(array, location(array)) if is_uneven(array) else array
     if MARK in array.attrs and not unfinished:
         raise UnfinishedError(
             f"{location(array)} is unfinished: run {array.attrs[MARK]} did not write all of it; "
@@ -181,6 +183,8 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
     except WRECKED as error:
+        if says_uneven(documents(store_path(store) / path, [METADATA])[0]):
+            return opened_uneven(store_path(store) / path, mode, f"{name_of(store)}{path and '/'}{path}")
         shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
         raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {said(error)}") from error
 
