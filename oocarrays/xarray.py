@@ -34,6 +34,7 @@ from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.options.packing import PACKED, Unpacked
 from oocarrays.storage.files import array_file
+from oocarrays.stored.lazy_array import LazyArray
 
 NUMBERS = "biufc"
 """Kinds of elements that are read by us; xarray reads texts."""
@@ -78,7 +79,7 @@ class GroupStore(ZarrStore):
         data: Any = indexing.LazilyIndexedArray(StoredBackendArray(stored))
         if self._blocks is not None and stored.ndim and made.dims != (name,):
             chunks = {axis: self._blocks[str(dim)] for axis, dim in enumerate(made.dims) if dim in self._blocks}
-            data = stored.to_dask(chunks, memory=self._memory)
+            data = _plain(stored.to_dask(chunks, memory=self._memory))
         return xr.Variable(made.dims, data, made.attrs, made.encoding)
 
 
@@ -145,7 +146,24 @@ def open_dataset(
     ((2, 2),)
     """
     group = open_group(place, storage_options=storage_options)
-    return _decoded(GroupStore(group, chunks, memory), **decoding)
+    return _indexed(_decoded(GroupStore(group, chunks, memory), **decoding))
+
+
+def _plain(lazy: LazyArray) -> Any:
+    """Return the same as an array of Dask's own type, with its plan: xarray computes no two types together."""
+    import dask.array as da
+
+    made: Any = da.Array(lazy.dask, lazy.name, lazy.chunks, meta=lazy._meta, dtype=lazy.dtype)
+    made.plan, made.meter, made.explain = lazy.plan, lazy.meter, lazy.explain
+    return made
+
+
+def _indexed(ds: xr.Dataset) -> xr.Dataset:
+    """Return the dataset with an index for each coordinate of a dimension, as ``xarray.open_dataset`` gives it."""
+    for name in ds.dims:
+        if name in ds.coords and ds[name].dims == (name,) and name not in ds.xindexes:
+            ds = ds.set_xindex([name])
+    return ds
 
 
 def _decoded(store: GroupStore, **decoding: Any) -> xr.Dataset:
