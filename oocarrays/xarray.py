@@ -36,6 +36,8 @@ from oocarrays.options.packing import PACKED, Unpacked
 from oocarrays.storage.files import array_file
 from oocarrays.stored.lazy_array import LazyArray
 
+STALE = ("chunks", "shards", "preferred_chunks")
+"""What an encoding says of chunks that blocks do not have: ``to_zarr`` would refuse them."""
 NUMBERS = "biufc"
 """Kinds of elements that are read by us; xarray reads texts."""
 BY_AXIS = ("depth", "window", "chunks")
@@ -78,6 +80,7 @@ class GroupStore(ZarrStore):
             return made
         data: Any = indexing.LazilyIndexedArray(StoredBackendArray(stored))
         if self._blocks is not None and stored.ndim and made.dims != (name,):
+            made.encoding = {name: said for name, said in made.encoding.items() if name not in STALE}
             chunks = {axis: self._blocks[str(dim)] for axis, dim in enumerate(made.dims) if dim in self._blocks}
             data = _plain(stored.to_dask(chunks, memory=self._memory))
         return xr.Variable(made.dims, data, made.attrs, made.encoding)
@@ -196,6 +199,30 @@ class DatasetMethods:
     def rechunk(self, chunks: Any, target: Any, **how: Any) -> Any:
         """Plan to write the dataset in other chunks, by dimension: as `oocarrays.rechunk`, whose options it takes."""
         return rechunk(self._dataset, target, chunks=chunks, **how)
+
+    def sections(self, sections: Sequence[Mapping[str, Any] | None], **how: Any) -> dict[str, Any]:
+        """Read what every rank wants of each variable of numbers that the engine opened: its ``sections``, by name.
+
+        Parameters
+        ----------
+        sections : sequence of mappings
+            For each rank what it wants of each dimension, ``{"time": slice(0, 10)}``: of variables that have it.
+
+        Raises
+        ------
+        InputError
+            Where no variable has a dimension that is named.
+        """
+        unknown = [name for each in sections if each for name in each if name not in self._dataset.dims]
+        if unknown:
+            dims = ", ".join(map(str, self._dataset.dims))
+            raise InputError(f"{unknown[0]!r} is no dimension of the dataset: it has {dims}")
+        arrays = {name: array for name, array in self._dataset.data_vars.items() if stored_in(array.variable)}
+        return {str(name): self._sections_of(array, sections, how) for name, array in arrays.items()}
+
+    def _sections_of(self, array: xr.DataArray, sections: Any, how: Any) -> Any:
+        wanted = [each and {dim: key for dim, key in each.items() if dim in array.dims} for each in sections]
+        return DataArrayMethods(array).sections(wanted, **how)
 
 
 @xr.register_dataarray_accessor("ooc")  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ import zarr
 from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore
 
-from oocarrays.errors import NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
+from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
@@ -167,8 +167,20 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
     return array
 
 
+TAKEN_BY = {
+    "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
+    "dask": "from_dask and rechunk take it as it is",
+}
+"""Who takes objects of other libraries that are no places."""
+ELSEWHERE = "; what xarray opens is a source, too: rechunk(xr.open_dataset(…, chunks={}), …)"
+"""Said of a file of a format that we do not read."""
+
+
 def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     chosen(mode, "mode", ("r", "r+"))
+    known = TAKEN_BY.get(type(store).__module__.partition(".")[0])
+    if known is not None:
+        raise InputError(f"{type(store).__name__} is no place where an array is stored: {known}")
     folder = local_folder(store, path)
     if folder is not None and not os.path.exists(folder):
         raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
@@ -179,7 +191,8 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     except (ContainsGroupError, NodeTypeValidationError):
         raise NotFoundError(f"{store} holds a Zarr group, not an array: name one of the arrays in it") from None
     except (FileNotFoundError, KeyError, NotADirectoryError):
-        raise NotFoundError(f"no Zarr array in {store}") from None
+        is_file = folder is not None and os.path.isfile(folder)
+        raise NotFoundError(f"no Zarr array in {store}{ELSEWHERE if is_file else ''}") from None
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
     except WRECKED as error:
