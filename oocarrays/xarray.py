@@ -34,7 +34,10 @@ from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.options.packing import PACKED, Unpacked
 from oocarrays.storage.files import array_file
+from oocarrays.stored.lazy_array import LazyArray
 
+STALE = ("chunks", "shards", "preferred_chunks")
+"""What an encoding says of chunks that blocks do not have: ``to_zarr`` would refuse them."""
 NUMBERS = "biufc"
 """Kinds of elements that are read by us; xarray reads texts."""
 BY_AXIS = ("depth", "window", "chunks")
@@ -77,8 +80,9 @@ class GroupStore(ZarrStore):
             return made
         data: Any = indexing.LazilyIndexedArray(StoredBackendArray(stored))
         if self._blocks is not None and stored.ndim and made.dims != (name,):
+            made.encoding = {name: said for name, said in made.encoding.items() if name not in STALE}
             chunks = {axis: self._blocks[str(dim)] for axis, dim in enumerate(made.dims) if dim in self._blocks}
-            data = stored.to_dask(chunks, memory=self._memory)
+            data = _plain(stored.to_dask(chunks, memory=self._memory))
         return xr.Variable(made.dims, data, made.attrs, made.encoding)
 
 
@@ -145,7 +149,24 @@ def open_dataset(
     ((2, 2),)
     """
     group = open_group(place, storage_options=storage_options)
-    return _decoded(GroupStore(group, chunks, memory), **decoding)
+    return _indexed(_decoded(GroupStore(group, chunks, memory), **decoding))
+
+
+def _plain(lazy: LazyArray) -> Any:
+    """Return the same as an array of Dask's own type, with its plan: xarray computes no two types together."""
+    import dask.array as da
+
+    made: Any = da.Array(lazy.dask, lazy.name, lazy.chunks, meta=lazy._meta, dtype=lazy.dtype)
+    made.plan, made.meter, made.explain = lazy.plan, lazy.meter, lazy.explain
+    return made
+
+
+def _indexed(ds: xr.Dataset) -> xr.Dataset:
+    """Return the dataset with an index for each coordinate of a dimension, as ``xarray.open_dataset`` gives it."""
+    for name in ds.dims:
+        if name in ds.coords and ds[name].dims == (name,) and name not in ds.xindexes:
+            ds = ds.set_xindex([name])
+    return ds
 
 
 def _decoded(store: GroupStore, **decoding: Any) -> xr.Dataset:
@@ -178,6 +199,30 @@ class DatasetMethods:
     def rechunk(self, chunks: Any, target: Any, **how: Any) -> Any:
         """Plan to write the dataset in other chunks, by dimension: as `oocarrays.rechunk`, whose options it takes."""
         return rechunk(self._dataset, target, chunks=chunks, **how)
+
+    def sections(self, sections: Sequence[Mapping[str, Any] | None], **how: Any) -> dict[str, Any]:
+        """Read what every rank wants of each variable of numbers that the engine opened: its ``sections``, by name.
+
+        Parameters
+        ----------
+        sections : sequence of mappings
+            For each rank what it wants of each dimension, ``{"time": slice(0, 10)}``: of variables that have it.
+
+        Raises
+        ------
+        InputError
+            Where no variable has a dimension that is named.
+        """
+        unknown = [name for each in sections if each for name in each if name not in self._dataset.dims]
+        if unknown:
+            dims = ", ".join(map(str, self._dataset.dims))
+            raise InputError(f"{unknown[0]!r} is no dimension of the dataset: it has {dims}")
+        arrays = {name: array for name, array in self._dataset.data_vars.items() if stored_in(array.variable)}
+        return {str(name): self._sections_of(array, sections, how) for name, array in arrays.items()}
+
+    def _sections_of(self, array: xr.DataArray, sections: Any, how: Any) -> Any:
+        wanted = [each and {dim: key for dim, key in each.items() if dim in array.dims} for each in sections]
+        return DataArrayMethods(array).sections(wanted, **how)
 
 
 @xr.register_dataarray_accessor("ooc")  # type: ignore[no-untyped-call]

@@ -89,6 +89,8 @@ def test_json_is_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     assert list(found["members"]) == ["air", "odd", "sea", "time"]
     air, salt, odd = found["members"]["air"], found["members"]["sea"]["members"]["salt"], found["members"]["odd"]
     assert (air["kind"], air["shape"], air["chunks"], air["shards"]) == ("array", [30, 20, 10], [10, 20, 10], None)
+    assert air["fill_value"] == 0.0
+    assert isinstance(air["fill_value"], float)
     assert air["dimension_names"] == ["time", "lat", "lon"]
     assert air["codecs"] == ["bytes", "zstd"]
     files = [file for file in (tmp_path / "g.zarr" / "air").rglob("*") if file.is_file()]

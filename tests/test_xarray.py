@@ -195,3 +195,38 @@ def test_where_xarray_is_missing_it_is_said_in_one_line(monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "oocarrays.xarray")
     with pytest.raises(ModuleNotFoundError, match=r"^xarray is not installed: pip install 'oocarrays\[xarray\]'$"):
         importlib.import_module("oocarrays.xarray")
+
+
+def test_sections_of_a_data_set_are_those_of_its_variables(stored: Path) -> None:
+    ds = xr.open_dataset(stored, engine="oocarrays", mask_and_scale=False)
+    wanted = [{"time": slice(0, 5)}, None, {"time": slice(3, 20, 4), "lat": slice(2, 4)}]
+    found = ds.ooc.sections(wanted, scheduler="threads")
+    assert set(found) == {name for name, each in ds.data_vars.items() if each.dtype.kind in "biuf"}
+    for name, parts in found.items():
+        for part, each in zip(parts.compute(scheduler="threads"), wanted, strict=True):
+            known = {dim: key for dim, key in (each or {}).items() if dim in ds[name].dims}
+            if each is not None:
+                np.testing.assert_array_equal(part, ds[name].isel(known).values)
+    with pytest.raises(InputError, match="'level' is no dimension of the dataset: it has"):
+        ds.ooc.sections([{"level": 1}])
+
+
+def test_what_was_read_in_blocks_is_written_without_drop_encoding(stored: Path, tmp_path: Path) -> None:
+    found = oocarrays.xarray.open_dataset(stored, {"time": 7, "lat": 5}, memory="64MiB")
+    with dask.config.set(scheduler="threads"):
+        kind = zarr.open_group(stored).metadata.zarr_format
+        found.to_zarr(tmp_path / "again.zarr", consolidated=False, zarr_format=kind)
+    again = xr.open_zarr(tmp_path / "again.zarr", consolidated=False)
+    xr.testing.assert_identical(again.load(), xr.open_zarr(stored, consolidated=False).load())
+
+
+def test_what_is_no_place_says_who_takes_it(tmp_path: Path) -> None:
+    ds = xr.Dataset({"a": ("x", np.arange(4))})
+    for each in (ds, ds.a):
+        with pytest.raises(InputError, match=r"is no place where an array is stored: rechunk and \.ooc\.rechunk"):
+            oocarrays.open_array(each)
+    with pytest.raises(InputError, match="from_dask and rechunk take it as it is"):
+        oocarrays.open_array(ds.chunk().a.data)
+    (tmp_path / "a.grib").write_bytes(b"GRIB0000")
+    with pytest.raises(NotFoundError, match=r"no Zarr array in .*a\.grib; what xarray opens is a source"):
+        oocarrays.open_array(tmp_path / "a.grib")

@@ -14,7 +14,6 @@ from oocarrays.errors import (
 from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, workers_of
 from oocarrays.graphs.settings import costs
 from oocarrays.plan.machine import Costs
-from oocarrays.storage.stores.aside import AsideStore
 from oocarrays.storage.stores.remote import RemoteStore
 
 if TYPE_CHECKING:
@@ -54,9 +53,16 @@ def check_reach(stores: Mapping[str, Any]) -> None:
     for name, store in stores.items():
         if is_here(store):
             raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
-        inner = store.store if isinstance(store, StorePath) else store
-        if name.startswith("target") and isinstance(inner, AsideStore) and inner.one_writer:
-            raise PlacementError(f"the {name} {store} {inner.one_writer}")
+        if name.startswith("target") and (why := why_one_writer(store)):
+            raise PlacementError(f"the {name} {store} {why}")
+
+
+def why_one_writer(store: Any) -> str:
+    """Return why several workers cannot write to a store; nothing where they can."""
+    store = store.store if isinstance(store, StorePath) else store
+    while not (why := getattr(store, "one_writer", "")) and isinstance(store, WrapperStore):
+        store = store._store
+    return str(why)
 
 
 def is_here(store: Any) -> bool:

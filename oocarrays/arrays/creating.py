@@ -16,6 +16,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import ChunksError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.layouts.parts import is_block
 from oocarrays.mapping.given import chosen, element_type, extents, named
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import Layout
@@ -30,7 +31,8 @@ from oocarrays.storage.files.creating import check_place, create_target, finish_
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
 from oocarrays.storage.files.formats import in_order
 from oocarrays.storage.files.group_file import holds_group
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.places import StoreLike, name_of
+from oocarrays.storage.stores.uneven import create_uneven
 from oocarrays.stored.array import placer
 
 if TYPE_CHECKING:
@@ -144,7 +146,9 @@ def create_array(
         to the fastest (Zarr's ``transpose``, or ``order="F"`` of format 2), as in `rechunk`. Chunks run along the
         fastest axes as far as they go. "row", where ``chunks`` are not given either.
     chunks, shards : int, str, tuple or dict
-        Chunk and shard lengths as `rechunk` takes them, instead of an orientation, or such that run so.
+        Chunk and shard lengths as `rechunk` takes them, instead of an orientation, or such that run so. Chunks may be
+        of unequal lengths where zarr-python knows these (3.3 and later): listed as Dask lists blocks, ``x.chunks``, or
+        ``"layout"`` for what each rank of a global array has. One process writes them.
     layout, ranks, grid
         Which rank holds which element, as `Layout.of` takes them. Local array files need it.
     placement : "global" or "local"
@@ -184,6 +188,9 @@ def create_array(
     place = placer(storage_options)(store)
     descriptor = described(shape, layout, ranks, grid, placement, depth)
     known = element_type(dtype, error=UnsupportedError)
+    blocks = uneven_blocks(chunks, descriptor)
+    if blocks is not None:
+        chunks = tuple(max(each) for each in blocks)
     chunked, order = chunks_and_order(descriptor, known, orientation, chunks, dimension_names, _chunk_bytes(memory))
     shard = regular_shards(shards, chunked, largest_shape(descriptor), known, dimension_names)
     for cut in cuts(chunks, shards, ChunkGrid.of(largest_shape(descriptor), chunked), dimension_names):
@@ -200,6 +207,8 @@ def create_array(
         "dimension_names": dimension_names,
     }
     made = in_order(made, order)
+    if blocks is not None:
+        return _uneven(place, blocks, made | {"shape": shape}, overwrite)
     wanted = replace(descriptor, orientation=order)
     if placement == "local":
         return _local(place, wanted, made, folders, overwrite, scheduler)
@@ -220,6 +229,46 @@ def described(
     if wanted is not None:
         check_depth(wanted, each)
     return Descriptor(placement=placement, shape=shape, layout=wanted, depth=each)
+
+
+def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...], ...] | None:
+    """Lengths of chunks along each axis, where they are unequal; None where they are not, or one is chosen.
+
+    Parameters
+    ----------
+    chunks : any
+        As Dask writes blocks; ``"layout"`` for what each rank has.
+
+    Raises
+    ------
+    LayoutError
+        Where ranks do not hold blocks, or are in files of their own.
+    """
+    if isinstance(chunks, str) and chunks == "layout":
+        if descriptor.layout is None or descriptor.placement == "local":
+            raise LayoutError("chunks='layout' are those of ranks of one global array: give layout=")
+        return blocks_of_ranks(descriptor.layout)
+    listed = isinstance(chunks, list | tuple) and len(chunks) == len(descriptor.shape)
+    if not listed or not all(isinstance(each, list | tuple) and each for each in chunks):
+        return None
+    blocks = tuple(tuple(map(int, each)) for each in chunks)
+    whole = all(sum(each) == n and min(each) > 0 for each, n in zip(blocks, descriptor.shape, strict=True))
+    regular = all(len({*each[:-1]}) <= 1 and each[-1] <= each[0] for each in blocks)
+    return blocks if whole and not regular else None
+
+
+def blocks_of_ranks(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """Lengths of what ranks hold along each axis, but for those who hold nothing.
+
+    Raises
+    ------
+    LayoutError
+        Where one holds more than one block.
+    """
+    if not all(map(is_block, layout.axes)):
+        raise LayoutError(f"{layout}: chunks='layout' are of blocks: block, gen_block or * along each axis")
+    lengths = (tuple(filter(None, map(axis.size, range(axis.ranks)))) for axis in layout.axes)
+    return tuple(each or (1,) for each in lengths)
 
 
 def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequence[int] | None) -> Layout | None:
@@ -277,6 +326,15 @@ def _global(store: Any, descriptor: Descriptor, made: Settings, overwrite: bool)
     file = create_target(store, whole, run, overwrite=overwrite)
     finish_target(file)
     return OutOfCoreArray(zarr.open_array(file.zarr.store_path, mode="r+"))
+
+
+def _uneven(place: Any, blocks: Any, made: dict[str, Any], overwrite: bool) -> OutOfCoreArray:
+    """One Zarr array of chunks of these lengths."""
+    if made["shards"] is not None or made["zarr_format"] == 2:
+        raise UnsupportedError("chunks of unequal lengths are of format 3, and not in shards")
+    check_place(place, overwrite=overwrite)
+    settings = {name: value for name, value in made.items() if name != "shards"} | {"overwrite": overwrite}
+    return OutOfCoreArray(create_uneven(place, blocks, settings, name_of(place)))
 
 
 def _local(

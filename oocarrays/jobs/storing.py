@@ -11,7 +11,7 @@ import numpy as np
 from dask.utils import ensure_dict
 
 from oocarrays.errors import InputError, NotFoundError, PlacementError, SelectionError, TargetError
-from oocarrays.graphs.cluster.workers import is_here
+from oocarrays.graphs.cluster.workers import is_here, why_one_writer
 from oocarrays.graphs.lazy.in_time import in_time
 from oocarrays.graphs.lazy.kept import kept_blocks, with_kept_noted, without_kept
 from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
@@ -219,5 +219,8 @@ def _check_reach(storings: Sequence[Storing], options: Any) -> None:
     if scheduler in HERE or (scheduler is None and cluster_of(None, None) is None):
         return
     for storing in storings:
-        if is_here(storing.file.zarr.store_path.store):
+        store = storing.file.zarr.store_path.store
+        if is_here(store):
             raise PlacementError(f"{storing.file.name} is in the memory of this process: ask for scheduler='threads'")
+        if why := why_one_writer(store):
+            raise PlacementError(f"{storing.file.name} {why}")

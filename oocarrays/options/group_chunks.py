@@ -46,11 +46,17 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
         raise ChunksError(f"chunks={{}} names no array of {file.name}; there are {there}")
     dims = {path: set(dimension_names(array) or ()) - {None} for path, array in file.arrays.items()}
     lengths = {given: _length(asked) for given, asked in chunks.items() if _is_dimension(given, asked, dims)}
-    wanted = {path: mine for path in dims if (mine := _by_dimension(path, dims[path], lengths))}
+    fixed = {path: mine for path, mine in dims.items() if _has_fixed_size(file.arrays[path].dtype)}
+    wanted = {path: mine for path in fixed if (mine := _by_dimension(path, dims[path], lengths))}
     by_name = _by_name(file, {given: asked for given, asked in chunks.items() if given not in lengths})
     if not wanted | by_name:
         raise ChunksError(f"chunks={chunks!r} are of coordinates only: name them as in {{'time': {{'time': 10}}}}")
     return _others(file) | wanted | by_name
+
+
+def _has_fixed_size(dtype: Any) -> bool:
+    """Whether elements have; arrays of texts of any length are copied as they are, unless they are named."""
+    return dtype.kind not in "OT" and dtype.itemsize > 0
 
 
 def _others(file: GroupFile) -> dict[str, Any]:

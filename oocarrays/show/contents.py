@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import zarr
 from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
@@ -56,8 +57,8 @@ class ArrayFacts:
     """Shard length in each axis, in elements; None where there are no shards."""
     codecs: tuple[str, ...]
     """Codecs that make a chunk's bytes of its elements, in that order."""
-    fill_value: str
-    """Value of what is not stored."""
+    fill_value: Any
+    """Value of what is not stored: a number, or text."""
     nbytes: int
     """Bytes of all elements."""
     stored_bytes: int | None
@@ -129,7 +130,7 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         chunks=chunks,
         shards=shards,
         codecs=codec_names(array),
-        fill_value=str(array.fill_value),
+        fill_value=_number_or_text(array.fill_value),
         nbytes=int(array.size) * array.dtype.itemsize,
         stored_bytes=int(array.nbytes_stored()) if stored else None,
         all_chunks=there.chunks,
@@ -357,7 +358,7 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
         ("chunks", chunks_text(array)),
         ("shards", shape_text(array.shards) if array.shards else "none"),
         ("codecs", ", ".join(array.codecs) or "none"),
-        ("fill value", array.fill_value),
+        ("fill value", str(array.fill_value)),
         ("dimension names", ", ".join(map(str, names)) if names else "none"),
         ("bytes", f"{bytes_text(array.nbytes)} ({array.nbytes})"),
         *([] if stored is None else [("bytes stored", f"{format_bytes(stored)} ({stored})")]),
@@ -376,6 +377,17 @@ def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
 
 
 def as_json(facts: ArrayFacts | GroupFacts) -> Document:
+def _number_or_text(value: Any) -> Any:
+    """A number of Python's own, or text.
+
+    >>> _number_or_text(np.float32(1.5)), _number_or_text(np.datetime64("2001-01-01")), _number_or_text(None)
+    (1.5, '2001-01-01', None)
+    """
+    numeric = isinstance(value, np.generic) and value.dtype.kind in "biuf"
+    return value.item() if numeric else value if value is None else str(value)
+
+
+def as_json(facts: ArrayFacts | GroupFacts) -> dict[str, Any]:
     """Return the same as dicts, lists and plain values; numbers that JSON does not have are written as text.
 
     >>> as_json(array_facts(zarr.create_array({}, shape=(4,), dtype="f4")))["chunks"]

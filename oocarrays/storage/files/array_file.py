@@ -20,7 +20,7 @@ import zarr
 from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore
 
-from oocarrays.errors import NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
+from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
@@ -37,8 +37,8 @@ from oocarrays.storage.codecs.codec import (
 )
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
-from oocarrays.storage.files.documents import MARK, WRECKED, said
-from oocarrays.storage.files.places import Place, StoreLike, in_files, local_folder, location
+from oocarrays.storage.files.documents import MARK, METADATA, WRECKED, documents, said
+from oocarrays.storage.files.places import Place, StoreLike, in_files, local_folder, location, name_of, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
@@ -46,6 +46,7 @@ from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import answers_ranges
+from oocarrays.storage.stores.uneven import as_regular, is_uneven, opened_uneven, says_uneven
 
 ZARRS = "zarrs.ZarrsCodecPipeline"
 PYTHON_BYTES = 1024
@@ -158,6 +159,7 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
         Where a run that died left it, unless ``unfinished``.
     """
     array = store if isinstance(store, zarr.Array) else _open(store, mode)
+    array = as_regular(array, location(array)) if is_uneven(array) else array
     if MARK in array.attrs and not unfinished:
         raise UnfinishedError(
             f"{location(array)} is unfinished: run {array.attrs[MARK]} did not write all of it; "
@@ -166,8 +168,20 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
     return array
 
 
+TAKEN_BY = {
+    "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
+    "dask": "from_dask and rechunk take it as it is",
+}
+"""Who takes objects of other libraries that are no places."""
+ELSEWHERE = "; what xarray opens is a source, too: rechunk(xr.open_dataset(…, chunks={}), …)"
+"""Said of a file of a format that we do not read."""
+
+
 def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     chosen(mode, "mode", ("r", "r+"))
+    known = TAKEN_BY.get(type(store).__module__.partition(".")[0])
+    if known is not None:
+        raise InputError(f"{type(store).__name__} is no place where an array is stored: {known}")
     folder = local_folder(store, path)
     if folder is not None and not os.path.exists(folder):
         raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
@@ -178,10 +192,13 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     except (ContainsGroupError, NodeTypeValidationError):
         raise NotFoundError(f"{store} holds a Zarr group, not an array: name one of the arrays in it") from None
     except (FileNotFoundError, KeyError, NotADirectoryError):
-        raise NotFoundError(f"no Zarr array in {store}") from None
+        is_file = folder is not None and os.path.isfile(folder)
+        raise NotFoundError(f"no Zarr array in {store}{ELSEWHERE if is_file else ''}") from None
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
     except WRECKED as error:
+        if says_uneven(documents(store_path(store) / path, [METADATA])[0]):
+            return opened_uneven(store_path(store) / path, mode, f"{name_of(store)}{path and '/'}{path}")
         shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
         raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {said(error)}") from error
 

@@ -20,6 +20,7 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.local.blobs import LocalBlobs, remove_tree
 from oocarrays.storage.local.devices import sync_path
 from oocarrays.storage.local.durable import DocumentStore, replace
+from oocarrays.storage.stores.uneven import knowing_uneven
 
 DOCUMENTS = (".zattrs", ".zarray", ".zgroup", "zarr.json")
 """Metadata of format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""
@@ -41,7 +42,8 @@ def replace_local(folder: str, mark: str, old_run: str, settings: Settings, *, d
     durable : bool
         Whether each step is on the device before the next one begins.
     """
-    zarr.open_array(_documents_of(folder, durable), mode="r+").attrs.put({mark: old_run})
+    with knowing_uneven():
+        zarr.open_array(_documents_of(folder, durable), mode="r+").attrs.put({mark: old_run})
     _clear(folder, durable=durable)
     _remove_others(folder, put_new(folder, settings, durable=durable))
 

@@ -1,0 +1,297 @@
+"""Arrays whose chunks are of unequal lengths (Zarr's rectilinear grids), seen as arrays of regular chunks.
+
+as it is stored    |  a  |     b     |      c      |        ◄── decoded, encoded and replaced by zarr-python
+as we see it       |        0        |      1      |        plain elements, each made of those that it touches
+
+A chunk that two of ours touch is changed by one of them at a time, in this process: nobody else writes to it meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import product
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.storage import StorePath
+
+from oocarrays.errors import TargetError, UnsupportedError
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.stores.joined import Joined
+from oocarrays.storage.stores.remote import Patience, RemoteStore
+
+SETTING = "array.rectilinear_chunks"
+"""Zarr's own word for whether it reads and writes them: versions that have none cannot."""
+GRID = "rectilinear"
+METADATA = "zarr.json"
+NEEDS = "zarr-python 3.3 and Python 3.12 or later read and write them"
+PLAIN = [{"name": "bytes", "configuration": {"endian": "little"}}]
+
+
+def is_uneven(array: zarr.Array) -> bool:
+    """Whether the chunks of an open array are of unequal lengths."""
+    return type(getattr(array.metadata, "chunk_grid", None)).__name__.lower().startswith(GRID)
+
+
+def says_uneven(document: Any) -> bool:
+    """Whether a metadata document says so of an array.
+
+    >>> says_uneven({"chunk_grid": {"name": "rectilinear"}}), says_uneven({"chunk_grid": {"name": "regular"}})
+    (True, False)
+    """
+    grid = document.get("chunk_grid") if isinstance(document, dict) else None
+    return isinstance(grid, dict) and grid.get("name") == GRID
+
+
+def opened_uneven(place: StorePath, mode: str, name: str) -> zarr.Array:
+    """Open an array of uneven chunks as one of regular chunks.
+
+    Raises
+    ------
+    UnsupportedError
+        Where zarr-python does not know them.
+    """
+    check_known(name)
+    with zarr.config.set({SETTING: True}):
+        array = zarr.open_array(place.store, path=place.path, mode=mode)  # type: ignore[arg-type]
+    return as_regular(array, name)
+
+
+def as_regular(array: zarr.Array, name: str) -> zarr.Array:
+    """Return an open array of uneven chunks as one of regular chunks."""
+    store = RemoteStore(UnevenStore(array, name), name, Patience())
+    return zarr.open_array(store, mode="r" if array.read_only else "r+")
+
+
+def knowing_uneven() -> AbstractContextManager[Any]:
+    """Have Zarr open arrays of uneven chunks for a while, where it knows them."""
+    try:
+        zarr.config.get(SETTING)
+    except KeyError:
+        return nullcontext()
+    known: AbstractContextManager[Any] = zarr.config.set({SETTING: True})
+    return known
+
+
+def check_known(name: str) -> None:
+    """Refuse chunks of unequal lengths where zarr-python does not know them.
+
+    Raises
+    ------
+    UnsupportedError
+        It says which version does.
+    """
+    try:
+        zarr.config.get(SETTING)
+    except KeyError:
+        raise UnsupportedError(
+            f"{name} has chunks of unequal lengths, which zarr {zarr.__version__} does not know: {NEEDS}"
+        ) from None
+
+
+def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: dict[str, Any], name: str) -> zarr.Array:
+    """Make an array whose chunks have these lengths along each axis, and return it as one of regular chunks.
+
+    Raises
+    ------
+    UnsupportedError
+        Where zarr-python does not know them, or takes no such settings.
+    """
+    check_known(name)
+    try:
+        with zarr.config.set({SETTING: True}):
+            array = zarr.create_array(place, **(settings | {"chunks": [list(map(int, each)) for each in blocks]}))
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
+    return as_regular(array, name)
+
+
+class UnevenStore(Joined):
+    """An array of uneven chunks as a store of the same in regular chunks, the longest of each axis.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        As Zarr has it.
+    """
+
+    supports_writes = supports_deletes = True
+    supports_partial_writes = False
+    supports_listing = True
+    one_writer = "has chunks of unequal lengths, which one process writes, not several workers: scheduler='threads'"
+    whole_keys = True
+    """A range of a chunk is no cheaper than the chunk."""
+
+    def __init__(self, array: zarr.Array, url: str) -> None:
+        super().__init__(read_only=array.read_only)
+        self._array, self._url = array, url
+        sizes: Any = array.read_chunk_sizes  # type: ignore[attr-defined]
+        self.grid = ChunkGrid.of(tuple(array.shape), tuple(max((*each, 1)) for each in sizes))
+        self._changing = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        if not self.read_only:
+            raise TargetError(f"{self} {self.one_writer}")
+        return _again, (self._array.store_path, self._url)
+
+    def with_read_only(self, read_only: bool = False) -> Any:
+        """Return the same, through which nothing is written."""
+        made = UnevenStore(self._array, self._url)
+        made._changing, made._read_only = self._changing, read_only or self._array.read_only
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnevenStore) and self._array.store_path == other._array.store_path
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return self._url
+
+    # -------------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._url
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """Nothing: nobody has laid it out over disks."""
+        return ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Nothing: no chunk is a file."""
+        return ()
+
+    def below(self, folder: str) -> Joined:
+        """Nothing is below an array."""
+        return self
+
+    def files(self, prefix: str, *, past_cache: bool = False) -> LocalBlobs | None:
+        """None: chunks are made."""
+        return None
+
+    def disk_of(self, key: str) -> int:
+        """Return 0."""
+        return 0
+
+    async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
+        """None: when what chunks are made of was written is not looked at."""
+        return None
+
+    # -------------------------------------------------------------------------------------------------- keys
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Get a document, or make a chunk."""
+        if byte_range is not None:
+            raise NotImplementedError("a chunk is made as a whole")
+        if key == METADATA:
+            return prototype.buffer.from_bytes(json.dumps(await self._document()).encode())
+        index = self._index(key)
+        if index is None:
+            return None
+        return prototype.buffer.from_array_like(await asyncio.to_thread(self._made, index))
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Get several."""
+        return [await self.get(key, prototype, part) for key, part in key_ranges]
+
+    async def exists(self, key: str) -> bool:
+        """Return whether there is such a document or chunk."""
+        return key == METADATA or self._index(key) is not None
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Put a chunk, or attributes."""
+        self._check_writable()
+        if key == METADATA:
+            await self._put_attributes(json.loads(value.to_bytes()).get("attributes", {}))
+            return
+        index = self._index(key)
+        if index is None:
+            raise TargetError(f"{key} is no chunk of {self}")
+        await asyncio.to_thread(self._put, index, np.frombuffer(value.to_bytes(), self._dtype))
+
+    async def delete(self, key: str) -> None:
+        """Put the fill value, where there is a chunk."""
+        index = self._index(key)
+        if index is not None:
+            filled = np.full(self.grid.chunks, self._array.fill_value, self._dtype)
+            await asyncio.to_thread(self._put, index, filled.reshape(-1))
+
+    async def list(self) -> AsyncIterator[str]:
+        """All keys."""
+        yield METADATA
+        for index in product(*map(range, self.grid.counts)):
+            yield "/".join(["c", *map(str, index)])
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """All keys that begin with a prefix."""
+        async for key in self.list():
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """All names right below a prefix."""
+        before = f"{prefix.rstrip('/')}/" if prefix else ""
+        seen = set()
+        async for key in self.list_prefix(before):
+            name = key.removeprefix(before).partition("/")[0]
+            if name not in seen:
+                seen.add(name)
+                yield name
+
+    # -------------------------------------------------------------------------------------------------- what is there
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self._array.dtype.newbyteorder("<")
+
+    async def _stored(self) -> dict[str, Any]:
+        found = await (self._array.store_path / METADATA).get(default_buffer_prototype())
+        document: dict[str, Any] = {} if found is None else json.loads(found.to_bytes())
+        return document
+
+    async def _document(self) -> dict[str, Any]:
+        regular = {"name": "regular", "configuration": {"chunk_shape": list(self.grid.chunks)}}
+        keys = {"name": "default", "configuration": {"separator": "/"}}
+        return await self._stored() | {"chunk_grid": regular, "chunk_key_encoding": keys, "codecs": PLAIN}
+
+    async def _put_attributes(self, attributes: dict[str, Any]) -> None:
+        text = json.dumps(await self._stored() | {"attributes": attributes}).encode()
+        await (self._array.store_path / METADATA).set(default_buffer_prototype().buffer.from_bytes(text))
+
+    def _index(self, key: str) -> tuple[int, ...] | None:
+        """The chunk of a key; None where it is none."""
+        word, *numbers = key.split("/")
+        if word != "c" or len(numbers) != len(self.grid.counts) or not all(map(str.isdecimal, numbers)):
+            return None
+        index = tuple(map(int, numbers))
+        return index if all(i < n for i, n in zip(index, self.grid.counts, strict=True)) else None
+
+    def _made(self, index: tuple[int, ...]) -> np.ndarray:
+        """Return a whole chunk as plain elements, its end beyond the array zero."""
+        part, whole = self.grid.section(index), np.zeros(self.grid.chunks, self._dtype)
+        whole[tuple(map(slice, part.shape))] = self._array[part.slices]
+        return whole.reshape(-1).view(np.uint8)
+
+    def _put(self, index: tuple[int, ...], data: np.ndarray) -> None:
+        part = self.grid.section(index)
+        with self._changing:
+            self._array[part.slices] = data.reshape(self.grid.chunks)[tuple(map(slice, part.shape))]
+
+
+def _again(place: StorePath, url: str) -> UnevenStore:
+    with zarr.config.set({SETTING: True}):
+        return UnevenStore(zarr.open_array(place.store, path=place.path, mode="r"), url)
