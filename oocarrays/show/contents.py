@@ -10,11 +10,10 @@ Only metadata is read, and on request the sizes of what is stored.
 
 from __future__ import annotations
 
-import math
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.plan.documents import Document
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said
@@ -373,10 +371,6 @@ def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
         yield "go on with", f"oocarrays resume {shlex.quote(array.store)} (--dry-run says how much is left)"
 
 
-# ---------------------------------------------------------------------- for machines
-
-
-def as_json(facts: ArrayFacts | GroupFacts) -> Document:
 def _number_or_text(value: Any) -> Any:
     """A number of Python's own, or text.
 
@@ -385,25 +379,3 @@ def _number_or_text(value: Any) -> Any:
     """
     numeric = isinstance(value, np.generic) and value.dtype.kind in "biuf"
     return value.item() if numeric else value if value is None else str(value)
-
-
-def as_json(facts: ArrayFacts | GroupFacts) -> dict[str, Any]:
-    """Return the same as dicts, lists and plain values; numbers that JSON does not have are written as text.
-
-    >>> as_json(array_facts(zarr.create_array({}, shape=(4,), dtype="f4")))["chunks"]
-    [4]
-    """
-    kind = "group" if isinstance(facts, GroupFacts) else "array"
-    return {"kind": kind, **{field.name: _plain(getattr(facts, field.name)) for field in fields(facts)}}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, ArrayFacts | GroupFacts):
-        return as_json(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -172,7 +172,7 @@ TAKEN_BY = {
     "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
     "dask": "from_dask and rechunk take it as it is",
 }
-"""Who takes objects of other libraries that are no places."""
+"""Who takes objects of other libraries, which are not places."""
 ELSEWHERE = "; what xarray opens is a source, too: rechunk(xr.open_dataset(…, chunks={}), …)"
 """Said of a file of a format that we do not read."""
 
