@@ -22,6 +22,7 @@ from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
+from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import check_distinct, dtypes_of, workspace_of
@@ -157,7 +158,7 @@ def map_slabs(
     source: Sources | Sequence[Sources],
     target: StoreLike | Sequence[StoreLike],
     *,
-    depth: int | Sequence[int] = 0,
+    depth: int | Sequence[int] | None = None,
     boundary: str | float = "none",
     memory: int | float | str | None = None,
     prefetch: int = 1,
@@ -195,7 +196,8 @@ def map_slabs(
         Where the result is to be: of the first source's shape, format, codecs, attributes and dimension names; local
         array files of the same layout, without halos, where the sources are.
     depth : int or sequence of int
-        Neighbours that the kernel sees on each side: in all axes, or in each.
+        Neighbours that the kernel sees on each side: in all axes, or in each. By default as many as a kernel of
+        `oocarrays.kernels` needs, by itself or in a `functools.partial`, and none for any other kernel.
     boundary : str or number
         What stands beyond the edges: ``"reflect"``, ``"nearest"``, ``"periodic"`` or a constant, as in Dask's
         ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends.
@@ -259,8 +261,8 @@ def map_slabs(
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
     options = SlabOptions(
-        depth=depth, boundary=checked_boundary(boundary), prefetch=prefetch, reuse=reuse,
-        workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
+        depth=own_depth(kernel) if depth is None else depth, boundary=checked_boundary(boundary), prefetch=prefetch,
+        reuse=reuse, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,

@@ -39,7 +39,7 @@ class RechunkKeywords(TypedDict, total=False):
 class SlabKeywords(TypedDict, total=False):
     """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
 
-    depth: int | Sequence[int]
+    depth: int | Sequence[int] | None
     boundary: str | float
     memory: int | float | str | None
     prefetch: int
