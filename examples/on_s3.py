@@ -7,6 +7,7 @@ Who you are, and where the server is, is found as every AWS tool finds it (AWS_A
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import urllib.request
@@ -22,6 +23,7 @@ def pretend() -> tuple[str, str]:
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    logging.getLogger("werkzeug").disabled = True  # it would say every request
     server.start()
     _, port = server.get_host_and_port()
     os.environ |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
