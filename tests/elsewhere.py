@@ -37,6 +37,8 @@ def take_away() -> None:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
+    if hasattr(os, "process_cpu_count"):  # newer Pythons have made it of what was taken
+        os.process_cpu_count = os.cpu_count  # type: ignore[attr-defined]
     builtins.open = _opened(builtins.open)  # type: ignore[assignment]
     ctypes.CDLL = _Library  # type: ignore[misc, assignment]
 
