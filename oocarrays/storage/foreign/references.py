@@ -64,20 +64,6 @@ class ReferenceStore(Joined):
         """The URL that opens it again."""
         return self._url
 
-    @property
-    def disks(self) -> tuple[str, ...]:
-        """Nothing: nobody has laid it out over disks."""
-        return ()
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Nothing: where files lie is said for each array."""
-        return ()
-
-    def disk_of(self, key: str) -> int:
-        """Return 0."""
-        return 0
-
     def below(self, folder: str) -> Joined:
         """Raise: nothing is written below it."""
         raise NotFoundError(f"{self} are references, and have no folder {folder}")

@@ -73,19 +73,10 @@ class ForeignStore(Joined):
         return self._contents.files
 
     @property
-    def disks(self) -> tuple[str, ...]:
-        """Nothing: nobody has laid it out over disks."""
-        return ()
-
-    @property
     def folders(self) -> tuple[str, ...]:
         """The folder of its files, where that is on this machine."""
         root = self.source_files.root
         return (root,) if isinstance(root, str) else ()
-
-    def disk_of(self, key: str) -> int:
-        """Return 0."""
-        return 0
 
     def below(self, folder: str) -> Joined:
         """Raise: nothing is written below it."""

@@ -29,7 +29,7 @@ def have_all_entered() -> None:
 
 
 class Joined(Store):
-    """A Zarr store that is made of others."""
+    """A Zarr store that is made of others: of one disk, whose chunks are not files, unless it says more."""
 
     @property
     @abstractmethod
@@ -37,30 +37,30 @@ class Joined(Store):
         """The URL that opens it again."""
 
     @property
-    @abstractmethod
     def disks(self) -> tuple[str, ...]:
-        """The places of its parts: folders, URLs."""
+        """The places of its parts: folders, URLs; nothing where nobody has laid it out over disks."""
+        return ()
 
     @property
-    @abstractmethod
     def folders(self) -> tuple[str, ...]:
         """The local folders among its parts."""
+        return ()
 
     @abstractmethod
     def below(self, folder: str) -> Joined:
         """Return what is made of the same parts' folders of that name."""
 
-    @abstractmethod
     def files(self, prefix: str, *, past_cache: bool = False) -> LocalBlobs | None:
         """Return the chunks of an array as local files; None where they are not, each whole, in such."""
+        return None
 
-    @abstractmethod
     def disk_of(self, key: str) -> int:
         """Return the part that has a key."""
+        return 0
 
-    @abstractmethod
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return all keys with a prefix, their bytes, and what changes with each writing; None if not told."""
+        return None
 
 
 def joined_in(store: Any) -> tuple[Joined, str] | None:

@@ -24,7 +24,6 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.joined import Joined
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
@@ -165,31 +164,9 @@ class UnevenStore(Joined):
         """Where it is."""
         return self._url
 
-    @property
-    def disks(self) -> tuple[str, ...]:
-        """Nothing: nobody has laid it out over disks."""
-        return ()
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Nothing: no chunk is a file."""
-        return ()
-
     def below(self, folder: str) -> Joined:
         """Nothing is below an array."""
         return self
-
-    def files(self, prefix: str, *, past_cache: bool = False) -> LocalBlobs | None:
-        """None: chunks are made."""
-        return None
-
-    def disk_of(self, key: str) -> int:
-        """Return 0."""
-        return 0
-
-    async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
-        """None: when what chunks are made of was written is not looked at."""
-        return None
 
     # -------------------------------------------------------------------------------------------------- keys
 
