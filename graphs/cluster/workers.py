@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zarr.storage import MemoryStore, StorePath, WrapperStore
+from zarr.storage import MemoryStore, StorePath
 
 from oocarrays.errors import (
     PlacementError,
@@ -14,6 +14,7 @@ from oocarrays.errors import (
 from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, workers_of
 from oocarrays.graphs.settings import costs
 from oocarrays.plan.machine import Costs
+from oocarrays.storage.stores.joined import innermost, layers
 from oocarrays.storage.stores.remote import RemoteStore
 
 if TYPE_CHECKING:
@@ -60,14 +61,10 @@ def check_reach(stores: Mapping[str, Any]) -> None:
 def why_one_writer(store: Any) -> str:
     """Return why several workers cannot write to a store; nothing where they can."""
     store = store.store if isinstance(store, StorePath) else store
-    while not (why := getattr(store, "one_writer", "")) and isinstance(store, WrapperStore):
-        store = store._store
-    return str(why)
+    return next((why for each in layers(store) if (why := str(getattr(each, "one_writer", "")))), "")
 
 
 def is_here(store: Any) -> bool:
     """Whether a store is in the memory of this process."""
     here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
-    while isinstance(store, WrapperStore):
-        store = store._store
-    return here or isinstance(store, MemoryStore)
+    return here or isinstance(innermost(store), MemoryStore)

@@ -9,7 +9,7 @@ from typing import Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, LocalStore, StorePath, WrapperStore
+from zarr.storage import FsspecStore, LocalStore, StorePath
 
 from oocarrays.errors import OocError
 from oocarrays.graphs.tracing.parts import Product
@@ -19,6 +19,7 @@ from oocarrays.plan.advice.patterns import Fold, Pattern
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import location
+from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.remote import is_remote
 
 Kind = tuple[str, bool, str, int | None]
@@ -44,10 +45,7 @@ def dataset_of(array: zarr.Array) -> Dataset:
 
 def _unwrapped(array: zarr.Array) -> zarr.Array:
     """Return the same array in the store that others were put around, to count or to trace what is asked of it."""
-    opened, store = array.async_array, array.store_path.store
-    while isinstance(store, WrapperStore):
-        store = store._store
-    store = _in_files(store)
+    opened, store = array.async_array, _in_files(innermost(array.store_path.store))
     if store is array.store_path.store:
         return array
     again: Any = type(opened)(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -61,6 +61,25 @@ class Joined(Store):
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return all keys with a prefix, their bytes, and what changes with each writing; None if not told."""
         return None
+
+
+def layers(store: Any) -> Iterator[Any]:
+    """Yield a store, and those that it wraps, the innermost last.
+
+    >>> from zarr.storage import MemoryStore
+    >>> [type(each).__name__ for each in layers(WrapperStore(MemoryStore()))]
+    ['WrapperStore', 'MemoryStore']
+    """
+    yield store
+    while isinstance(store, WrapperStore):
+        store = store._store
+        yield store
+
+
+def innermost(store: Any) -> Any:
+    """Return the store that answers: itself, or the last of those that it wraps."""
+    *_, found = layers(store)
+    return found
 
 
 def joined_in(store: Any) -> tuple[Joined, str] | None:

@@ -23,7 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.stores.joined import Joined
+from oocarrays.storage.stores.joined import Joined, innermost, layers
 from oocarrays.storage.stores.shown import cleaned, shown
 
 T = TypeVar("T")
@@ -185,19 +185,19 @@ class RemoteStore(WrapperStore[Store]):
         """All objects whose keys begin with ``prefix``; None where the store gives no such list."""
         if isinstance(self._store, Joined):
             return await self._store.details(self.prefix + prefix)
-        listing = {"ObjectStore": _object_details, "FsspecStore": _file_details}.get(type(_inner(self)).__name__)
+        listing = {"ObjectStore": _object_details, "FsspecStore": _file_details}.get(type(innermost(self)).__name__)
         if listing is None or self.name.startswith("http"):
             return None
-        found = await self._tried("list", prefix, lambda: listing(_inner(self), self.prefix + prefix))
+        found = await self._tried("list", prefix, lambda: listing(innermost(self), self.prefix + prefix))
         return [(key.removeprefix(self.prefix), size, version) for key, size, version in found]
 
     async def detail(self, key: str) -> tuple[int, str] | None:
         """Bytes of one object, and what changes when it is written again; None where there is none."""
-        of = {"ObjectStore": _object_detail, "FsspecStore": _file_detail}.get(type(_inner(self)).__name__)
+        of = {"ObjectStore": _object_detail, "FsspecStore": _file_detail}.get(type(innermost(self)).__name__)
         try:
             if of is None:
                 return await self._tried("read", key, lambda: self._store.getsize(self.prefix + key)), ""
-            return await self._tried("read", key, lambda: of(_inner(self), self.prefix + key))
+            return await self._tried("read", key, lambda: of(innermost(self), self.prefix + key))
         except MISSING:
             return None
 
@@ -210,13 +210,6 @@ class RemoteStore(WrapperStore[Store]):
             found = await self._tried("list", prefix, collected)
         for name in found:
             yield name
-
-
-def _inner(store: Store) -> Any:
-    """Return the store that makes the requests."""
-    while isinstance(store, WrapperStore):
-        store = store._store
-    return store
 
 
 async def _object_details(store: Any, prefix: str) -> Details:
@@ -281,9 +274,7 @@ def _let_finish() -> None:
 
 def is_remote(store: Any) -> bool:
     """Return whether requests to a store, or to the one that it wraps, travel over a network."""
-    while isinstance(store, WrapperStore) and not isinstance(store, RemoteStore):
-        store = store._store
-    return isinstance(store, RemoteStore)
+    return any(isinstance(each, RemoteStore) for each in layers(store))
 
 
 def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:

@@ -19,9 +19,9 @@ import numpy as np
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.remote import reason
 
 T = TypeVar("T")
@@ -82,8 +82,7 @@ def taken_bytes(part: ByteRequest) -> slice:
 
 def answers_ranges(store: Store) -> bool:
     """Return whether a store of a user's own gives ranges of what is under a key, as Zarr's own do."""
-    while isinstance(store, WrapperStore):
-        store = store._store
+    store = innermost(store)
     if getattr(store, "whole_keys", False):
         return False
     if type(store).__module__.startswith(("zarr.", "oocarrays.")):
