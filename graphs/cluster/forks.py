@@ -73,7 +73,7 @@ def forked(run: Any, client: Client) -> Iterator[None]:
 
 
 def _taken(client: Client, name: str) -> Mapping[str, bytes]:
-    """What each process has written, by its sign."""
+    """Return what each process has written, by its sign."""
     found = client.run(taken_fork, name, on_error="ignore")
     return dict(each for each in found.values() if each is not None)
 

@@ -20,7 +20,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 
 from oocarrays.graphs.cluster.placement import TOGETHER
-from oocarrays.graphs.dashboard.course import Course, Told
+from oocarrays.graphs.dashboard.course import SeenRun, Told
 from oocarrays.graphs.dashboard.page import keep
 
 ARRIVAL_SECONDS = 600
@@ -82,7 +82,7 @@ class Pins(SchedulerPlugin):
         self._awaited = True
         self._together = False
         self._moved: dict[int, str] = {}
-        self._course = Course(told=told or Told(title=suffix))
+        self._course = SeenRun(told=told or Told(title=suffix))
 
     def start(self, scheduler: Scheduler) -> None:  # type: ignore[override]
         """Begin on a scheduler, with what is known there of these tasks."""

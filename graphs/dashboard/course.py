@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from oocarrays.storage.meter import done_share
+
 Cell = tuple[str, int]
 """What is done, and by which rank."""
 STEP = re.compile(r"(\w+) step (\d+)$")
@@ -26,7 +28,7 @@ COUNTED = ("read_requests", "read_bytes", "write_requests", "written_bytes", "se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a client says of a run before it begins."""
+    """The words of a client on a run, before it begins."""
 
     title: str
     """What is done, and where it goes."""
@@ -45,10 +47,10 @@ class Told:
 
 
 @dataclass(slots=True, kw_only=True)
-class Course:
+class SeenRun:
     """How far a run is.
 
-    >>> course = Course(told=Told(title="a → b"))
+    >>> course = SeenRun(told=Told(title="a → b"))
     >>> course.arrive([("read-6e", 0, 0), ("send step 1-6e", 0, 1, 0), ("finish-6e", 0)], "-6e")
     >>> course.end(("read-6e", 0, 0), "-6e")
     >>> course.columns(), course.ranks(), round(course.share(), 2)
@@ -116,8 +118,10 @@ class Course:
         total = told.read_bytes + told.written_bytes
         if not total:
             return self.done.total() / max(self.awaited.total(), 1)
-        read = _of(counted["read_requests"], told.read_requests) * told.read_bytes
-        written = _of(counted["write_requests"] + counted["skipped_chunks"], told.write_requests) * told.written_bytes
+        read = done_share(counted["read_requests"], told.read_requests) * told.read_bytes
+        written = (
+            done_share(counted["write_requests"] + counted["skipped_chunks"], told.write_requests) * told.written_bytes
+        )
         return (read + written) / total
 
     def seconds(self) -> float:
@@ -138,10 +142,6 @@ def cell_of(key: Any, suffix: str) -> Cell:
     """
     rank = key[-1]
     return key[0].partition(suffix)[0], rank if isinstance(rank, int) else 0
-
-
-def _of(made: int, planned: int) -> float:
-    return min(made / planned, 1.0) if planned else 1.0
 
 
 def _place(column: str) -> tuple[int, int, int, str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes, format_time
 
-from oocarrays.graphs.dashboard.course import Course
+from oocarrays.graphs.dashboard.course import SeenRun
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -38,13 +38,13 @@ SHADES = 32
 """Colours between them."""
 
 
-def courses(scheduler: Scheduler) -> dict[str, Course]:
+def courses(scheduler: Scheduler) -> dict[str, SeenRun]:
     """Return the runs that a scheduler knows, by what is in their keys, the latest last."""
-    kept: dict[str, Course] = scheduler.extensions.setdefault(EXTENSION, {})
+    kept: dict[str, SeenRun] = scheduler.extensions.setdefault(EXTENSION, {})
     return kept
 
 
-def keep(scheduler: Scheduler, suffix: str, course: Course) -> Course:
+def keep(scheduler: Scheduler, suffix: str, course: SeenRun) -> SeenRun:
     """Have a scheduler keep the course of a run, and show it where there is a dashboard; forget the oldest."""
     kept = courses(scheduler)
     course.idle = {address: int(worker.metrics.get("memory", 0)) for address, worker in scheduler.workers.items()}
@@ -81,15 +81,15 @@ def _document(scheduler: Scheduler, extra: Mapping[str, Any], document: Any) -> 
     """Fill a page for who has opened it."""
     from bokeh.layouts import column
 
-    shown = Shown()
+    shown = RunsPage()
     document.title = "oocarrays"
     document.add_root(column(*shown.roots, sizing_mode="stretch_width"))
     shown.look(scheduler)
     document.add_periodic_callback(lambda: shown.look(scheduler), EACH_MS)
 
 
-class Shown:
-    """What one page shows: a text, a table of ranks by steps, and what workers hold."""
+class RunsPage:
+    """The content of one page: a text, a table of ranks by steps, and what workers hold."""
 
     def __init__(self) -> None:
         from bokeh.models import ColumnDataSource, Div, FactorRange, LinearColorMapper, Span
@@ -133,7 +133,7 @@ class Shown:
         self._look_at_cells(course)
         self._look_at_memory(course, scheduler)
 
-    def _look_at_cells(self, course: Course) -> None:
+    def _look_at_cells(self, course: SeenRun) -> None:
         columns, ranks = course.columns()[:MOST_COLUMNS], course.ranks()[:MOST_RANKS]
         more = len(course.ranks()) - len(ranks)
         self.grid.title.text = "ranks × steps: what is done" + (f"; {more} more ranks" if more else "")
@@ -149,7 +149,7 @@ class Shown:
             "said": [f"{share:.0%}" for _, _, share in there],
         }
 
-    def _look_at_memory(self, course: Course, scheduler: Scheduler) -> None:
+    def _look_at_memory(self, course: SeenRun, scheduler: Scheduler) -> None:
         rows = list(held(course, scheduler))
         self.memory.y_range.factors = [worker for worker, _ in reversed(rows)]
         self.memory.height = 90 + 26 * len(rows)
@@ -166,7 +166,7 @@ class Shown:
         }
 
 
-def held(course: Course, scheduler: Scheduler) -> Iterable[tuple[str, int]]:
+def held(course: SeenRun, scheduler: Scheduler) -> Iterable[tuple[str, int]]:
     """Yield each worker of a run that is there, and the bytes that its process holds above what it held before."""
     for address in sorted(set(course.homes.values())):
         worker = scheduler.workers.get(address)
@@ -187,7 +187,7 @@ def shades() -> Iterable[str]:
         yield "#" + "".join(f"{value:02x}" for value in mixed)
 
 
-def runs_html(runs: list[Course]) -> str:
+def runs_html(runs: list[SeenRun]) -> str:
     """Say how far each run is, the latest first.
 
     >>> runs_html([])
@@ -207,11 +207,11 @@ def runs_html(runs: list[Course]) -> str:
     return "".join(lines) + (f"<details><summary>Runs before</summary><ul>{before}</ul></details>" if before else "")
 
 
-def run_text(course: Course) -> str:
+def run_text(course: SeenRun) -> str:
     """Say how far a run is.
 
     >>> from oocarrays.graphs.dashboard.course import Told
-    >>> run_text(Course(told=Told(title="a"), begun=0.0, over=2.0))
+    >>> run_text(SeenRun(told=Told(title="a"), begun=0.0, over=2.0))
     '100 %, done in 2.00 s'
     """
     if course.over is not None:

@@ -276,12 +276,13 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         if self._cluster and self._is_fresh():
             client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
             _hear(client, self._run, self.moves, {suffix: ends}, self._warned_of())
+            told = self._told()
             for suffix, addresses in self._homes().items():
-                pin(client, suffix, addresses, self._run.topic, self._told())
+                pin(client, suffix, addresses, self._run.topic, told)
         return self._graph
 
     def _told(self) -> Told:
-        """What the cluster's dashboard says of the run."""
+        """Return what the cluster's dashboard says of the run."""
         plan, traffic = self._run.plan, self._run.plan.traffic
         return Told(
             title=f"{type(self).__name__.removesuffix('Job')} → {self._run.destination.store}",

@@ -124,7 +124,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return measured(self.plan, self.meter, self.measured_seconds or 0.0, self._run.phases, self._counted)
 
     def _ran(self) -> Sequence[tuple[str, ...]]:
-        """What was planned and measured, once it ran; else nothing."""
+        """Return what was planned and measured, once it ran; else nothing."""
         return () if self.measured_seconds is None else self._measured()
 
     def _rows(self) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from dask.utils import format_bytes
 from oocarrays.plan.lazy.blocks import BlocksPlan, DatasetPlan
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.report import LINE_WIDTH, seconds_text
+from oocarrays.storage.meter import done_share
 
 BAR_WIDTH = 30
 EACH_SECONDS = 0.1
@@ -39,7 +40,7 @@ class State(NamedTuple):
 
     @property
     def share(self) -> float:
-        """What is done, of 1."""
+        """The part that is done, of 1."""
         return self.done / self.total if self.total else 1.0
 
     @property
@@ -164,15 +165,6 @@ def _logged_lines(out: TextIO) -> Write:
         out.flush()
 
     return write
-
-
-def done_share(made: int, expected: float) -> float:
-    """The share of the expected requests that have been made: what each brings is not known where data is coded.
-
-    >>> done_share(1, 4), done_share(5, 4), done_share(0, 0)
-    (0.25, 1.0, 1.0)
-    """
-    return min(made / expected, 1.0) if expected >= 1 else 1.0
 
 
 def bar_line(state: State) -> str:

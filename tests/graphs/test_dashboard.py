@@ -12,7 +12,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 import oocarrays as ooc
-from oocarrays.graphs.dashboard.course import Course
+from oocarrays.graphs.dashboard.course import SeenRun
 from oocarrays.graphs.dashboard.page import MOST_RUNS, courses, serve
 from tests.small import make
 
@@ -26,7 +26,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-def latest(cluster: LocalCluster) -> Course:
+def latest(cluster: LocalCluster) -> SeenRun:
     return list(courses(cluster.scheduler).values())[-1]
 
 

@@ -38,7 +38,7 @@ _SIGNS: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedSession:
     """Sharing of a session by the processes of a run."""
 
     id: str
@@ -54,11 +54,11 @@ class Shared:
 class SessionStore(AsideStore[Store]):
     """A store that takes Zarr's keys only."""
 
-    def __init__(self, store: Store, shared: Shared | None = None) -> None:
+    def __init__(self, store: Store, shared: SharedSession | None = None) -> None:
         super().__init__(store)
         self._share(shared)
 
-    def _share(self, shared: Shared | None) -> None:
+    def _share(self, shared: SharedSession | None) -> None:
         self._shared = shared
         self._aside: Any = MemoryStore() if shared is None else LocalStore(shared.folder)
 
@@ -127,7 +127,7 @@ class SessionStore(AsideStore[Store]):
             why = str(error).strip().splitlines()[0].strip(" x")
             raise TargetError(f"{self} cannot be forked for workers, as one in memory cannot: {why}") from error
         os.makedirs(os.path.join(folder, FORKS))
-        self._share(Shared(id=id, fork=pickle.dumps(fork), folder=folder, paths=tuple(arrays)))
+        self._share(SharedSession(id=id, fork=pickle.dumps(fork), folder=folder, paths=tuple(arrays)))
 
     def merge(self, forks: Mapping[str, bytes]) -> None:
         """Merge what all processes have written, each of which has left a sign.
@@ -171,7 +171,7 @@ class SessionStore(AsideStore[Store]):
         return store.session
 
 
-def _leave_sign(shared: Shared, key: str) -> None:
+def _leave_sign(shared: SharedSession, key: str) -> None:
     """Say that this process writes, and what it writes first."""
     sign = uuid.uuid4().hex
     try:
@@ -181,7 +181,7 @@ def _leave_sign(shared: Shared, key: str) -> None:
     _SIGNS[shared.id] = sign
 
 
-def _arrived(shared: Shared) -> SessionStore:
+def _arrived(shared: SharedSession) -> SessionStore:
     """Return the store of the fork that this process writes to."""
     if shared.id not in _HERE:
         _HERE[shared.id] = pickle.loads(shared.fork)
