@@ -24,6 +24,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.stores.joined import Joined
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
@@ -61,7 +62,7 @@ def opened_uneven(place: StorePath, mode: str, name: str) -> zarr.Array:
         Where zarr-python does not know them.
     """
     check_known(name)
-    with zarr.config.set({SETTING: True}):
+    with _allowed():
         array = zarr.open_array(place.store, path=place.path, mode=mode)  # type: ignore[arg-type]
     return as_regular(array, name)
 
@@ -74,12 +75,17 @@ def as_regular(array: zarr.Array, name: str) -> zarr.Array:
 
 def knowing_uneven() -> AbstractContextManager[Any]:
     """Have Zarr open arrays of uneven chunks for a while, where it knows them."""
-    try:
-        zarr.config.get(SETTING)
-    except KeyError:
-        return nullcontext()
-    known: AbstractContextManager[Any] = zarr.config.set({SETTING: True})
-    return known
+    return _allowed() if _are_known() else nullcontext()
+
+
+def _are_known() -> bool:
+    """Whether zarr-python reads and writes them."""
+    return bool(zarr.config.get(SETTING, None) is not None)
+
+
+def _allowed() -> AbstractContextManager[Any]:
+    """Have zarr-python do so for a while."""
+    return zarr.config.set({SETTING: True})
 
 
 def check_known(name: str) -> None:
@@ -90,15 +96,13 @@ def check_known(name: str) -> None:
     UnsupportedError
         It says which version does.
     """
-    try:
-        zarr.config.get(SETTING)
-    except KeyError:
+    if not _are_known():
         raise UnsupportedError(
             f"{name} has chunks of unequal lengths, which zarr {zarr.__version__} does not know: {NEEDS}"
-        ) from None
+        )
 
 
-def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: dict[str, Any], name: str) -> zarr.Array:
+def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: Settings, name: str) -> zarr.Array:
     """Make an array whose chunks have these lengths along each axis, and return it as one of regular chunks.
 
     Raises
@@ -108,7 +112,7 @@ def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: dict[st
     """
     check_known(name)
     try:
-        with zarr.config.set({SETTING: True}):
+        with _allowed():
             array = zarr.create_array(place, **(settings | {"chunks": [list(map(int, each)) for each in blocks]}))
     except (ValueError, TypeError, NotImplementedError) as error:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
@@ -237,12 +241,12 @@ class UnevenStore(Joined):
     def _dtype(self) -> np.dtype:
         return self._array.dtype.newbyteorder("<")
 
-    async def _stored(self) -> dict[str, Any]:
+    async def _stored(self) -> Document:
         found = await (self._array.store_path / METADATA).get(default_buffer_prototype())
-        document: dict[str, Any] = {} if found is None else json.loads(found.to_bytes())
+        document: Document = {} if found is None else json.loads(found.to_bytes())
         return document
 
-    async def _document(self) -> dict[str, Any]:
+    async def _document(self) -> Document:
         regular = {"name": "regular", "configuration": {"chunk_shape": list(self.grid.chunks)}}
         keys = {"name": "default", "configuration": {"separator": "/"}}
         return await self._stored() | {"chunk_grid": regular, "chunk_key_encoding": keys, "codecs": PLAIN}
@@ -272,5 +276,5 @@ class UnevenStore(Joined):
 
 
 def _again(place: StorePath, url: str) -> UnevenStore:
-    with zarr.config.set({SETTING: True}):
+    with _allowed():
         return UnevenStore(zarr.open_array(place.store, path=place.path, mode="r"), url)
