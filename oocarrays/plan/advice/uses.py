@@ -77,8 +77,12 @@ def joined(taken: Iterable[range], chunk: int) -> list[range]:
     for each in sorted(taken, key=lambda r: (r.start, -r.stop)):
         in_one = each.step == 1 and each.start // chunk == (each.stop - 1) // chunk
         before = open_at.get(each.start, []) if in_one else []
-        number = before.pop(0) if before else len(made)
-        made[number:] = [range(made[number].start, each.stop) if number < len(made) else each, *made[number + 1 :]]
+        if before:
+            number = before.pop(0)
+            made[number] = range(made[number].start, each.stop)
+        else:
+            number = len(made)
+            made.append(each)
         if in_one and each.stop % chunk == 0:
             open_at.setdefault(each.stop, []).append(number)
     return made
