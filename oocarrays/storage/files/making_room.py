@@ -20,12 +20,8 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.local.blobs import LocalBlobs, remove_tree
 from oocarrays.storage.local.devices import sync_path
 from oocarrays.storage.local.durable import DocumentStore, replace
+from oocarrays.storage.stores.joined import DOCUMENTS, SAYING
 from oocarrays.storage.stores.uneven import knowing_uneven
-
-DOCUMENTS = (".zattrs", ".zarray", ".zgroup", "zarr.json")
-"""Metadata of format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""
-SAYING = (*DOCUMENTS, ".zmetadata")
-"""All that says what there is."""
 
 
 def replace_local(folder: str, mark: str, old_run: str, settings: Settings, *, durable: bool = True) -> None:

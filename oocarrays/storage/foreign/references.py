@@ -19,10 +19,7 @@ from zarr.storage import FsspecStore
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.files import Files
-from oocarrays.storage.stores.joined import Joined
-
-DOCUMENTS = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
-"""Keys of metadata, which are no chunks."""
+from oocarrays.storage.stores.joined import SAYING, Joined
 
 
 class ReferenceStore(Joined):
@@ -88,7 +85,7 @@ class ReferenceStore(Joined):
         numbers: dict[str, int] = {}
         for key in [key for key in references if key.startswith(prefix)]:
             name, said = key.removeprefix(prefix), references[key]
-            if name in DOCUMENTS:
+            if name in SAYING:
                 continue
             file = _local(said[0]) if isinstance(said, list | tuple) and len(said) == 3 else None
             if file is None:

@@ -26,9 +26,8 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from oocarrays.errors import RunError, TargetError
 from oocarrays.storage.stores.aside import AsideStore
+from oocarrays.storage.stores.joined import DOCUMENTS
 
-DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup")
-"""Names of what describes arrays and groups."""
 FORKS = "forks"
 """Folder in which every process that writes leaves a sign."""
 _HERE: dict[str, Any] = {}

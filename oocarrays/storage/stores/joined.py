@@ -14,6 +14,10 @@ from oocarrays.storage.local.blobs import LocalBlobs
 
 ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
 """Modules that enter themselves below when they are imported: when a place is first looked at."""
+DOCUMENTS = (".zattrs", ".zarray", ".zgroup", "zarr.json")
+"""Metadata of format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""
+SAYING = (*DOCUMENTS, ".zmetadata")
+"""All that says what there is."""
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """How URLs of their schemes are opened: each such store enters its own."""
 PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []

@@ -85,7 +85,8 @@ def _are_known() -> bool:
 
 def _allowed() -> AbstractContextManager[Any]:
     """Have zarr-python do so for a while."""
-    return zarr.config.set({SETTING: True})
+    allowed: AbstractContextManager[Any] = zarr.config.set({SETTING: True})
+    return allowed
 
 
 def check_known(name: str) -> None:

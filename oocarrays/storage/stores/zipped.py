@@ -20,12 +20,11 @@ from zarr.storage import StorePath, WrapperStore, ZipStore
 
 from oocarrays.errors import TargetError
 from oocarrays.storage.stores.aside import AsideStore
+from oocarrays.storage.stores.joined import SAYING
 from oocarrays.storage.stores.urls import opened
 
-DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-"""Names of what describes arrays and groups."""
 LAST = ("zarr.json", ".zattrs", ".zgroup", ".zmetadata")
-"""Those of them that are written when an array is finished; another of format 2 comes before its attributes."""
+"""What of that is written when an array is finished; another of format 2 comes before its attributes."""
 MARK = b"oocarrays:unfinished"
 """What stands in them while it is not."""
 
@@ -95,7 +94,7 @@ class ZipTarget(AsideStore[ZipStore]):
     async def set(self, key: str, value: Buffer) -> None:
         """Put a value under a key: what describes an array when that is finished."""
         name = key.rpartition("/")[2]
-        if super()._is_aside(key) or name in DOCUMENTS:
+        if super()._is_aside(key) or name in SAYING:
             await self._aside.set(key, value)
             if name in LAST and MARK not in value.to_bytes():
                 await self._publish()
