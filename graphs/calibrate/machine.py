@@ -278,7 +278,8 @@ def _read_ranges(blobs: LocalBlobs, key: str) -> None:
 
 
 def _handoff_seconds(folder: str) -> float:
-    """Seconds from one short call to the next of all threads, while every processor reads pieces of small chunks."""
+    """Seconds from one short call to the next of all threads, while every processor reads pieces of small chunks, for
+    each of them."""
     rows, columns = PIECE
     shape = (rows * SIDE, columns * SIDE)
     chunks = (rows, shape[1])
@@ -292,8 +293,9 @@ def _handoff_seconds(folder: str) -> float:
             if part is not None:
                 np.copyto(piece, part)
 
-    calls = SIDE * (rows + PIECE_CALLS) * local_cores()
-    return _least_seconds(lambda: _by_all(read_all, local_cores())) / calls
+    count = local_cores()
+    calls = SIDE * (rows + PIECE_CALLS) * count
+    return _least_seconds(lambda: _by_all(read_all, count)) / (calls * count)
 
 
 def _put_small(blobs: LocalBlobs, data: np.ndarray) -> None:

@@ -182,7 +182,8 @@ def pass_seconds(
         write=(put + kept) * crowd + writing + putting,
     )
     work = max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks
-    handed = 0.0 if workers or ranks == 1 else _calls(traffic, source, target) * costs.handoff_seconds
+    handoff = 0.0 if workers or ranks == 1 else min(ranks, costs.cores) * costs.handoff_seconds
+    handed = _calls(traffic, source, target) * handoff
     return max(work, scheduler, handed), phases
 
 

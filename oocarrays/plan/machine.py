@@ -65,8 +65,9 @@ class Costs:
     """Seconds until a store that is reached over a network begins to answer; the requests under way wait together."""
     remote_bandwidth: float = 4e8
     """Bytes a second that travel to or from such stores, of all ranks together."""
-    handoff_seconds: float = 3e-5
-    """Seconds from one short call to the next of all threads that make them: the interpreter's lock changes hands."""
+    handoff_seconds: float = 8e-6
+    """Seconds from one short call to the next of all threads that make them, for each such thread that has a
+    processor: the interpreter's lock changes hands."""
     run_seconds: float = 1e-8
     """Seconds that each contiguous run adds to a copy between layouts."""
     piece_seconds: float = 3e-5

@@ -254,13 +254,13 @@ def nothing_to_move(
 
 
 def _rank_counts(resources: Resources) -> set[int]:
-    """Ranks to look at: who waits for a device or a store leaves its core to another."""
+    """Ranks to look at: who waits for a device or a store leaves its core to another; many short calls go by turns."""
     if resources.ranks:
         return {resources.ranks}
     if resources.workers:
         return {resources.workers, resources.workers * resources.threads}
     cores = resources.costs.cores
-    return {2 * cores, cores, 1}
+    return {2 * cores, cores, max(cores // 2, 1), 1}
 
 
 def _check(method: str, target: Stored, resources: Resources, remote_scratch: bool) -> None:
