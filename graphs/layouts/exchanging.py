@@ -26,6 +26,7 @@ import numpy as np
 from dask.task_spec import Task
 
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
+from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
 from oocarrays.mapping.layouts.placing import sides
@@ -224,6 +225,14 @@ def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> 
     held = [tuple(old[source] for source in each) for each in sources]
     keys = [builder.add("exchange", 0, rank, buffers=(None, *held[rank])) for rank in range(ranks)]
     return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes={})
+
+
+def exchanged_arrays(name: str, parts: RankParts, made: Exchanged) -> RankParts:
+    """Return what an exchange makes of parts: arrays of whatever shapes, in a layer of this name."""
+    name = f"{name}-{made.suffix}"
+    graph = layered(parts.graph, name, made.tasks, parts.name)
+    homes = {**parts.homes, **made.homes}
+    return RankParts(dtype=parts.dtype, graph=graph, name=name, keys=tuple(made.keys), homes=homes)
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:

@@ -153,7 +153,7 @@ class DistributedArray(RankArrays[Parts]):
         ranks: int | None = None,
         grid: Sequence[int] | None = None,
         method: str = "auto",
-        schedule: str | None = "auto",
+        schedule: str | Schedule | None = "auto",
         assembly: str = "asynchronous",
     ) -> DistributedArray:
         """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""

@@ -50,15 +50,17 @@ class Carrier:
         """Return a flat cluster with the constants that were calibrated."""
         return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS)
 
-    def orders(self, sizes: np.ndarray, asked: str = "auto", *, most: int = QUICK) -> tuple[list[Schedule], list[str]]:
+    def orders(
+        self, sizes: np.ndarray, asked: str | Schedule = "auto", *, most: int = QUICK
+    ) -> tuple[list[Schedule], list[str]]:
         """Return the schedules that an exchange may go by, and the names of those that would take long to price.
 
         Parameters
         ----------
         sizes : array
             Bytes from each rank to each.
-        asked : str
-            The name of one, or "auto" for all.
+        asked : str or Schedule
+            One, or its name, or "auto" for all.
         most : int
             Ranks that are asked at most, in all steps.
 
@@ -93,13 +95,13 @@ class Carrier:
                 work += mine
         return chosen, left_out
 
-    def cheapest(self, sizes: np.ndarray, asked: str = "auto") -> tuple[Schedule, float]:
+    def cheapest(self, sizes: np.ndarray, asked: str | Schedule = "auto") -> tuple[Schedule, float]:
         """Return the schedule of least predicted seconds, and these."""
         if max(np.shape(sizes)) > self.network.ranks:
             raise ScheduleError(f"{max(np.shape(sizes))} ranks do not stand on a network of {self.network.ranks}")
         return min(self._priced(sizes, asked), key=lambda each: each[1])
 
-    def _priced(self, sizes: np.ndarray, asked: str) -> Iterator[tuple[Schedule, float]]:
+    def _priced(self, sizes: np.ndarray, asked: str | Schedule) -> Iterator[tuple[Schedule, float]]:
         for schedule in self.orders(sizes, asked)[0]:
             yield schedule, schedule_seconds(schedule, sizes, self.network, self.constants)
 

@@ -44,7 +44,13 @@ class Messaging:
 
     @classmethod
     def of(
-        cls, transfers: Sequence[Transfer], itemsize: int, *, schedule: str | None, assembly: str, costs: Costs | None
+        cls,
+        transfers: Sequence[Transfer],
+        itemsize: int,
+        *,
+        schedule: str | Schedule | None,
+        assembly: str,
+        costs: Costs | None,
     ) -> Messaging:
         """Return how they are made, checked.
 
@@ -52,8 +58,8 @@ class Messaging:
         ----------
         itemsize : int
             Bytes of an element.
-        schedule : str, optional
-            One of the schedules' names, ``"auto"`` for the one of least predicted time, None for no order.
+        schedule : str or Schedule, optional
+            One of the schedules, or its name, ``"auto"`` for the one of least predicted time, None for no order.
         costs : Costs, optional
             What workers take for messages; None for threads, which take what they need without any.
 
@@ -112,17 +118,19 @@ def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages
 
 
 @lru_cache(maxsize=256)
-def order_of(transfer: Transfer, itemsize: int, carrier: Carrier, asked: str = "auto") -> tuple[Schedule, float]:
+def order_of(
+    transfer: Transfer, itemsize: int, carrier: Carrier, asked: str | Schedule = "auto"
+) -> tuple[Schedule, float]:
     """Return the schedule of a transfer, the one that is asked for or that of least predicted seconds; and these."""
     return carrier.cheapest(squared(transfer.sizes()) * itemsize, asked)
 
 
-def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
+def _schedule(asked: str | Schedule | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
     """Return the schedule of a transfer, over all ranks that are there before or afterwards."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     if asked is None or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
-    if not is_auto(asked) and asked.upper() != COLORING:
+    if isinstance(asked, Schedule) or not (is_auto(asked) or asked.upper() == COLORING):
         return Schedule.of(asked, ranks)
     return order_of(transfer, itemsize, Carrier.between_workers(ranks, costs or Costs()), asked)[0]
 
@@ -148,17 +156,30 @@ def held_elements(
     """
     sizes = squared(transfer.sizes())
     parts: np.ndarray = sizes.sum(axis=1) + sizes.sum(axis=0)
-    if schedule is None:
-        return parts
-    np.fill_diagonal(sizes, 0)
+    return parts if schedule is None else parts + held_messages(sizes, schedule, assembly, ordered=ordered)
+
+
+def held_messages(
+    sizes: np.ndarray, schedule: Schedule, assembly: Assembly = "asynchronous", *, ordered: bool = True
+) -> np.ndarray:
+    """Return the most elements that each rank holds in messages of an exchange, at any moment.
+
+    Parameters
+    ----------
+    sizes : array
+        Elements from each rank to each; what a rank has for itself makes no message.
+
+    Examples
+    --------
+    >>> held_messages(np.array([[4, 1], [2, 4]]), Schedule.of("pex", 2)).tolist()
+    [3, 3]
+    """
+    sizes = sizes * (1 - np.eye(len(sizes), dtype=np.int64))
     out, largest = _messages(sizes, schedule)
     if not ordered:
         out = sizes.sum(axis=1)
-    within = sizes.sum(axis=0) if assembly == "synchronous" else largest
-    if schedule.forwards:
-        parts += _carried(sizes, schedule)
-    parts += out + within
-    return parts
+    messages: np.ndarray = out + (sizes.sum(axis=0) if assembly == "synchronous" else largest)
+    return messages + _carried(sizes, schedule) if schedule.forwards else messages
 
 
 def squared(sizes: np.ndarray) -> np.ndarray:

@@ -31,6 +31,7 @@ from oocarrays.mapping.layouts.local import Depth, check_depth
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, index_of, lengths
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.assembly import held_messages
 from oocarrays.plan.memory import Holding, Memory
 
 Place = tuple[Any, ...]
@@ -268,7 +269,7 @@ class HaloPlan(Holding):
         """Held by the rank that holds most: its part, what it sees, and a message each way."""
         sent, seen = self.halos.sent(), self.halos.seen_sizes()
         parts = np.array([self.halos.layout.local_size(rank) for rank in range(self.ranks)])
-        messages = np.zeros_like(seen) if self.schedule is None else sent.max(axis=0) + sent.max(axis=1)
+        messages = np.zeros_like(seen) if self.schedule is None else held_messages(sent, self.schedule)
         most = int((parts + seen + messages).argmax())
         held = Memory.of(part=int(parts[most]), seen=int(seen[most]), messages=int(messages[most]))
         return held * self.itemsize
