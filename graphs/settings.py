@@ -13,6 +13,7 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.defaults import setting
+from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.schedule import Schedule, is_auto
 from oocarrays.plan.machine import COST_NAMES, Costs
 from oocarrays.plan.queueing.kept import ChunkTimes, KeptDisks, kept_times
@@ -29,6 +30,12 @@ def schedule(asked: Order) -> Order:
     """The order of messages that is asked for: where it is "auto", the one that is set, which may be "auto" too."""
     order: Order = setting("schedule") if is_auto(asked) else asked
     return order
+
+
+def carrier(ranks: int, assembly: str = "asynchronous") -> Carrier:
+    """What carries messages between workers, as `oocarrays calibrate` has measured it."""
+    direct = assembly == "asynchronous" and ranks >= setting("steps-below")
+    return Carrier.between_workers(ranks, costs(), direct=direct)
 
 
 def record_seconds() -> float:

@@ -16,6 +16,7 @@ from dask.utils import format_bytes
 from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.mapped import mapped
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import moved
@@ -165,8 +166,9 @@ class DistributedArray(RankArrays[Parts]):
         else:
             target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
             order = "auto" if schedule is None else settings.schedule(schedule)
+            carrier = settings.carrier(max(self.ranks, target.ranks), assembly) if self.cluster else None
             plan = plan_redistribution(
-                self._layout, target, self.dtype.itemsize, method=method, costs=costs, schedule=order
+                self._layout, target, self.dtype.itemsize, method=method, costs=costs, carrier=carrier, schedule=order
             )
         messaging = Messaging.of(
             plan.transfers,
@@ -174,6 +176,7 @@ class DistributedArray(RankArrays[Parts]):
             schedule=None if schedule is None else settings.schedule(schedule),
             assembly=assembly,
             costs=costs if self.cluster else None,
+            steps_below=setting("steps-below"),
         )
         where = Where(self.cluster, self.workers)
         return DistributedArray(

@@ -16,6 +16,7 @@ from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.errors import InputError, LayoutError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.alltoall import rows_exchanged
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import itself, new_suffix
@@ -23,7 +24,6 @@ from oocarrays.mapping.given import element_type, listed
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.options.networks import carrier_of
-from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts import redistribution
@@ -88,11 +88,10 @@ def exchange(
     row = _row(held.shapes)
     lengths = [shape[0] for shape in held.shapes]
     plan = AlltoallPlan.of(counts, displacements, lengths=lengths, row=row, itemsize=held.dtype.itemsize)
-    carrier = Carrier.between_workers(plan.ranks, settings.costs())
-    order, _ = carrier.cheapest(plan.between, settings.schedule(schedule))
+    order, _ = settings.carrier(plan.ranks).cheapest(plan.between, settings.schedule(schedule))
     where = held.where
     if where.cluster:
-        plan = replace(plan, schedule=order)
+        plan = replace(plan, schedule=order, steps_below=setting("steps-below"))
     return RankBlocks(plan, held.dtype, lambda: rows_exchanged(held.build(), plan, where.workers, where.meter), where)
 
 

@@ -44,11 +44,13 @@ class Carrier:
     """What they take, by their size."""
     whose: str = ""
     """Whose constants these are."""
+    direct: bool = False
+    """Whether "auto" leaves out schedules that forward: ranks take what is there, in the order of arrival."""
 
     @classmethod
-    def between_workers(cls, ranks: int, costs: Costs) -> Carrier:
+    def between_workers(cls, ranks: int, costs: Costs, *, direct: bool = False) -> Carrier:
         """Return a flat cluster with the constants that were calibrated."""
-        return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS)
+        return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS, direct)
 
     def orders(
         self, sizes: np.ndarray, asked: str | Schedule = "auto", *, most: int = QUICK
@@ -76,6 +78,7 @@ class Carrier:
         if not is_auto(asked):
             return [Schedule.of(asked, ranks, columns=columns)], []
         takes: dict[str, Schedule] = {each.name: each for each in schedules(ranks, columns=columns, names=NAMES)}
+        takes = {name: each for name, each in takes.items() if not (self.direct and each.forwards)}
         if is_sparse(square(sizes)):
             takes[COLORING] = colored(square(sizes))
         return self._quick([takes[name] for name in LIKELY if name in takes], sizes, most)
