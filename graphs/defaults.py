@@ -21,7 +21,7 @@ DEFAULTS: dict[str, Any] = {
     "record-every": "10s",  # time after which what is done of a part is recorded: so much is lost of a slow run
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
-    "steps-below": 8,  # ranks on workers, so many and more of which have one task each for a whole exchange, not one a step
+    "steps-below": 8,  # ranks on workers, so many and more of which have one task each for all steps of an exchange
     "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk
     "same-machine": True,  # whether workers of one machine get messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone
