@@ -177,6 +177,9 @@ class Exchanging(Messages):
         Exchanges.of(worker).hold_as((self.sending, (), rank), self, held)
         return held
 
+    def _took(self, rank: int) -> None:
+        """Say that a rank has taken what it needs."""
+
     def _over(self, rank: int) -> None:
         """Say that all have taken what they need."""
 
@@ -243,7 +246,8 @@ class _ExchangeBuilder(Builder):
         ]
         own += [None] * (ranks - len(own))
         came = [self.add_whole(arrivals, TOGETHER, rank, held=own[rank], after=()) for rank in range(ranks)]
-        over = self.add("over", 0, after=came)
+        took = [self.add("took", rank, after=[key]) for rank, key in enumerate(came)]  # parts stay where they are
+        over = self.add("over", 0, after=took)
         gone = [self.add("gone", rank, buffers=(key,), after=[over]) for rank, key in enumerate(held)]
         freed = self.add("freed", 0, after=gone)  # whoever wants one part has all held until all have taken
         return [self.add("end", rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]
