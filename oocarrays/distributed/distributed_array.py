@@ -13,11 +13,12 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import format_bytes
 
+from oocarrays.distributed.elementwise import applied, divided_into, dtype_of, subtracted_from
 from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.layouts.mapped import mapped
+from oocarrays.graphs.layouts.mapped import mapped, sliced
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import moved
 from oocarrays.mapping.given import as_numpy
@@ -25,6 +26,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.distribution import Block
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.slicing import ready_to_slice, sliced_layout, slices_of
 from oocarrays.mapping.section import Section
 from oocarrays.options.layouts import LayoutLike, layout_for
 from oocarrays.plan.collective.read import CollectivePlan
@@ -188,6 +190,19 @@ class DistributedArray(RankArrays[Parts]):
             messaging=messaging,
         )
 
+    def __getitem__(self, key: Any) -> DistributedArray:
+        """Take a slice: each rank keeps what it holds of it, ``x[2:, ::3]``. Computes nothing.
+
+        Axes that are cut and were dealt out in several blocks a rank are redistributed to blocks first.
+        """
+        taken = slices_of(key, self._layout)
+        ready = ready_to_slice(self._layout, taken)
+        if ready != self._layout:
+            return self.redistribute(ready)[key]
+        layout = sliced_layout(self._layout, taken)
+        where, there = Where(self.cluster, self.workers), spread(self.ranks, self.workers)
+        return DistributedArray(layout, self.dtype, lambda: sliced(self._parts, taken, layout, there), where)
+
     def map_local(self, function: Callable[..., Any], *others: DistributedArray, dtype: Any = None) -> DistributedArray:
         """Apply a function to each rank's part, where the rank is: an array of the same layout. Computes nothing.
 
@@ -246,7 +261,7 @@ class DistributedArray(RankArrays[Parts]):
             return self.map_local(operation, other)
         if np.ndim(other):
             self._check_alike(other)
-        return self.map_local(partial(_applied, operation, other))
+        return self.map_local(partial(applied, operation, other))
 
     def __neg__(self) -> DistributedArray:
         return self.map_local(operator.neg)
@@ -273,10 +288,10 @@ class DistributedArray(RankArrays[Parts]):
         return self._with(operator.mul, other)
 
     def __rsub__(self, other: Any) -> DistributedArray:
-        return self._with(_from, other)
+        return self._with(subtracted_from, other)
 
     def __rtruediv__(self, other: Any) -> DistributedArray:
-        return self._with(_over, other)
+        return self._with(divided_into, other)
 
     def _made_before(self, plan: Redistribution) -> Redistribution:
         """Return a plan that was made, or saved, before: it must begin with what is there."""
@@ -349,32 +364,6 @@ class DistributedArray(RankArrays[Parts]):
         blocks = block_lengths(self._layout) if drawn else ()
         image = picture(ChunkGrid.of(self.shape, tuple(map(max, blocks))), blocks) if drawn else ""
         return rows_html(self._rows(), title="oocarrays.DistributedArray", above=image)
-
-
-def _applied(operation: Callable[..., Any], other: Any, part: np.ndarray) -> Any:
-    return operation(part, other)
-
-
-def _from(part: np.ndarray, other: Any) -> Any:
-    return other - part
-
-
-def _over(part: np.ndarray, other: Any) -> Any:
-    return other / part
-
-
-def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
-    """Return the dtype of what a function gives for parts of no elements.
-
-    Raises
-    ------
-    InputError
-        Where it takes none.
-    """
-    try:
-        return np.asarray(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
-    except Exception as error:
-        raise InputError(f"the function takes no part of no elements ({error}): name the dtype, dtype=…") from error
 
 
 def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:
