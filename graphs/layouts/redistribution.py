@@ -87,7 +87,8 @@ def exchanged(
     meter: Meter | None = None,
 ) -> Parts:
     """Return the parts after a transfer: between threads, where there is no schedule."""
-    moving = Moving(transfer=transfer, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
+    travels = transfer.bare() if schedule else transfer
+    moving = Moving(transfer=travels, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
     made = exchange_tasks(
         moving, parts.keys, transfer.target.ranks, workers, ordered=messaging.ordered, meter=meter
     )  # fmt: skip

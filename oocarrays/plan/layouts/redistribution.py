@@ -259,7 +259,7 @@ def plan_redistribution(
     return Redistribution(
         source=source,
         target=target,
-        transfers=priced[chosen.method][1],
+        transfers=tuple(transfer.holding() for transfer in priced[chosen.method][1]),
         itemsize=itemsize,
         price=chosen,
         offers=tuple(offers),
@@ -278,7 +278,7 @@ def _held(work: TransferWork, chosen: slice) -> Memory:
 
 
 def _reversed(price: Price) -> Price:
-    return replace(price, method=_REVERSED.get(price.method, price.method))
+    return replace(price, method=_REVERSED.get(price.method, price.method), schedules=price.schedules[::-1])
 
 
 _REVERSED = {"block-to-cyclic": "cyclic-to-block", "ky-to-y": "x-to-kx"}
