@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.coloring import colored, is_sparse
+from oocarrays.plan.exchange.coloring import colored, is_worth_coloring
 from oocarrays.plan.exchange.network import FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.prediction import Constants, flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule, is_auto, schedules
@@ -79,7 +79,7 @@ class Carrier:
             return [Schedule.of(asked, ranks, columns=columns)], []
         takes: dict[str, Schedule] = {each.name: each for each in schedules(ranks, columns=columns, names=NAMES)}
         takes = {name: each for name, each in takes.items() if not (self.direct and each.forwards)}
-        if is_sparse(square(sizes)):
+        if is_worth_coloring(square(sizes)):
             takes[COLORING] = colored(square(sizes))
         return self._quick([takes[name] for name in LIKELY if name in takes], sizes, most)
 
