@@ -9,7 +9,7 @@ import dask.config
 
 from oocarrays.plan.machine import Costs
 
-COMPUTED = ("cores", "cache_bytes", "page_seconds")
+COMPUTED = ("cores", "cache_bytes")
 """Costs whose default is asked of the machine when a plan is made."""
 
 DEFAULTS: dict[str, Any] = {

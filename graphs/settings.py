@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from copy import deepcopy
@@ -18,7 +17,6 @@ from oocarrays.plan.exchange.schedule import Schedule, is_auto
 from oocarrays.plan.machine import COST_NAMES, Costs
 from oocarrays.plan.queueing.kept import ChunkTimes, KeptDisks, kept_times
 from oocarrays.storage.files.presence import Policy
-from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.stores.remote import Patience
 from oocarrays.storage.stores.urls import Ways
@@ -57,8 +55,6 @@ def costs(workers: int | None = None, available: int | None = None) -> Costs:
         Bytes of memory that this process may take, where somebody has looked.
     """
     computed = {"cores": workers or local_cores(), "cache_bytes": _or_looked_at(available) / 2}
-    if not can_map():
-        computed["page_seconds"] = math.inf
     return Costs(**(computed | _known_costs()))
 
 

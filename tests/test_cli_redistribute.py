@@ -62,7 +62,7 @@ def test_every_schedule_is_priced_the_cheapest_first(capsys: pytest.CaptureFixtu
     assert (rex["columns"], rex["steps"]) == (8, 6)
     pex = next(each for each in found["schedules"] if each["schedule"] == "PEX")
     assert pex["peak_bytes"] < rex["peak_bytes"] <= found["peak_bytes"] + rex["buffer_bytes"]
-    six = facts(capsys, "--from cyclic --to block --extent 1k --ranks 6")["schedules"]
+    six = facts(capsys, "--from cyclic --to block --extent 3600 --ranks 6")["schedules"]
     assert {each["schedule"] for each in six} == {"LEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN"}  # all have for all
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 import zarr
@@ -251,20 +249,13 @@ def test_a_corrupt_chunk(tmp_path: Path, codec: str, spoil: Callable[[bytes], by
     check_unfinished(tmp_path)
 
 
-each_access = pytest.mark.parametrize(("access", "page_seconds"), [("mapped", 0), ("ranges", math.inf)])
-
-
-@each_access
 @pytest.mark.parametrize("spoil", [cut, too_long, nothing], ids=["cut short", "too long", "nothing"])
-def test_a_corrupt_chunk_of_which_a_part_is_read(
-    tmp_path: Path, spoil: Callable[[bytes], bytes], access: str, page_seconds: float
-) -> None:
+def test_a_corrupt_chunk_of_which_a_part_is_read(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     make(tmp_path / "source.zarr", noise((512, 1024)), chunks=(512, 512))
     chunk = tmp_path / "source.zarr/c/0/1"
     chunk.write_bytes(spoil(chunk.read_bytes()))
-    with dask.config.set({"oocarrays.cost.page_seconds": page_seconds}):
-        job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", "independent", chunks=(64, 1024), memory="28MiB")
-    assert job.plan.passes[0].access == access
+    job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", "independent", chunks=(64, 1024), memory="28MiB")
+    assert job.plan.passes[0].access == "ranges"
     with pytest.raises(CorruptChunkError, match="c/0/1"):
         job.run()
     check_unfinished(tmp_path)
@@ -306,13 +297,11 @@ def test_a_missing_chunk_holds_the_fill_value(tmp_path: Path, codec: str, method
     assert target.fill_value == 7.5
 
 
-@each_access
-def test_a_missing_chunk_of_which_a_part_is_read(tmp_path: Path, access: str, page_seconds: float) -> None:
+def test_a_missing_chunk_of_which_a_part_is_read(tmp_path: Path) -> None:
     source = make(tmp_path / "source.zarr", noise((512, 1024)), chunks=(512, 512), fill_value=-1)
     (tmp_path / "source.zarr/c/0/1").unlink()
-    with dask.config.set({"oocarrays.cost.page_seconds": page_seconds}):
-        job = plan(source, tmp_path / "target.zarr", "independent", chunks=(64, 1024), memory="28MiB")
-    assert job.plan.passes[0].access == access
+    job = plan(source, tmp_path / "target.zarr", "independent", chunks=(64, 1024), memory="28MiB")
+    assert job.plan.passes[0].access == "ranges"
     np.testing.assert_array_equal(job.run()[...], source[...])
 
 

@@ -31,17 +31,18 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import InputError
 from oocarrays.graphs.settings import costs, kept_disks, local_cores
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import PAGE_BYTES
+from oocarrays.plan.cost import PAGE_BYTES, PIECE_CALLS
 from oocarrays.plan.machine import OTHER
 from oocarrays.plan.queueing.kept import KeptDisks
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.elements import scatter
+from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.receipts import checksum
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view
-from oocarrays.storage.local.pages import allocate, can_map
+from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.local.sectors import write_all
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import open_ahead
@@ -103,7 +104,9 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             "decode_bandwidth": decode,
             "encode_bandwidth": encode,
             "request_seconds": _least_seconds(lambda: _read_short(blobs, keys[0])) / REQUESTS,
-            **_page_seconds(blobs, keys[0]),
+            "range_seconds": _least_seconds(lambda: _read_ranges(blobs, keys[0])) / REQUESTS,
+            "handoff_seconds": _handoff_seconds(place),
+            "file_seconds": _least_seconds(lambda: _put_small(blobs, data)) / SEEKS,
             "seek_seconds": _seek_seconds(os.path.join(place, keys[1])),
             "place_seconds": _place_seconds(place),
             "put_seconds": _put_seconds(place, data),
@@ -262,20 +265,47 @@ def _read_whole(blobs: LocalBlobs, keys: list[str]) -> None:
 
 
 def _read_short(blobs: LocalBlobs, key: str) -> None:
-    blob = blobs.open(key)
-    out = memoryview(bytearray(REQUEST_BYTES))
-    starts = np.random.default_rng(0).integers(0, FILE_BYTES // REQUEST_BYTES, REQUESTS) * REQUEST_BYTES
-    blob.read_runs(starts.tolist(), [out] * REQUESTS)
+    blob, out = blobs.open(key), memoryview(bytearray(REQUEST_BYTES))
+    for start in _starts():
+        blob.read_into(int(start), out)
     blob.close()
 
 
-def _page_seconds(blobs: LocalBlobs, key: str) -> dict[str, float]:
-    if not can_map():
-        return {}
+def _read_ranges(blobs: LocalBlobs, key: str) -> None:
     blob = blobs.open(key)
-    seconds = _least_seconds(blob.pages)
+    blob.read_runs(_starts(), np.empty((REQUESTS, REQUEST_BYTES), np.uint8))
     blob.close()
-    return {"page_seconds": seconds * PAGE_BYTES / FILE_BYTES}
+
+
+def _handoff_seconds(folder: str) -> float:
+    """Seconds from one short call to the next of all threads, while every processor reads pieces of small chunks."""
+    rows, columns = PIECE
+    shape = (rows * SIDE, columns * SIDE)
+    chunks = (rows, shape[1])
+    array = zarr.create_array(os.path.join(folder, "rows"), shape=shape, chunks=chunks, dtype="i4", compressors=None)
+    array[:] = 1
+    reader, within = ChunkReader(describe(array), Meter()), Section((0, 0), (shape[0], columns))
+    indices, piece = [(row, 0) for row in range(SIDE)], np.empty((rows, columns), "i4")
+
+    def read_all() -> None:
+        for _, part in reader.tiles(indices, within, PIECE):
+            if part is not None:
+                np.copyto(piece, part)
+
+    calls = SIDE * (rows + PIECE_CALLS) * local_cores()
+    return _least_seconds(lambda: _by_all(read_all, local_cores())) / calls
+
+
+def _put_small(blobs: LocalBlobs, data: np.ndarray) -> None:
+    """Make small files, one after the other."""
+    for number in range(SEEKS):
+        blobs.put(f"small-{number}", byte_view(data)[:REQUEST_BYTES])
+
+
+def _starts() -> np.ndarray:
+    """Where short requests begin, in no order."""
+    starts: np.ndarray = np.random.default_rng(0).integers(0, FILE_BYTES // REQUEST_BYTES, REQUESTS) * REQUEST_BYTES
+    return starts
 
 
 def _seek_seconds(path: str) -> float:
@@ -372,12 +402,17 @@ def _seconds_of_all(work: Callable[[], Any], times: int = 3) -> float:
             together.wait()
             seconds.append(_seconds(work, time.thread_time))
 
-    threads = [threading.Thread(target=work_together) for _ in range(count)]
+    _by_all(work_together, count)
+    return float(np.median(seconds))
+
+
+def _by_all(work: Callable[[], Any], count: int) -> None:
+    """Do some work in so many threads at one time."""
+    threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return float(np.median(seconds))
 
 
 def _run_tasks() -> None:

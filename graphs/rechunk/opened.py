@@ -41,9 +41,7 @@ class OpenPass:
     ) -> Iterator[tuple[Section, np.ndarray | None]]:
         """Yield what some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
         step, reader = self.step, self.reader
-        if step.access == "mapped":
-            yield from reader.mapped(indices, section)
-        elif step.access == "sieved":
+        if step.access == "sieved":
             yield from reader.sieved(indices, section)
         elif step.access == "ranges":
             yield from reader.tiles(indices, section, step.tile)

@@ -163,6 +163,10 @@ class ChunkGrid:
         return product(*self.touched(section))
 
 
+COPIED_BYTES = 2**20
+"""Coded chunks of local files are decoded from the pages of these, unless they have fewer bytes: those are copied."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """All that a planner may know of a stored array."""

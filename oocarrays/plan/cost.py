@@ -20,6 +20,8 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.plan.machine import Costs, speed
 
 PAGE_BYTES = SECTOR = 4096
+PIECE_CALLS, PUT_CALLS = 3, 6
+"""Calls beside those that read or write: to open a file, look at it and close it; to make one, name it and say so."""
 CACHE_WRITERS = 2
 """Cores that write to the system's cache at their full speed: 1 GiB took 1.7, 0.7 and 0.5 s by one, two and four."""
 
@@ -34,8 +36,6 @@ class Traffic:
     """Stored bytes read; an estimate where the source is coded."""
     index_requests: int = 0
     """Calls that read where chunks lie in a shard; on a cluster the most that there can be."""
-    mapped_bytes: int = 0
-    """Bytes of files that are mapped as pages, and copied without being read first."""
     decoded_bytes: int = 0
     """Bytes that come out of codecs."""
     copied_bytes: int = 0
@@ -137,11 +137,14 @@ def pass_seconds(
     writing += _puts(traffic, target, pipeline) * costs.put_seconds / ranks
     reading += waits.reading * costs.remote_request_seconds / ranks
     writing += waits.writing * costs.remote_request_seconds / ranks
-    request = costs.request_seconds if source.local else costs.store_request_seconds
+    in_ranges = traffic.read_requests * costs.range_seconds if source.local else 0.0
+    asked = (0 if source.local else traffic.read_requests) + traffic.index_requests
+    asking = asked * (costs.request_seconds if source.local else costs.store_request_seconds)
+    putting = traffic.write_requests * (costs.request_seconds if target.local else costs.store_request_seconds)
     through = costs.cache_bandwidth if source.local else costs.copy_bandwidth
     gather = (
-        _gathered(traffic, source) / through
-        + (traffic.mapped_bytes * costs.page_seconds / PAGE_BYTES if traffic.mapped_bytes else 0)
+        traffic.read_bytes / through
+        + in_ranges
         + traffic.pieces * costs.piece_seconds
         + traffic.decoded_bytes / speed(costs.decode_bandwidth, source.codec)
     )
@@ -152,8 +155,9 @@ def pass_seconds(
     put += traffic.packed_bytes / costs.copy_bandwidth + traffic.encoded_bytes / speed(
         costs.encode_bandwidth, target.codec
     )
+    put += traffic.write_requests * costs.file_seconds if target.local else 0.0
     touch = pipeline.touched / costs.touch_bandwidth
-    requests = (traffic.read_requests + traffic.index_requests + traffic.write_requests) * request
+    requests = asking + putting
     requests += traffic.placed_pieces * costs.place_seconds + traffic.placed_runs * costs.request_seconds
     alone = requests + (0 if workers else traffic.tasks * costs.task_seconds)
     cpu = (gather + move + put + touch) * pipeline.idle / min(ranks, costs.cores) + alone
@@ -172,19 +176,20 @@ def pass_seconds(
     else:
         here, there = move + touch, 0.0
     phases = Phases(
-        read=(gather + here) * crowd + reading + traffic.read_requests * request,
+        read=(gather + here) * crowd + reading + asking,
         exchange=there * crowd + steps,
-        write=(put + kept) * crowd + writing + traffic.write_requests * request,
+        write=(put + kept) * crowd + writing + putting,
     )
     work = max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks
-    return max(work, scheduler), phases
+    handed = 0.0 if workers or ranks == 1 else _calls(traffic, source, target) * costs.handoff_seconds
+    return max(work, scheduler, handed), phases
 
 
-def _gathered(traffic: Traffic, source: Stored) -> int:
-    """Bytes that come in calls, or for the first time into the system's cache, from where they are taken as pages."""
-    if not traffic.mapped_bytes:
-        return traffic.read_bytes
-    return 0 if source.cached else source.nbytes
+def _calls(traffic: Traffic, source: Stored, target: Stored) -> int:
+    """Calls of the system in which a thread lets go of the interpreter's lock, where files are local."""
+    reads = traffic.read_requests + PIECE_CALLS * traffic.pieces if source.local else 0
+    writes = PUT_CALLS * traffic.write_requests + traffic.placed_runs if target.local else 0
+    return reads + writes
 
 
 def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:

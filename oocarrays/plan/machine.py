@@ -63,16 +63,18 @@ class Costs:
     """Seconds until a store that is reached over a network begins to answer; the requests under way wait together."""
     remote_bandwidth: float = 4e8
     """Bytes a second that travel to or from such stores, of all ranks together."""
+    handoff_seconds: float = 3e-5
+    """Seconds from one short call to the next of all threads that make them: the interpreter's lock changes hands."""
     run_seconds: float = 1e-8
     """Seconds that each contiguous run adds to a copy between layouts."""
     piece_seconds: float = 3e-5
     """Seconds to open a chunk and find the way to its pieces."""
+    file_seconds: float = 2.5e-4
+    """Seconds to make a file, to begin to write it and to give it its name, beside those of its bytes."""
     place_seconds: float = 2e-5
     """Seconds to lay out one piece of a chunk and to begin to write it in its place; the interpreter's share of it."""
     put_seconds: float = 2.5e-4
     """Seconds that a rank waits for the device in one write past the system's cache, beside those of its bytes."""
-    page_seconds: float = 5e-7
-    """Seconds to map one page of a file that is in memory, and to let go of it; infinite where the system cannot."""
     seek_seconds: float = 1e-4
     """Seconds until the device begins to answer one short request, where the cache does not keep what is read."""
     task_seconds: float = 6e-4

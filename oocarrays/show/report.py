@@ -100,7 +100,6 @@ def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
 
 
 ACCESS_WORDS = {
-    "mapped": "mapped files",
     "ranges": "byte ranges",
     "sieved": "one byte range a chunk",
     "chunks": "whole chunks",

@@ -161,7 +161,7 @@ OTHERS = """
 oocarrays:
   memory: 1GiB
   scratch: null
-  cost: {page_seconds: .inf, cores: 3}
+  cost: {seek_seconds: .inf, cores: 3}
 distributed:
   logging: {}
   worker: {memory: {target: 0.6, spill: false}, resources: {disk: 1}, preload: ["a: b", c]}

@@ -78,7 +78,7 @@ def test_a_rank_that_assembles_holds_a_box_and_a_stage() -> None:
         "counters": 16 * COUNTER_BYTES,
         "regions": 2 * box,
         "chunks": 2 * stage,
-        "codecs": 2 * 1000,
+        "codecs": 2 * (1000 + CHUNK),
     }
 
 

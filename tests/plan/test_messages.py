@@ -60,7 +60,7 @@ def exchanges(draw: st.DrawFn, most: int = 2000) -> Pass:
         step,
         region=tuple(draw(st.integers(1, n)) for n in counts),
         split=draw(st.integers(0, max(len(counts) - 1, 0))),
-        access=draw(st.sampled_from(("mapped", "ranges", "chunks"))),
+        access=draw(st.sampled_from(("ranges", "chunks"))),
         depth=draw(st.integers(1, 2)),
         slabs=draw(st.integers(1, 2)),
         synchronous=draw(st.booleans()),

@@ -23,8 +23,6 @@ MOST_EDGES = 2**16
 
 MOST_LOOKS = 2**22
 """Messages times colours that are looked at, at most, where there are no fewer steps for it: a tenth of a second."""
-ALIKE = 1.05
-"""The largest of messages that are alike, in times of their mean: steps can become no faster than by that."""
 
 
 def colored(sizes: np.ndarray) -> Schedule:
@@ -70,7 +68,7 @@ def is_worth_coloring(sizes: np.ndarray) -> bool:
     """Return whether a schedule of their own may be faster for some messages than others are.
 
     It is where each rank has few partners, and where messages differ: a step takes as long as its largest message, and
-    colours have those together that are alike.
+    colours have those together that are alike. Links, too, are shared otherwise by other pairs.
 
     >>> even = np.ones((8, 8), int)
     >>> is_worth_coloring(even), is_worth_coloring(even * np.arange(1, 9)), is_worth_coloring(np.eye(8, k=1))
@@ -82,7 +80,7 @@ def is_worth_coloring(sizes: np.ndarray) -> bool:
     most = partners(sizes)
     if most <= FEW * (len(sizes) - 1):
         return len(others) <= MOST_EDGES
-    return len(others) * most <= MOST_LOOKS and bool(others.max() > ALIKE * others.mean())
+    return len(others) * most <= MOST_LOOKS and bool(others.max() > others.min())
 
 
 class _Colors:

@@ -21,7 +21,7 @@ from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.plan import RechunkPlan
 
 NOT_FINITE = ("inf", "-inf", "nan")
-LOST = {"Traffic": {"kept_bytes"}}
+LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}}
 """Fields that journals of before may have, of what no run does any more."""
 
 

@@ -74,8 +74,7 @@ def _counters(problem: Problem) -> int:
 def _workspace(problem: Problem, requests: int) -> int:
     """Bytes that a rank needs to read, beside its box."""
     source = problem.source
-    pages = source.chunk_bytes if problem.resources.on_workers and source.coded else 0
-    return source.decode_workspace + requests * source.travel_bytes + pages
+    return source.decode_workspace + requests * source.travel_bytes + problem.coded_bytes
 
 
 def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:

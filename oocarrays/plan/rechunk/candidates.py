@@ -77,8 +77,7 @@ def _accesses(problem: Problem, method: Method) -> tuple[Access, ...]:
         return ("chunks",)
     if source.remote:
         return ("sieved", "ranges")
-    cached = source.local and source.nbytes <= problem.resources.costs.cache_bytes
-    return ("mapped", "ranges", "chunks") if cached else ("ranges", "chunks")
+    return ("ranges", "chunks")
 
 
 def _shapes(problem: Problem, method: Method) -> Iterator[Shape]:
@@ -154,16 +153,13 @@ def _workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
 def _reading_workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
     """Bytes of chunks that a rank keeps, and bytes that it needs only while it reads."""
     source, chunk = problem.source, problem.source.chunk_bytes
-    if shape.access == "mapped":
-        return 0, 2 * chunk if problem.resources.on_workers else 0  # a worker's limit counts the pages of files
     if shape.access == "ranges":
         return 0, TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
     if shape.access == "sieved":
         return 0, shape.requests * source.travel_bytes
     chunks = 1 if problem.resources.on_workers else shape.slab * shape.slabs
-    pages = chunk if problem.resources.on_workers and source.coded else 0
     getting = shape.requests * source.travel_bytes
-    return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + pages
+    return chunks * chunk, shape.slabs * (source.decode_workspace + getting) + problem.coded_bytes
 
 
 @lru_cache(maxsize=128)

@@ -35,7 +35,7 @@ from oocarrays.plan.memory import Holding, Memory
 Method = Literal["independent", "two-phase", "assembled"]
 ALONE: tuple[Method, ...] = ("independent", "assembled")
 """Each rank works for itself."""
-Access = Literal["mapped", "ranges", "sieved", "chunks"]
+Access = Literal["ranges", "sieved", "chunks"]
 Part = tuple[tuple[int, ...], Section]
 """A chunk index, and the part of that chunk that is meant, as elements of the array."""
 ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
@@ -53,9 +53,9 @@ class Pass(Holding):
     method: Method = field(metadata={"before": {"kept": "two-phase"}})
     """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
     ``"assembled"``: each rank writes what it has read of some source chunks to its place in all target chunks."""
-    access: Access
-    """``"mapped"``: chunks in place, as pages. ``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of
-    each chunk, from the first element that is wanted to the last. ``"chunks"``: whole chunks."""
+    access: Access = field(metadata={"before": {"mapped": "ranges"}})
+    """``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of each chunk, from the first element that is
+    wanted to the last. ``"chunks"``: whole chunks."""
     ranks: int
     """Logical processors."""
     region: tuple[int, ...]

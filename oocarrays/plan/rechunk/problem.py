@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.grid import COPIED_BYTES, Stored
 from oocarrays.plan.exchange.ordering import CREDIT, load_of
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.rechunk.passes import Access, Method
@@ -62,6 +62,13 @@ class Problem:
     def neighbours(self) -> int:
         """Ranks in one process."""
         return self.resources.ranks_of_a_process(self.ranks)
+
+    @property
+    def coded_bytes(self) -> int:
+        """Bytes of a stored chunk that a rank holds while it decodes it; a worker's limit counts pages, too."""
+        if not self.source.coded:
+            return 0
+        return self.source.chunk_bytes if self.resources.on_workers else min(self.source.chunk_bytes, COPIED_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,9 @@ from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlob, MissingBlob, byte_view
-from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of, open_ahead
-from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlob, StoreBlobs
+from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlob, StoreBlobs, all_bytes
 
 Blob = LocalBlob | StoreBlob | PartBlob
 
@@ -93,7 +92,7 @@ class ChunkReader:
         for index in wanted:
             origin, piece = self._piece(index, within)
             spans.append((piece, *byte_span(piece.relative_to(origin), self.grid.chunks, self.dtype.itemsize)))
-        assert self._fetches, "local files are planned to be mapped, or read in ranges"
+        assert self._fetches, "local files are planned to be read in ranges"
         keys = map(self.file.place_of, wanted)
         ranges = (RangeByteRequest(start, stop) for _, start, stop in spans)
         come = self._blobs.fetched(zip(keys, ranges, strict=True))
@@ -108,15 +107,6 @@ class ChunkReader:
                 self.meter.add(read_requests=1, read_bytes=len(data))
                 yield piece, strided(data.view(self.dtype), piece.shape, self.grid.chunks)
 
-    def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
-        """The elements of plain chunks in local files that lie in ``within``, in place; None for a missing chunk."""
-        with self._batch() as missing:
-            for index, blob in self._opened(indices):
-                origin, piece = self._piece(index, within)
-                if blob is None:
-                    missing.add(index)
-                yield piece, None if blob is None else self._in_place(blob, piece.relative_to(origin))
-
     def _batch(self) -> Missing:
         """Tell of what is missing of some chunks when they have been read."""
         return Missing(self.file.presence, self.meter, self.file.axes)
@@ -128,13 +118,6 @@ class ChunkReader:
         assert piece is not None, "a touched chunk shares an element with the region"
         return section.lower, piece
 
-    def _in_place(self, blob: Blob, part: Section) -> np.ndarray:
-        assert not isinstance(blob, StoreBlob), "only local files are planned to be mapped"
-        self._check_bytes(blob.name, blob.size)
-        chunk: np.ndarray = blob.pages().view(self.dtype).reshape(self.grid.chunks)[part.slices]
-        self.meter.add(read_requests=1, read_bytes=chunk.nbytes)
-        return chunk
-
     def _opened(self, indices: Iterable[Index]) -> Iterator[tuple[Index, Blob | None]]:
         wanted = list(indices)
         keys = map(self.file.place_of, wanted)
@@ -145,11 +128,9 @@ class ChunkReader:
             raise MissingBlob
         data = bounce.reshape(-1)[: part.size].reshape(part.shape)
         starts, length = element_runs(part, self.grid.chunks)
-        flat = byte_view(data)
-        nbytes = length * self.dtype.itemsize
-        rows = [flat[at : at + nbytes] for at in range(0, len(flat), nbytes)]
-        blob.read_runs((starts * self.dtype.itemsize).tolist(), rows)
-        self.meter.add(read_requests=len(rows), read_bytes=data.nbytes)
+        runs = data.reshape(-1).view(np.uint8).reshape(len(starts), length * self.dtype.itemsize)
+        blob.read_runs(starts * self.dtype.itemsize, runs)
+        self.meter.add(read_requests=len(runs), read_bytes=data.nbytes)
         return data
 
     def whole(
@@ -215,7 +196,7 @@ class ChunkReader:
             blob.read_into(0, byte_view(out))
             self.meter.add(read_requests=1, read_bytes=out.nbytes)
             return
-        self._take(blob.pages() if can_map() else blob.read_all(), name, out)
+        self._take(all_bytes(blob), name, out)
 
     def _name(self, index: Index) -> str:
         """Return a chunk's key, and its number where it is in a shard."""

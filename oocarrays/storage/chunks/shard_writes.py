@@ -26,10 +26,10 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
-from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import all_bytes
 
 
 class Sharded:
@@ -79,7 +79,7 @@ class Sharded:
         except MissingBlob:
             return None
         try:
-            return blob.pages() if can_map() else blob.read_all()
+            return all_bytes(blob)
         finally:
             blob.close()
 

@@ -80,10 +80,6 @@ class TurnedReader:
         """The same, each chunk's by one byte range."""
         return self._back_in(self._reader.sieved(self._turned(indices), turned_section(within, self._order)))
 
-    def mapped(self, indices: Iterable[Index], within: Section) -> Iterator[Part]:
-        """The same of local files, in place."""
-        return self._back_in(self._reader.mapped(self._turned(indices), turned_section(within, self._order)))
-
     def whole(
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:

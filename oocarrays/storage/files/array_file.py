@@ -22,7 +22,7 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
 from oocarrays.mapping.given import chosen, extents
-from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.limits import check_priced
@@ -323,7 +323,8 @@ def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tu
         inner = math.prod(chain.shard.chunks) * itemsize
         _, encoding, behind = _workspace(replace(chain, shard=None), True, inner, itemsize)
         shard = most_shard_bytes(chain, itemsize)
-        return 0, inner + encoding + behind + shard * (1 if local else 2), shard
+        old = min(shard, COPIED_BYTES) if local else shard
+        return 0, inner + encoding + behind + shard + old, shard
     coded = most_coded_bytes(chunk_bytes)
     if chain.pipeline == "plain":
         return (0, STAGING_BYTES, 0) if local else (chunk_bytes, chunk_bytes, 0)

@@ -40,13 +40,13 @@ class RangeBlob(PartBlob):
         if there < len(out):
             np.frombuffer(out, np.uint8)[there:] = 0
 
-    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
-        """Fill every one of ``outs`` from its offset on, a request each."""
+    def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
+        """Fill each row of bytes from its offset on, a request each."""
         if self._there == self.size:
-            super().read_runs(offsets, outs)
+            super().read_runs(offsets, out)
             return
-        for offset, out in zip(offsets, outs, strict=True):
-            self.read_into(offset, out)
+        for offset, row in zip(offsets.tolist(), out, strict=True):
+            self.read_into(offset, row.data)
 
     def pages(self) -> np.ndarray:
         """All bytes, in place where they are all there."""

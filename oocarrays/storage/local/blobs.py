@@ -21,6 +21,7 @@ import numpy as np
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.storage.local.pages import fetch_ahead, mapped, want
+from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.sectors import (
     MOST_BYTES,
@@ -36,6 +37,8 @@ from oocarrays.storage.local.syncing import start_writing, written
 
 STAGING_BYTES = 2**21
 """Bytes that a rank copies to memory on sectors at a time."""
+MANY = 64
+"""Runs of a file that are asked for in one call; of fewer, the call costs more than it saves."""
 
 
 def byte_view(array: np.ndarray) -> memoryview:
@@ -83,16 +86,17 @@ class LocalBlob:
         while done < len(out):
             done += self._pread(offset + done, out[done : done + MOST_BYTES])
 
-    def read_runs(self, offsets: list[int], outs: list[memoryview]) -> None:
-        """Fill every one of ``outs`` from its offset on, a request each."""
-        file, preadv = self._file, os.preadv
-        for offset, out in zip(offsets, outs, strict=True):
-            try:
-                complete = preadv(file, (out,), offset) == len(out)
-            except OSError:
-                complete = False
-            if not complete:
-                self.read_into(offset, out)
+    def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
+        """Fill each row of bytes from its offset on, a request each, which the system takes many at a time."""
+        count, nbytes = out.shape
+        if count < MANY:
+            for offset, row in zip(offsets.tolist(), out, strict=True):
+                self.read_into(offset, row.data)
+            return
+        places = np.arange(count) * nbytes
+        got = read_ranges(np.full(count, self._file), offsets, np.full(count, nbytes), out.reshape(-1), places)
+        for row in np.flatnonzero(got != nbytes).tolist():
+            self.read_into(int(offsets[row]), out[row].data)
 
     def _pread(self, offset: int, out: memoryview) -> int:
         try:
