@@ -17,11 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from oocarrays.mapping.grid import Stored
-from oocarrays.plan.machine import Costs, speed
+from oocarrays.plan.machine import BATCHED_RUNS, Costs, speed
 
 PAGE_BYTES = SECTOR = 4096
-PIECE_CALLS, PUT_CALLS = 3, 6
-"""Calls beside those that read or write: to open a file, look at it and close it; to make one, name it and say so."""
+PIECE_CALLS, PLACE_CALLS, PUT_CALLS = 10, 5, 6
+"""Calls beside those that read or write: to open a file, look at it, take its pieces and close it; to lay out a
+piece and write it in its place; to make a file."""
 CACHE_WRITERS = 2
 """Cores that write to the system's cache at their full speed: 1 GiB took 1.7, 0.7 and 0.5 s by one, two and four."""
 
@@ -187,8 +188,10 @@ def pass_seconds(
 
 def _calls(traffic: Traffic, source: Stored, target: Stored) -> int:
     """Calls of the system in which a thread lets go of the interpreter's lock, where files are local."""
-    reads = traffic.read_requests + PIECE_CALLS * traffic.pieces if source.local else 0
-    writes = PUT_CALLS * traffic.write_requests + traffic.placed_runs if target.local else 0
+    batched = traffic.read_requests >= BATCHED_RUNS * traffic.pieces
+    asked = traffic.pieces if batched else traffic.read_requests
+    reads = asked + PIECE_CALLS * traffic.pieces if source.local else 0
+    writes = PUT_CALLS * traffic.write_requests + PLACE_CALLS * traffic.placed_runs if target.local else 0
     return reads + writes
 
 

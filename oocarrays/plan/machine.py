@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # whoever only sets constants needs no arrays
 
 OTHER = "other"
 """Stands for codecs that have no speed of their own."""
+BATCHED_RUNS = 64
+"""Runs of a local file that are asked for in one call; of fewer, that call costs more than it saves."""
 
 
 def speed(bandwidths: Mapping[str, float], codec: str | None) -> float:

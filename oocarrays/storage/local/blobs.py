@@ -20,6 +20,7 @@ from itertools import chain
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.plan.machine import BATCHED_RUNS
 from oocarrays.storage.local.pages import fetch_ahead, mapped, want
 from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.refused import write_error
@@ -37,8 +38,6 @@ from oocarrays.storage.local.syncing import start_writing, written
 
 STAGING_BYTES = 2**21
 """Bytes that a rank copies to memory on sectors at a time."""
-MANY = 64
-"""Runs of a file that are asked for in one call; of fewer, the call costs more than it saves."""
 
 
 def byte_view(array: np.ndarray) -> memoryview:
@@ -89,7 +88,7 @@ class LocalBlob:
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
         """Fill each row of bytes from its offset on, a request each, which the system takes many at a time."""
         count, nbytes = out.shape
-        if count < MANY:
+        if count < BATCHED_RUNS:
             for offset, row in zip(offsets.tolist(), out, strict=True):
                 self.read_into(offset, row.data)
             return
