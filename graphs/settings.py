@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import dask.config
 from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.defaults import setting
-from oocarrays.plan.exchange.schedule import is_auto
+from oocarrays.plan.exchange.carrier import Carrier
+from oocarrays.plan.exchange.schedule import Schedule, is_auto
 from oocarrays.plan.machine import COST_NAMES, Costs
 from oocarrays.plan.queueing.kept import ChunkTimes, KeptDisks, kept_times
 from oocarrays.storage.files.presence import Policy
@@ -20,11 +21,19 @@ from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.stores.remote import Patience
 from oocarrays.storage.stores.urls import Ways
 
+Order = TypeVar("Order", str, str | Schedule)
 
-def schedule(asked: str) -> str:
+
+def schedule(asked: Order) -> Order:
     """The order of messages that is asked for: where it is "auto", the one that is set, which may be "auto" too."""
-    order: str = setting("schedule") if is_auto(asked) else asked
+    order: Order = setting("schedule") if is_auto(asked) else asked
     return order
+
+
+def carrier(ranks: int, assembly: str = "asynchronous") -> Carrier:
+    """What carries messages between workers, as `oocarrays calibrate` has measured it."""
+    direct = assembly == "asynchronous" and ranks >= setting("steps-below")
+    return Carrier.between_workers(ranks, costs(), direct=direct)
 
 
 def record_seconds() -> float:

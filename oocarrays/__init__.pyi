@@ -17,6 +17,8 @@ from oocarrays.distributed.collective import read_sections as read_sections
 from oocarrays.distributed.distributed_array import DistributedArray as DistributedArray
 from oocarrays.distributed.distributing import distribute as distribute
 from oocarrays.distributed.distributing import redistribute as redistribute
+from oocarrays.distributed.exchanging import exchange as exchange
+from oocarrays.distributed.exchanging import plan_redistribution as plan_redistribution
 from oocarrays.distributed.rank_blocks import RankBlocks as RankBlocks
 from oocarrays.distributed.section_arrays import SectionArrays as SectionArrays
 from oocarrays.errors import OocError as OocError
@@ -50,6 +52,14 @@ from oocarrays.mapping.layouts.layout import Layout as Layout
 from oocarrays.mapping.section import Section as Section
 from oocarrays.options.clusters import Cluster as Cluster
 from oocarrays.plan.advice.trace import Trace as Trace
+from oocarrays.plan.exchange.network import FatTree as FatTree
+from oocarrays.plan.exchange.network import FlatCluster as FlatCluster
+from oocarrays.plan.exchange.network import Mesh as Mesh
+from oocarrays.plan.exchange.schedule import Schedule as Schedule
+from oocarrays.plan.exchange.topologies import Dragonfly as Dragonfly
+from oocarrays.plan.exchange.topologies import Hypercube as Hypercube
+from oocarrays.plan.exchange.topologies import Torus as Torus
+from oocarrays.plan.layouts.redistribution import Redistribution as Redistribution
 from oocarrays.plan.layouts.saved import load_plan as load_plan
 from oocarrays.show.counting import count_requests as count_requests
 from oocarrays.storage.foreign.places import files as files

@@ -32,7 +32,7 @@ NEWEST = """
     test_collective_writes_on_workers test_calibrate_workers test_prediction test_network test_job test_examples
     test_resume_failed test_making_room test_slabs_on_workers test_resume_trust test_power_loss test_resume_otherwise
     test_full test_past_cache test_exchanges test_overwritten_on_workers test_presence_on_workers
-    test_whole_rounds test_striping_measured
+    test_whole_rounds test_striping_measured test_arrivals
 """
 """Modules or folders that take long and are the same on any Python: benchmarks, memory, deaths, files, models.
 CI runs what is named first on the oldest only, the rest on the newest only; the two take about as long."""

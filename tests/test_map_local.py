@@ -77,3 +77,14 @@ def test_parts_cannot_be_changed_and_faults_are_told() -> None:
         x + y
     with pytest.raises(LayoutError, match="is no DistributedArray"):
         x + np.arange(6)
+
+
+def test_slices_on_workers_stay_where_they_are(client: Client) -> None:
+    data = np.arange(48.0).reshape(8, 6)
+    x = ooc.distribute(data, "(block, *)", ranks=4, scheduler=client)
+    made = x[1::2, ::-1].persist()
+    wait(futures_of(made))
+    where = client.who_has()
+    assert [tuple(where[key]) for key in made.tasks.keys] == [(home,) for home in made.placement.values()]
+    np.testing.assert_array_equal(made.compute(), data[1::2, ::-1])
+    np.testing.assert_array_equal(x.redistribute("(cyclic, *)")[2:, 1:].compute(), data[2:, 1:])

@@ -172,6 +172,8 @@ def test_auto_is_the_best_of_all_methods_and_schedules(which: int) -> None:
                 plan = plan_redistribution(source, target, 8, method, carrier=carrier)
             except LayoutError:
                 continue
+            colored = plan_redistribution(source, target, 8, method, carrier=carrier, schedule="coloring")
+            assert chosen.price.seconds <= 1.05 * colored.price.seconds + 1e-12, (source, target, method)
             own = sum(own_seconds(transfer, 8, Costs()) for transfer in plan.transfers)
             sizes = [square_of(each * 8, ranks) for each in plan.sizes()]
             for schedule in predicted(0, carrier.network, carrier.constants):

@@ -20,16 +20,19 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from distributed import Worker, WorkerPlugin
 from distributed.core import Status
+from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import to_serialize
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.pins import LOST, homes_name
+from oocarrays.graphs.exchange.messages import held_key
 from oocarrays.graphs.run.tasks import GIVEN_UP
 from oocarrays.plan.exchange.ordering import CREDIT
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from oocarrays.graphs.cluster.nearby import Message
 
+T = TypeVar("T")
 Place = tuple[str, tuple[int, ...], int]
 """A run's id, a round of it, and a rank."""
 TAKE = "oocarrays_take"
@@ -75,6 +79,12 @@ class RankCourse(Protocol):
     key: Any
     suffix: str
     given_up: bool
+
+    def held_by(self, source: int) -> Place:
+        """Name what a rank holds for the others."""
+
+    def home_of(self, source: int) -> str:
+        """Return the worker at which that is asked for."""
 
     def is_at(self, stage: int) -> bool:
         """Whether it gives what goes in a stage."""
@@ -124,6 +134,11 @@ class Delivered:
     """Says once that it was taken, to who holds it until then."""
 
 
+def _answers(dask_worker: Worker) -> None:
+    """Have a worker answer."""
+    Exchanges.of(dask_worker)
+
+
 def _nothing() -> None:
     """Take no note."""
 
@@ -148,6 +163,7 @@ class Exchanges(WorkerPlugin):
         self.courses: dict[Place, RankCourse] = {}
         self._held: dict[Place, Held] = {}
         self._moved: dict[str, dict[int, str]] = {}
+        self._answer: set[str] = set()
         self._known: dict[str, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
@@ -158,7 +174,11 @@ class Exchanges(WorkerPlugin):
 
     def hold(self, run: Any, round: tuple[int, ...], rank: int, what: Any) -> None:
         """Have what a rank holds found, as long as it is there; from any thread."""
-        self.worker.loop.add_callback(self._hold, run, (run.id, round, rank), what)  # type: ignore[no-untyped-call]
+        self.hold_as((run.id, round, rank), run, what)
+
+    def hold_as(self, place: Place, run: Any, what: Any) -> None:
+        """Have it found under a name."""
+        self.worker.loop.add_callback(self._hold, run, place, what)  # type: ignore[no-untyped-call]
 
     def _hold(self, run: Any, place: Place, what: Any) -> None:
         there = self._held.get(place)
@@ -173,6 +193,10 @@ class Exchanges(WorkerPlugin):
     def begin(self, course: RankCourse, run: Any, what: Any) -> None:
         """Have a rank found that is in the middle of a round."""
         self._hold(run, course.place, what)
+        self.enter(course)
+
+    def enter(self, course: RankCourse) -> None:
+        """Have a rank told of what happens to its round."""
         self.courses[course.place] = course
         if self._watching is None or self._watching.done():
             self._watching = asyncio.ensure_future(self._watch())
@@ -248,8 +272,10 @@ class Exchanges(WorkerPlugin):
             with run.meter.phase("send", (*place[1], stage, place[2])):
                 if course:
                     message = course.message(stage, destination)
-                else:
+                elif run.is_packed:
                     message = run.message_for(place[1], place[2], what, destination)
+                else:
+                    message = await self.in_a_thread(partial(run.message_for, place[1], place[2], what, destination))
                 if message is not None:
                     run.meter.add(messages=1, sent_bytes=message.nbytes)
                 yield Given(message, partial(course.went, stage) if course else _nothing)
@@ -257,15 +283,28 @@ class Exchanges(WorkerPlugin):
     def _can_give(self, place: Place, stage: int) -> bool:
         """Whether a rank can give what goes in a stage."""
         held, course = self._held.get(place), self.courses.get(place)
-        if held is None or held.what() is None:
+        if (held is None or held.what() is None) and not self._is_kept(place):
             return False
         return course is not None and course.is_at(stage) if stage else True
 
+    def _is_kept(self, place: Place) -> bool:
+        """Whether this worker has what a rank holds, as it came from another worker, or was on its disk for a while."""
+        key = held_key(place[0], place[2])
+        if key not in self.worker.data:
+            return False
+        what: Any = self.worker.data[key]
+        self._hold(what.run, place, what)
+        return True
+
+    async def in_a_thread(self, work: Callable[[], T]) -> T:
+        """Do what takes time in one of the worker's threads, of which there are as many as it may use."""
+        loop, context = asyncio.get_running_loop(), copy_context()
+        done: T = await asyncio.shield(loop.run_in_executor(self.worker.executors["default"], context.run, work))
+        return done
+
     # ------------------------------------------------------------------ taking
 
-    async def fetch(
-        self, course: RankCourse, homes: Sequence[str], source: int, stage: int, patience: float | None
-    ) -> Delivered:
+    async def fetch(self, course: RankCourse, source: int, stage: int, patience: float | None) -> Delivered:
         """Get a message of another rank, wherever that is; whoever takes it says so.
 
         Raises
@@ -275,9 +314,8 @@ class Exchanges(WorkerPlugin):
         RunError
             Where it could not be packed.
         """
-        id, round, rank = course.place
-        asked = AskedMessage((id, round, source), stage, rank, patience)
-        home = self._moved.get(course.suffix, {}).get(source, homes[source])
+        asked = AskedMessage(course.held_by(source), stage, course.place[2], patience)
+        home = course.home_of(source)
         return await (self._here(asked) if home == self.worker.address else self._from(home, asked))
 
     async def _here(self, asked: AskedMessage) -> Delivered:
@@ -293,6 +331,7 @@ class Exchanges(WorkerPlugin):
 
     async def _from(self, home: str, asked: AskedMessage) -> Delivered:
         """Get a message of a rank of another worker."""
+        await self._have_answer(home)
         try:
             comm = await asyncio.wait_for(self.worker.rpc.connect(home), DIAL_SECONDS)
         except OSError as error:  # that it took too long is one, too
@@ -323,7 +362,23 @@ class Exchanges(WorkerPlugin):
 
         return Delivered(answer["message"], taken)
 
+    async def _have_answer(self, home: str) -> None:
+        """Have another worker answer, which may have had nothing to do with exchanges yet; once."""
+        if home in self._answer:
+            return
+        try:
+            there = self.worker.rpc(home)
+            said = await asyncio.wait_for(there.run(function=dumps(_answers)), DIAL_SECONDS)
+        except OSError as error:
+            raise NotYet from error
+        if said["status"] == "OK":
+            self._answer.add(home)
+
     # ------------------------------------------------------------------ workers that are lost
+
+    def home(self, suffix: str, source: int, planned: str) -> str:
+        """Return the worker of a rank of a graph, wherever it has moved."""
+        return self._moved.get(suffix, {}).get(source, planned)
 
     def is_broken(self, suffix: str) -> bool:
         """Whether a worker was lost that had ranks of a graph."""

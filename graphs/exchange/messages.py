@@ -29,6 +29,11 @@ VERBS = ("send", "carry", "receive", "taken", "exchange")
 """Steps that ranks take in an exchange: the last arguments are its stage, from 1, and the rank."""
 
 
+def held_key(suffix: str, rank: int) -> tuple[str, int]:
+    """Return the key of what a rank holds until all have taken of it what they need, as they can."""
+    return f"hold-{suffix}", rank
+
+
 @dataclass(slots=True)
 class Came:
     """Messages that have come for a rank so far; it does not tell Dask how large it is, as the plan has counted it."""
@@ -76,6 +81,14 @@ class Messages(Tasks):
 
     homes: Sequence[str] = ()
     """The worker of each rank, when the graph was built."""
+    sending: str = ""
+    """What is in the keys of what ranks hold for others that take it as they can."""
+    is_packed: ClassVar[bool] = True
+    """Whether what a rank holds has been packed, so that a message of it is made at once."""
+
+    def silent(self, round: Round, rank: int) -> Sequence[int]:
+        """Name ranks that have nothing for one, where that is known."""
+        return ()
 
     def waits(self, round: Round) -> bool:
         """Whether a step waits until the one before has been received and taken."""

@@ -9,10 +9,24 @@ from oocarrays.graphs.run.telling import tell
 
 if TYPE_CHECKING:
     from oocarrays.graphs.exchange.messages import Messages
+    from oocarrays.graphs.exchange.whole import RankRound
 
 
 async def whole_round(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
-    """Take a rank through a round, on a worker; returns what its region is then."""
+    """Take a rank through a round by its schedule, on a worker; returns what its region is then."""
+    from oocarrays.graphs.exchange.whole import RankRound
+
+    return await _through(RankRound, run, key, args, held)
+
+
+async def arrivals(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
+    """Have a rank take what others hold for it, as it is there, on a worker; returns what it has then."""
+    from oocarrays.graphs.exchange.whole import Arrivals
+
+    return await _through(Arrivals, run, key, args, held)
+
+
+async def _through(kind: type[RankRound], run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
     from distributed import Reschedule
 
     from oocarrays.graphs.exchange.whole import go_through
@@ -21,7 +35,7 @@ async def whole_round(run: Messages, key: tuple[Any, ...], args: tuple[int, ...]
     withdrawn: BaseException | None = None
     with run._counted(), run._during("round", args):
         try:
-            region = await go_through(run, key, tuple(round), rank, held)
+            region = await go_through(run, key, tuple(round), rank, held, kind)
         except (Reschedule, asyncio.CancelledError) as error:  # no fault of the run's
             withdrawn = error
     if withdrawn is not None:

@@ -29,7 +29,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -37,7 +36,8 @@ from distributed import Reschedule, Worker
 from distributed.worker_state_machine import SecedeEvent
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.exchange.between import Delivered, Exchanges, NotYet
+from oocarrays.graphs.exchange.between import LOOK_SECONDS, Delivered, Exchanges, NotYet, Place
+from oocarrays.graphs.exchange.messages import held_key
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import GIVEN_UP
 from oocarrays.plan.exchange.ordering import CREDIT
@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PAUSE_SECONDS = 0.05
 """Seconds that a rank waits for what is not there, before it asks others."""
+
+MOST_PAUSE_SECONDS = 5.0
+"""Seconds at most between two looks at where something is: more and more, as long as it is not there."""
+GONE = (None, "released", "forgotten")
+"""What the scheduler says of what was let go."""
 
 
 class GivenUp(Exception):
@@ -90,6 +95,14 @@ class RankRound:
         self._unpacking = asyncio.Lock()
 
     # ------------------------------------------------------------------ what its worker asks of it
+
+    def held_by(self, source: int) -> Place:
+        """Name what a rank holds for the others."""
+        return self.run.id, self.round, source
+
+    def home_of(self, source: int) -> str:
+        """Return the worker at which that is asked for."""
+        return self._exchanges.home(self.suffix, source, self.run.homes[source])
 
     def is_at(self, stage: int) -> bool:
         """Whether it gives what goes in a stage."""
@@ -195,7 +208,7 @@ class RankRound:
         """Get what comes in a stage: where a worker does not answer, the scheduler will say what has become of it."""
         while True:
             try:
-                return await self._exchanges.fetch(self, self.run.homes, source, stage, None)
+                return await self._exchanges.fetch(self, source, stage, None)
             except NotYet:
                 await asyncio.sleep(PAUSE_SECONDS)
 
@@ -225,12 +238,12 @@ class RankRound:
                 origin, asked = left.popleft(), asked - 1
                 patience = 0 if asked >= 0 else PAUSE_SECONDS  # first who is there already
                 try:
-                    fetch = self._exchanges.fetch(self, self.run.homes, origin, 0, patience)
+                    fetch = self._exchanges.fetch(self, origin, 0, patience)
                     delivered = await self._unless_interrupted(fetch)
                 except NotYet:
                     left.append(origin)
                     if asked < 0:
-                        await asyncio.sleep(PAUSE_SECONDS / 10)
+                        await self._missed(origin)
                     continue
                 await self._take(0, delivered, origin)
 
@@ -238,6 +251,10 @@ class RankRound:
         errors = [end for end in ends if end is not None]
         for error in sorted(errors, key=lambda error: isinstance(error, GivenUp | Stopped)):
             raise error
+
+    async def _missed(self, origin: int) -> None:
+        """Wait for a moment, as nobody has been found who has something."""
+        await asyncio.sleep(PAUSE_SECONDS / 10)
 
     async def _or_all_stop(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something, and have nobody else of this round wait for anything where it fails."""
@@ -249,12 +266,72 @@ class RankRound:
 
     async def _in_a_thread(self, work: Callable[[], T]) -> T:
         """Do what takes time in one of the worker's threads, of which there are as many as it may use."""
-        loop, context = asyncio.get_running_loop(), copy_context()
-        done: T = await asyncio.shield(loop.run_in_executor(self._worker.executors["default"], context.run, work))
-        return done
+        return await self._exchanges.in_a_thread(work)
 
 
-async def go_through(run: Messages, key: tuple[Any, ...], round: Round, rank: int, held: Any) -> Any:
+class Arrivals(RankRound):
+    """One rank that takes what others hold for it, in the order in which it is there: no step waits for another.
+
+    It needs nobody to be under way with it, but what they hold: that is kept until all have taken it, and is found
+    where it was to be, or where the scheduler says that it is.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._came |= set(self.run.silent(self.round, self.rank))
+        self._homes = list(self.run.homes)
+        self._look_at, self._pause = 0.0, LOOK_SECONDS
+
+    def held_by(self, source: int) -> Place:
+        """Name what a rank holds for the others."""
+        return self.run.sending, self.round, source
+
+    def home_of(self, source: int) -> str:
+        """Return the worker at which that is asked for."""
+        return self._homes[source]
+
+    def give_up(self) -> None:
+        """Go on: there is no schedule to give up."""
+
+    async def through(self) -> Any:
+        """Take all; returns what the rank has then.
+
+        Raises
+        ------
+        RunError
+            Where somebody has let go what this rank still needs, or what came is not what was to come.
+        """
+        self._exchanges.enter(self)
+        try:
+            self._region = await self._in_a_thread(lambda: self.run.begun(self.round, self.rank, self.held))
+            await self._as_they_come(CREDIT)
+            return self._region
+        finally:
+            self._exchanges.end(self)
+
+    async def _missed(self, origin: int) -> None:
+        """Ask the scheduler, now and then, where all is that was not where it was to be."""
+        await super()._missed(origin)
+        now = asyncio.get_running_loop().time()
+        if now < self._look_at:
+            return
+        self._look_at, self._pause = now + self._pause, min(2 * self._pause, MOST_PAUSE_SECONDS)
+        left = {held_key(self.run.sending, rank): rank for rank in range(self.order.ranks) if rank not in self._came}
+        scheduler = self._worker.scheduler
+        states, there = await scheduler.get_task_status(keys=[*left]), await scheduler.who_has(keys=[*left])
+        for key, rank in left.items():
+            if states[key] in GONE:
+                raise RunError(
+                    f"a worker was lost when rank {rank} had let go its part, of which rank {self.rank} needs some: "
+                    "compute it once more"
+                )
+            if there[key]:
+                self._homes[rank] = there[key][int(now / LOOK_SECONDS) % len(there[key])]
+
+
+async def go_through(
+    run: Messages, key: tuple[Any, ...], round: Round, rank: int, held: Any, kind: type[RankRound] = RankRound
+) -> Any:
     """Do the task of a rank and round, on a worker.
 
     Raises
@@ -267,7 +344,7 @@ async def go_through(run: Messages, key: tuple[Any, ...], round: Round, rank: in
     worker = get_worker()
     worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"oocarrays-{run.id}"))
     try:
-        return await RankRound(run, round, rank, held, worker, key).through()
+        return await kind(run, round, rank, held, worker, key).through()
     except Stopped:
         if any(suffix in str(key) for suffix in GIVEN_UP):
             raise RunError(f"run {run.id} has been given up") from None

@@ -20,24 +20,40 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from dask.task_spec import Task
 
+from oocarrays.errors import PlacementError
+from oocarrays.graphs.cluster.placement import TOGETHER
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
+from oocarrays.graphs.exchange.rounds import arrivals
+from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts
+from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.layouts.placing import sides
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.layouts.assembly import Assembly
+from oocarrays.plan.layouts.assembly import Assembly, is_together
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
 
-SENDING = ("send", "lend")
+SENDING = ("send", "lend", "hold", "gone")
 """Steps of a rank where its old part is; what it carries for others is where its new one is to be."""
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class HeldPart:
+    """An old part that others take from, until all have; it does not tell Dask how large it is, as the part does."""
+
+    run: Exchanging
+    """Which packs it."""
+    part: np.ndarray
+    """What is held."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -50,6 +66,7 @@ class Exchanging(Messages):
     """When messages are unpacked."""
     dtype: np.dtype
     """Of the elements."""
+    is_packed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.id = new_suffix()
@@ -114,11 +131,11 @@ class Exchanging(Messages):
             return self._unpacked(rank, there, came)
         return super().placed(round, stage, rank, there, came)
 
-    def _lend(self, rank: int, part: np.ndarray) -> Message | None:
+    def _lend(self, rank: int, part: np.ndarray | HeldPart) -> Message | None:
         """Pack what a rank has for itself, where it is on another worker from now on."""
         from oocarrays.graphs.cluster.nearby import Message
 
-        own = self.packed((), rank, part, rank)
+        own = self.packed((), rank, part.part if isinstance(part, HeldPart) else part, rank)
         return None if own is None else Message([own.view(np.uint8)], [(rank, rank)])
 
     def _begin(self, rank: int, held: np.ndarray | Message | None) -> np.ndarray:
@@ -130,6 +147,51 @@ class Exchanging(Messages):
     def _assemble(self, rank: int, held: np.ndarray | Message | None, came: Came | None) -> np.ndarray:
         """Make the new part, of all that has come."""
         return self._unpacked(rank, self._begin(rank, held), came.messages if came else {})
+
+    # ------------------------------------------------------------------ where ranks take what is there, as it is there
+
+    def silent(self, round: Round, rank: int) -> Sequence[int]:
+        """Name ranks that have nothing for one."""
+        found: list[int] = np.flatnonzero(self._sizes[:, rank] == 0).tolist()
+        return found
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        return self.sizes()
+
+    def message_for(self, round: Round, rank: int, held: HeldPart, final: int) -> Message | None:
+        """Pack what a rank has for another, as it is asked for."""
+        return super().message_for(round, rank, held.part, final)
+
+    def begun(self, round: Round, rank: int, held: HeldPart | Message | None) -> np.ndarray:
+        """Make the new part, and in it what this rank has for itself."""
+        return self._begin(rank, held.part if isinstance(held, HeldPart) else held)
+
+    def _hold(self, rank: int, part: np.ndarray) -> HeldPart:
+        """Have an old part found by those who take from it."""
+        from oocarrays.graphs.exchange.between import Exchanges
+
+        held, worker = HeldPart(self, part), this_worker()
+        if worker is None:
+            raise PlacementError("the exchange was made for a cluster, whose workers exchange: compute it there")
+        Exchanges.of(worker).hold_as((self.sending, (), rank), self, held)
+        return held
+
+    def _took(self, rank: int) -> None:
+        """Say that a rank has taken what it needs."""
+
+    def _over(self, rank: int) -> None:
+        """Say that all have taken what they need."""
+
+    def _gone(self, rank: int, held: HeldPart) -> None:
+        """Let an old part go."""
+
+    def _freed(self, rank: int) -> None:
+        """Say that old parts have been let go."""
+
+    def _end(self, rank: int, part: np.ndarray) -> np.ndarray:
+        """Hand on a new part."""
+        return part
 
     def _unpacked(self, rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
         made = part if part.flags.writeable else part.copy()
@@ -162,6 +224,7 @@ class _ExchangeBuilder(Builder):
         self.share("exchange")
         sending, receiving = homes
         self._sending = self.suffix if sending == receiving else new_suffix()
+        exchanging.sending, exchanging.homes = self._sending, sending
         self.homes = {self._sending: sending, self.suffix: receiving} if receiving else {}
         self.moved = [before != after for before, after in zip(sending, receiving, strict=True)]
 
@@ -174,6 +237,21 @@ class _ExchangeBuilder(Builder):
             return old
         return self.add("lend", rank, buffers=(old,)) if wants(rank, rank) else None
 
+    def together(self, old: Sequence[Key], ranks: int) -> list[Key]:
+        """Add one task a rank that takes what others hold; old parts are held until all have taken."""
+        held = [self.add("hold", rank, buffers=(key,)) for rank, key in enumerate(old)]
+        own: list[Key | None] = [
+            self.add("lend", rank, buffers=(key,)) if self.moved and self.moved[rank] else key
+            for rank, key in enumerate(held)
+        ]
+        own += [None] * (ranks - len(own))
+        came = [self.add_whole(arrivals, TOGETHER, rank, held=own[rank], after=()) for rank in range(ranks)]
+        took = [self.add("took", rank, after=[key]) for rank, key in enumerate(came)]  # parts stay where they are
+        over = self.add("over", 0, after=took)
+        gone = [self.add("gone", rank, buffers=(key,), after=[over]) for rank, key in enumerate(held)]
+        freed = self.add("freed", 0, after=gone)  # whoever wants one part has all held until all have taken
+        return [self.add("end", rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]
+
 
 def exchange_tasks(
     exchanging: Exchanging,
@@ -183,6 +261,7 @@ def exchange_tasks(
     *,
     ordered: bool = True,
     meter: Meter | None = None,
+    steps_below: int | None = None,
 ) -> Exchanged:
     """Add the tasks of one exchange, after which there are so many ``ranks``.
 
@@ -196,11 +275,17 @@ def exchange_tasks(
         Whether a step waits for the one before.
     meter : Meter, optional
         Counts what threads do.
+    steps_below : int, optional
+        Ranks, so many and more of which take what is there; by default as it is set.
     """
     if exchanging.schedule is None:
         exchanging.meter = meter or exchanging.meter
         return _between_threads(exchanging, old, ranks)
     builder = _ExchangeBuilder(exchanging, sides(len(old), ranks, workers))
+    many = setting("steps-below") if steps_below is None else steps_below
+    if is_together(exchanging.schedule, exchanging.assembly, many):
+        keys = builder.together(old, ranks)
+        return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
     sizes, every, waits = exchanging.sizes(), exchanging.schedule.ranks, exchanging.assembly == "synchronous"
 
     def wants(origin: int, final: int) -> bool:
@@ -224,6 +309,14 @@ def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> 
     held = [tuple(old[source] for source in each) for each in sources]
     keys = [builder.add("exchange", 0, rank, buffers=(None, *held[rank])) for rank in range(ranks)]
     return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes={})
+
+
+def exchanged_arrays(name: str, parts: RankParts, made: Exchanged) -> RankParts:
+    """Return what an exchange makes of parts: arrays of whatever shapes, in a layer of this name."""
+    name = f"{name}-{made.suffix}"
+    graph = layered(parts.graph, name, made.tasks, parts.name)
+    homes = {**parts.homes, **made.homes}
+    return RankParts(dtype=parts.dtype, graph=graph, name=name, keys=tuple(made.keys), homes=homes)
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:

@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from oocarrays.graphs.exchange.messages import Round
-from oocarrays.graphs.layouts.exchanging import Exchanging, exchange_tasks
-from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
+from oocarrays.graphs.layouts.exchanging import Exchanging, exchange_tasks, exchanged_arrays
+from oocarrays.graphs.layouts.parts import Parts, RankParts
 from oocarrays.mapping.selection import lengths
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos, lent, put
@@ -35,11 +35,7 @@ def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequ
         Counts what threads do.
     """
     shifting = Shifting(halos=halos, schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
-    made = exchange_tasks(shifting, parts.keys, halos.ranks, workers, meter=meter)
-    name = f"windows-{made.suffix}"
-    graph = layered(parts.graph, name, made.tasks, parts.name)
-    homes = {**parts.homes, **made.homes}
-    return RankParts(dtype=parts.dtype, graph=graph, name=name, keys=tuple(made.keys), homes=homes)
+    return exchanged_arrays("windows", parts, exchange_tasks(shifting, parts.keys, halos.ranks, workers, meter=meter))
 
 
 @dataclass(eq=False, kw_only=True)

@@ -12,6 +12,8 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import KernelError
 from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.slicing import Slices, local_slices
 
 
 def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dtype, addresses: Sequence[str]) -> Parts:
@@ -41,6 +43,19 @@ def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dty
         homes={place: homes for parts in several for place, homes in parts.homes.items()}
         | ({suffix: addresses} if addresses else {}),
     )
+
+
+def sliced(parts: Parts, taken: Slices, layout: Layout, addresses: Sequence[str]) -> Parts:
+    """Return what each rank holds of a slice, in a layout of which that is its part."""
+    suffix = new_suffix()
+    keys = [(f"sliced-{suffix}", rank) for rank in range(layout.ranks)]
+    places = {key: local_slices(parts.layout, taken, key[-1]) for key in keys}
+    tasks = {key: Task(key, _copied, TaskRef(parts.keys[key[-1]]), place) for key, place in places.items()}
+    return parts.followed_by(suffix, tasks, layout, keys, {suffix: addresses} if addresses else None)
+
+
+def _copied(part: np.ndarray, places: tuple[slice, ...]) -> np.ndarray:
+    return part[places].copy()
 
 
 def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype, *parts: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -87,8 +88,8 @@ def exchanged(
     meter: Meter | None = None,
 ) -> Parts:
     """Return the parts after a transfer: between threads, where there is no schedule."""
-    moving = Moving(transfer=transfer, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
-    made = exchange_tasks(
-        moving, parts.keys, transfer.target.ranks, workers, ordered=messaging.ordered, meter=meter
-    )  # fmt: skip
+    travels = transfer.bare() if schedule else transfer
+    moving = Moving(transfer=travels, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
+    how: Any = {"ordered": messaging.ordered, "meter": meter, "steps_below": messaging.steps_below}
+    made = exchange_tasks(moving, parts.keys, transfer.target.ranks, workers, **how)
     return parts.followed_by(made.suffix, made.tasks, transfer.target, made.keys, made.homes)

@@ -132,7 +132,7 @@ class Builder:
         self.graph[key] = Task(key, self._do, self._shared, verb, args, len(taken), *taken, *map(TaskRef, after))
         return key
 
-    def add_whole(self, do: Callable[..., Any], name: str, *args: int, held: Key, after: Iterable[Key]) -> Key:
+    def add_whole(self, do: Callable[..., Any], name: str, *args: int, held: Key | None, after: Iterable[Key]) -> Key:
         """Add a task that waits for others of its kind without a thread: a coroutine function, which takes its key.
 
         Parameters
@@ -141,7 +141,9 @@ class Builder:
             Does it: ``do(shared, key, args, held, *others)``.
         """
         key = (f"{name}-{self.suffix}", *args)
-        self.graph[key] = Task(key, do, self._shared, key, args, TaskRef(held), *map(TaskRef, after))
+        self.graph[key] = Task(
+            key, do, self._shared, key, args, None if held is None else TaskRef(held), *map(TaskRef, after)
+        )
         return key
 
     def _suffix_of(self, verb: str) -> str:

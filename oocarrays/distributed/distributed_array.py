@@ -13,10 +13,12 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import format_bytes
 
+from oocarrays.distributed.elementwise import applied, divided_into, dtype_of, subtracted_from
 from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.layouts.mapped import mapped
+from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.layouts.mapped import mapped, sliced
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import moved
 from oocarrays.mapping.given import as_numpy
@@ -24,6 +26,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.distribution import Block
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.slicing import ready_to_slice, sliced_layout, slices_of
 from oocarrays.mapping.section import Section
 from oocarrays.options.layouts import LayoutLike, layout_for
 from oocarrays.plan.collective.read import CollectivePlan
@@ -153,7 +156,7 @@ class DistributedArray(RankArrays[Parts]):
         ranks: int | None = None,
         grid: Sequence[int] | None = None,
         method: str = "auto",
-        schedule: str | None = "auto",
+        schedule: str | Schedule | None = "auto",
         assembly: str = "asynchronous",
     ) -> DistributedArray:
         """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
@@ -165,8 +168,9 @@ class DistributedArray(RankArrays[Parts]):
         else:
             target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
             order = "auto" if schedule is None else settings.schedule(schedule)
+            carrier = settings.carrier(max(self.ranks, target.ranks), assembly) if self.cluster else None
             plan = plan_redistribution(
-                self._layout, target, self.dtype.itemsize, method=method, costs=costs, schedule=order
+                self._layout, target, self.dtype.itemsize, method=method, costs=costs, carrier=carrier, schedule=order
             )
         messaging = Messaging.of(
             plan.transfers,
@@ -174,6 +178,7 @@ class DistributedArray(RankArrays[Parts]):
             schedule=None if schedule is None else settings.schedule(schedule),
             assembly=assembly,
             costs=costs if self.cluster else None,
+            steps_below=setting("steps-below"),
         )
         where = Where(self.cluster, self.workers)
         return DistributedArray(
@@ -184,6 +189,19 @@ class DistributedArray(RankArrays[Parts]):
             plan=plan,
             messaging=messaging,
         )
+
+    def __getitem__(self, key: Any) -> DistributedArray:
+        """Take a slice: each rank keeps what it holds of it, ``x[2:, ::3]``. Computes nothing.
+
+        Axes that are cut and were dealt out in several blocks a rank are redistributed to blocks first.
+        """
+        taken = slices_of(key, self._layout)
+        ready = ready_to_slice(self._layout, taken)
+        if ready != self._layout:
+            return self.redistribute(ready)[key]
+        layout = sliced_layout(self._layout, taken)
+        where, there = Where(self.cluster, self.workers), spread(self.ranks, self.workers)
+        return DistributedArray(layout, self.dtype, lambda: sliced(self._parts, taken, layout, there), where)
 
     def map_local(self, function: Callable[..., Any], *others: DistributedArray, dtype: Any = None) -> DistributedArray:
         """Apply a function to each rank's part, where the rank is: an array of the same layout. Computes nothing.
@@ -243,7 +261,7 @@ class DistributedArray(RankArrays[Parts]):
             return self.map_local(operation, other)
         if np.ndim(other):
             self._check_alike(other)
-        return self.map_local(partial(_applied, operation, other))
+        return self.map_local(partial(applied, operation, other))
 
     def __neg__(self) -> DistributedArray:
         return self.map_local(operator.neg)
@@ -270,10 +288,10 @@ class DistributedArray(RankArrays[Parts]):
         return self._with(operator.mul, other)
 
     def __rsub__(self, other: Any) -> DistributedArray:
-        return self._with(_from, other)
+        return self._with(subtracted_from, other)
 
     def __rtruediv__(self, other: Any) -> DistributedArray:
-        return self._with(_over, other)
+        return self._with(divided_into, other)
 
     def _made_before(self, plan: Redistribution) -> Redistribution:
         """Return a plan that was made, or saved, before: it must begin with what is there."""
@@ -346,32 +364,6 @@ class DistributedArray(RankArrays[Parts]):
         blocks = block_lengths(self._layout) if drawn else ()
         image = picture(ChunkGrid.of(self.shape, tuple(map(max, blocks))), blocks) if drawn else ""
         return rows_html(self._rows(), title="oocarrays.DistributedArray", above=image)
-
-
-def _applied(operation: Callable[..., Any], other: Any, part: np.ndarray) -> Any:
-    return operation(part, other)
-
-
-def _from(part: np.ndarray, other: Any) -> Any:
-    return other - part
-
-
-def _over(part: np.ndarray, other: Any) -> Any:
-    return other / part
-
-
-def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
-    """Return the dtype of what a function gives for parts of no elements.
-
-    Raises
-    ------
-    InputError
-        Where it takes none.
-    """
-    try:
-        return np.asarray(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
-    except Exception as error:
-        raise InputError(f"the function takes no part of no elements ({error}): name the dtype, dtype=…") from error
 
 
 def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:

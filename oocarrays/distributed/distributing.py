@@ -23,6 +23,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray
 
@@ -77,7 +78,7 @@ def distribute(
     if isinstance(x, StoredArray | zarr.Array | Store | StorePath | str | os.PathLike):
         read: DistributedArray = read_sections(x, layout, ranks=ranks, grid=grid, scheduler=scheduler, workers=workers)
         return read
-    cluster, there = _ranks_on(scheduler, workers)
+    cluster, there = ranks_on(scheduler, workers)
     wanted = _wanted(x, layout, ranks, grid, there)
     first = _first(x, wanted, cluster, there)
     return first if isinstance(x, np.ndarray) else first.redistribute(wanted)
@@ -90,7 +91,7 @@ def redistribute(
     ranks: int | None = None,
     grid: Sequence[int] | None = None,
     method: str = "auto",
-    schedule: str | None = "auto",
+    schedule: str | Schedule | None = "auto",
     assembly: str = "asynchronous",
 ) -> DistributedArray:
     """Lay a distributed array out in another way. Computes nothing.
@@ -103,10 +104,10 @@ def redistribute(
         As in `distribute`; by default as many ranks as ``x`` has. Or a plan that was made or saved before.
     method : str
         How, by name, as `plan_redistribution` takes it; by default the cheapest.
-    schedule : str, optional
-        The order of the messages between workers, by name; "auto" for ``oocarrays.schedule``, or if that says nothing
-        for the one of least predicted time; "coloring" for steps of the messages that there are, as many as the busiest
-        rank has partners; None for no order: all messages may then be under way at one time.
+    schedule : str or Schedule, optional
+        The order of the messages between workers, or its name; "auto" for ``oocarrays.schedule``, or if that says
+        nothing for the one of least predicted time; "coloring" for steps of the messages that there are, as many as the
+        busiest rank has partners; None for no order: all messages may then be under way at one time.
     assembly : "synchronous" or "asynchronous"
         Whether a rank unpacks messages when all have come, or each as it comes, which takes less memory.
 
@@ -131,12 +132,12 @@ def redistribute(
     how: Any = {"method": method, "schedule": schedule, "assembly": assembly}
     if isinstance(x, DistributedArray):
         return x.redistribute(layout, ranks=ranks, grid=grid, **how)
-    cluster, there = _ranks_on(None, None)
+    cluster, there = ranks_on(None, None)
     wanted = _wanted(x, layout, ranks, grid, there)
     return _first(x, wanted, cluster, there).redistribute(wanted, **how)
 
 
-def _ranks_on(scheduler: Client | str | None, workers: Sequence[str] | None) -> tuple[Cluster | None, list[str]]:
+def ranks_on(scheduler: Client | str | None, workers: Sequence[str] | None) -> tuple[Cluster | None, list[str]]:
     """Where ranks are put: on the workers of a cluster, or on threads."""
     cluster = cluster_of(scheduler, workers)
     return cluster, [worker.address for worker in cluster.workers()] if cluster else []

@@ -10,16 +10,18 @@ from dask.utils import format_bytes
 
 from oocarrays.distributed.rank_arrays import RankLists, Where
 from oocarrays.graphs.layouts.parts import RankParts
+from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.halos import HaloPlan
 from oocarrays.plan.layouts.multicast import MulticastPlan
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 
-Plan = TypeVar("Plan", bound=HaloPlan | MulticastPlan)
+Plan = TypeVar("Plan", bound=HaloPlan | MulticastPlan | AlltoallPlan)
 
 
 class RankBlocks(RankLists, Generic[Plan]):
-    """One block a rank, of whatever shapes: lazy, a Dask collection. Made by `shift` and `multicast`.
+    """One block a rank, of whatever shapes: lazy, a Dask collection. Made by `shift`, `multicast` and
+    `exchange`.
 
     ``compute`` gives a list of numpy arrays; ``persist`` leaves each rank's with its rank.
     """

@@ -11,11 +11,11 @@ from oocarrays.distributed.rank_arrays import Where
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.halos import windows
 from oocarrays.jobs.shift_job import ShiftJob, shift_files
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.mapping.layouts.local import depths
-from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
 
@@ -104,7 +104,7 @@ def shift(
     refuse_means(memory=memory, scheduler=scheduler, workers=workers)
     halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
     order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
-    plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
+    plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order, steps_below=setting("steps-below"))
     where = Where(x.cluster, x.workers)
     return RankBlocks(plan, x.dtype, lambda: windows(x.tasks, halos, order, x.workers, where.meter), where)
 
@@ -132,5 +132,4 @@ def schedule_for(halos: Halos, itemsize: int, asked: str) -> Schedule:
     ScheduleError
         Where there is none of this name, or not for so many ranks.
     """
-    carrier = Carrier.between_workers(halos.ranks, settings.costs())
-    return carrier.cheapest(halos.sent() * itemsize, settings.schedule(asked))[0]
+    return settings.carrier(halos.ranks).cheapest(halos.sent() * itemsize, settings.schedule(asked))[0]

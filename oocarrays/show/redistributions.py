@@ -19,6 +19,7 @@ from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Mesh, Network
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.exchange.trace import Ordered, in_order, ordered
+from oocarrays.plan.layouts.assembly import Messaging
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.show.report import seconds_text, table
@@ -218,9 +219,14 @@ class Outlook:
             "busiest_link_messages": each.shared,
             "busiest_link_bytes": each.link_bytes,
             "buffer_bytes": each.buffer_bytes,
-            "peak_bytes": self.plan.peak_bytes(buffers=each.buffer_bytes),
+            "peak_bytes": self._peak_bytes(each),
             "seconds": each.seconds,
         }
+
+    def _peak_bytes(self, each: Ordered) -> int:
+        """Bytes that a rank holds at most, as ``x.peak_bytes`` says it: in steps, unpacked as messages come."""
+        messaging = Messaging(schedules=each.schedules, assembly="asynchronous", ordered=True)
+        return messaging.held(self.plan.transfers) * self.plan.itemsize
 
     def _schedule_row(self, each: Ordered) -> tuple[str, ...]:
         cheapest = each is self.priced[0] and len(self.priced) > 1
@@ -232,7 +238,7 @@ class Outlook:
             f"{each.shared:g}",
             format_bytes(int(each.link_bytes)),
             format_bytes(each.buffer_bytes) if each.forwards else "–",
-            format_bytes(self.plan.peak_bytes(buffers=each.buffer_bytes)),
+            format_bytes(self._peak_bytes(each)),
             seconds_text(each.seconds),
         )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan.exchange.coloring import colored, is_sparse, partners
+from oocarrays.plan.exchange.coloring import colored, is_worth_coloring, partners
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.layouts.transfer import Transfer
 
@@ -38,13 +38,13 @@ def test_few_partners_take_few_steps() -> None:
     """cyclic(4) to cyclic(2) on 64 ranks: two partners each, where PEX has 63 steps."""
     layouts = (Layout.of((10**5,), f"cyclic({m})", ranks=64) for m in (4, 2))
     sizes = Transfer(*layouts).sizes()
-    assert is_sparse(sizes)
+    assert is_worth_coloring(sizes)
     assert len(colored(sizes)) == 2
 
 
 def test_a_complete_exchange_is_not_sparse_and_sizes_are_square() -> None:
-    assert not is_sparse(np.ones((8, 8)))
-    assert not is_sparse(np.ones((8, 4)))
+    assert not is_worth_coloring(np.ones((8, 8)))
+    assert not is_worth_coloring(np.ones((8, 4)))
     assert len(colored(np.ones((8, 8)))) == 7
     with pytest.raises(ScheduleError, match=r"sizes of shape \(8, 4\)"):
         colored(np.ones((8, 4)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, LayoutError, NotFoundError
+from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.plan.layouts import transfer
 from oocarrays.plan.layouts.redistribution import plan_redistribution
+from oocarrays.plan.layouts.runs import Runs, runs_between
 
 
 @pytest.mark.parametrize(
@@ -60,3 +64,27 @@ def test_files_that_hold_no_plan_are_one_line(tmp_path: Path) -> None:
     plan = plan_redistribution(*(Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10)))
     with pytest.raises(InputError, match="cannot write the plan"):
         plan.save(tmp_path / "nowhere" / "plan.json")
+
+
+def test_a_plan_that_travels_brings_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is found again in another process, neither for the way back nor to run it."""
+    plan = plan_redistribution(*(Layout.of((10**5,), f"cyclic({m})", ranks=8) for m in (11, 3)), method="lcm")
+    travels = pickle.dumps(plan)
+    assert plan.stored_bytes < len(travels) < 2 * plan.stored_bytes
+    assert len(pickle.dumps([transfer.bare() for transfer in plan.transfers])) < 1000
+    for cached in (transfer._axes, transfer._runs, transfer._work):
+        cached.cache_clear()
+
+    def found_again(source: Axis, target: Axis) -> Runs:
+        assert 1 in (source.ranks, target.ranks), "only what is cut out of a whole array, and joined to one"
+        return runs_between(source, target)
+
+    monkeypatch.setattr(transfer, "runs_between", found_again)
+    again = pickle.loads(travels)
+    assert again == plan
+    assert [each.tolist() for each in again.sizes()] == [each.tolist() for each in plan.sizes()]
+    back = again.reversed()
+    assert (back.method, back.price.schedules) == (plan.method, plan.price.schedules[::-1])
+    x = ooc.distribute(np.arange(10**5), plan.source, scheduler="threads").redistribute(again)
+    np.testing.assert_array_equal(x.compute(), np.arange(10**5))
+    np.testing.assert_array_equal(x.redistribute(back).compute(), np.arange(10**5))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.coloring import colored, is_sparse
+from oocarrays.plan.exchange.coloring import colored, is_worth_coloring
 from oocarrays.plan.exchange.network import FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.prediction import Constants, flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule, is_auto, schedules
@@ -44,21 +44,25 @@ class Carrier:
     """What they take, by their size."""
     whose: str = ""
     """Whose constants these are."""
+    direct: bool = False
+    """Whether "auto" leaves out schedules that forward: ranks take what is there, in the order of arrival."""
 
     @classmethod
-    def between_workers(cls, ranks: int, costs: Costs) -> Carrier:
+    def between_workers(cls, ranks: int, costs: Costs, *, direct: bool = False) -> Carrier:
         """Return a flat cluster with the constants that were calibrated."""
-        return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS)
+        return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS, direct)
 
-    def orders(self, sizes: np.ndarray, asked: str = "auto", *, most: int = QUICK) -> tuple[list[Schedule], list[str]]:
+    def orders(
+        self, sizes: np.ndarray, asked: str | Schedule = "auto", *, most: int = QUICK
+    ) -> tuple[list[Schedule], list[str]]:
         """Return the schedules that an exchange may go by, and the names of those that would take long to price.
 
         Parameters
         ----------
         sizes : array
             Bytes from each rank to each.
-        asked : str
-            The name of one, or "auto" for all.
+        asked : str or Schedule
+            One, or its name, or "auto" for all.
         most : int
             Ranks that are asked at most, in all steps.
 
@@ -74,7 +78,8 @@ class Carrier:
         if not is_auto(asked):
             return [Schedule.of(asked, ranks, columns=columns)], []
         takes: dict[str, Schedule] = {each.name: each for each in schedules(ranks, columns=columns, names=NAMES)}
-        if is_sparse(square(sizes)):
+        takes = {name: each for name, each in takes.items() if not (self.direct and each.forwards)}
+        if is_worth_coloring(square(sizes)):
             takes[COLORING] = colored(square(sizes))
         return self._quick([takes[name] for name in LIKELY if name in takes], sizes, most)
 
@@ -93,13 +98,13 @@ class Carrier:
                 work += mine
         return chosen, left_out
 
-    def cheapest(self, sizes: np.ndarray, asked: str = "auto") -> tuple[Schedule, float]:
+    def cheapest(self, sizes: np.ndarray, asked: str | Schedule = "auto") -> tuple[Schedule, float]:
         """Return the schedule of least predicted seconds, and these."""
         if max(np.shape(sizes)) > self.network.ranks:
             raise ScheduleError(f"{max(np.shape(sizes))} ranks do not stand on a network of {self.network.ranks}")
         return min(self._priced(sizes, asked), key=lambda each: each[1])
 
-    def _priced(self, sizes: np.ndarray, asked: str) -> Iterator[tuple[Schedule, float]]:
+    def _priced(self, sizes: np.ndarray, asked: str | Schedule) -> Iterator[tuple[Schedule, float]]:
         for schedule in self.orders(sizes, asked)[0]:
             yield schedule, schedule_seconds(schedule, sizes, self.network, self.constants)
 

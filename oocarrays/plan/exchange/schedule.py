@@ -113,11 +113,13 @@ class Schedule:
     """Of ``COLORING``, the destination of each rank in each step, or ``IDLE``."""
 
     @classmethod
-    def of(cls, name: str, ranks: int, *, columns: int | None = None) -> Schedule:
+    def of(cls, name: str | Schedule, ranks: int, *, columns: int | None = None) -> Schedule:
         """Return a schedule, checked.
 
         Parameters
         ----------
+        name : str or Schedule
+            One of ``NAMES``, in any case; or a schedule that was made before, for as many ranks.
         columns : int
             Columns of the mesh; by default IPEX takes the squarest one, and REX none.
 
@@ -126,6 +128,8 @@ class Schedule:
         ScheduleError
             Where there is no such schedule, or it does not take so many ranks.
         """
+        if isinstance(name, Schedule):
+            return name._again(ranks)
         known = name.upper() if isinstance(name, str) else ""
         if known not in NAMES:
             raise ScheduleError(f"schedule={name!r} is unknown; there are {', '.join(n.lower() for n in NAMES)}")
@@ -145,6 +149,14 @@ class Schedule:
                 f"{known.lower()} takes a mesh of powers of two, not {ranks} ranks in {columns} columns"
             )
         return cls(known, ranks, columns if known in FORWARDING else 1)
+
+    def _again(self, ranks: int) -> Schedule:
+        """Return the same, if it is for so many ranks, and all messages that they may have."""
+        if self.ranks != ranks:
+            raise ScheduleError(f"the schedule {self.name.lower()} is of {self.ranks} ranks, and there are {ranks}")
+        if self.name == COLORING:
+            raise ScheduleError("a schedule of some messages may not have those of others: say 'coloring'")
+        return Schedule.of(self.name, ranks, columns=self.columns)
 
     @property
     def forwards(self) -> bool:

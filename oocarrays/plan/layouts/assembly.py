@@ -10,17 +10,19 @@ section 3.4 (the two methods), section 4.2.2 (the buffers of REX).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, get_args
+from functools import lru_cache, partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.mapping.layouts.distribution import MOST_RANKS
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
+from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, Schedule, complete_exchange, is_auto
 from oocarrays.plan.layouts.transfer import Transfer
@@ -41,10 +43,19 @@ class Messaging:
     """When messages are unpacked."""
     ordered: bool
     """Whether a step waits for the one before; otherwise all that a rank sends may be packed at one time."""
+    steps_below: int = MOST_RANKS + 1
+    """Ranks, so many and more of which take what is there in the order of arrival, where that is asynchronous."""
 
     @classmethod
     def of(
-        cls, transfers: Sequence[Transfer], itemsize: int, *, schedule: str | None, assembly: str, costs: Costs | None
+        cls,
+        transfers: Sequence[Transfer],
+        itemsize: int,
+        *,
+        schedule: str | Schedule | None,
+        assembly: str,
+        costs: Costs | None,
+        steps_below: int = MOST_RANKS + 1,
     ) -> Messaging:
         """Return how they are made, checked.
 
@@ -52,10 +63,12 @@ class Messaging:
         ----------
         itemsize : int
             Bytes of an element.
-        schedule : str, optional
-            One of the schedules' names, ``"auto"`` for the one of least predicted time, None for no order.
+        schedule : str or Schedule, optional
+            One of the schedules, or its name, ``"auto"`` for the one of least predicted time, None for no order.
         costs : Costs, optional
             What workers take for messages; None for threads, which take what they need without any.
+        steps_below : int
+            Ranks, so many and more of which take what is there, where that is asynchronous; by default none do.
 
         Raises
         ------
@@ -66,11 +79,13 @@ class Messaging:
         """
         if assembly not in get_args(Assembly):
             raise InputError(f"assembly={assembly!r} is not 'synchronous' or 'asynchronous'")
-        known = tuple(_schedule(schedule, transfer, itemsize, costs) for transfer in transfers)
+        together = partial(is_together, assembly=assembly, steps_below=steps_below)  # type: ignore[arg-type]
+        known = tuple(_schedule(schedule, transfer, itemsize, costs, together) for transfer in transfers)
         return cls(
             schedules=known if costs else tuple(None for _ in known),
             assembly=assembly,  # type: ignore[arg-type]
             ordered=schedule is not None,
+            steps_below=steps_below,
         )
 
     def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
@@ -86,8 +101,9 @@ class Messaging:
 
     def held(self, transfers: Sequence[Transfer]) -> int:
         """Return the most elements that one rank holds, at any moment of transfers one after the other."""
+        how: Any = {"ordered": self.ordered, "steps_below": self.steps_below}
         each = zip(transfers, self.schedules, strict=True)
-        held = (held_elements(t, schedule, self.assembly, ordered=self.ordered).max() for t, schedule in each)
+        held = (held_elements(t, schedule, self.assembly, **how).max() for t, schedule in each)
         return max(map(int, held), default=0)
 
 
@@ -112,23 +128,37 @@ def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages
 
 
 @lru_cache(maxsize=256)
-def order_of(transfer: Transfer, itemsize: int, carrier: Carrier, asked: str = "auto") -> tuple[Schedule, float]:
+def order_of(
+    transfer: Transfer, itemsize: int, carrier: Carrier, asked: str | Schedule = "auto"
+) -> tuple[Schedule, float]:
     """Return the schedule of a transfer, the one that is asked for or that of least predicted seconds; and these."""
     return carrier.cheapest(squared(transfer.sizes()) * itemsize, asked)
 
 
-def _schedule(asked: str | None, transfer: Transfer, itemsize: int, costs: Costs | None) -> Schedule:
+def _schedule(
+    asked: str | Schedule | None,
+    transfer: Transfer,
+    itemsize: int,
+    costs: Costs | None,
+    together: Callable[[Schedule], bool],
+) -> Schedule:
     """Return the schedule of a transfer, over all ranks that are there before or afterwards."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     if asked is None or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
-    if not is_auto(asked) and asked.upper() != COLORING:
+    if isinstance(asked, Schedule) or not (is_auto(asked) or asked.upper() == COLORING):
         return Schedule.of(asked, ranks)
-    return order_of(transfer, itemsize, Carrier.between_workers(ranks, costs or Costs()), asked)[0]
+    carrier = Carrier.between_workers(ranks, costs or Costs(), direct=together(complete_exchange(ranks)))
+    return order_of(transfer, itemsize, carrier, asked)[0]
 
 
 def held_elements(
-    transfer: Transfer, schedule: Schedule | None = None, assembly: Assembly = "synchronous", *, ordered: bool = True
+    transfer: Transfer,
+    schedule: Schedule | None = None,
+    assembly: Assembly = "synchronous",
+    *,
+    ordered: bool = True,
+    steps_below: int = MOST_RANKS + 1,
 ) -> np.ndarray:
     """Return the most elements that each rank holds in a transfer, at any moment.
 
@@ -148,17 +178,53 @@ def held_elements(
     """
     sizes = squared(transfer.sizes())
     parts: np.ndarray = sizes.sum(axis=1) + sizes.sum(axis=0)
-    if schedule is None:
-        return parts
-    np.fill_diagonal(sizes, 0)
-    out, largest = _messages(sizes, schedule)
-    if not ordered:
-        out = sizes.sum(axis=1)
-    within = sizes.sum(axis=0) if assembly == "synchronous" else largest
-    if schedule.forwards:
-        parts += _carried(sizes, schedule)
-    parts += out + within
+    if schedule:
+        parts += held_messages(sizes, schedule, assembly, ordered=ordered, steps_below=steps_below)
     return parts
+
+
+def held_messages(
+    sizes: np.ndarray,
+    schedule: Schedule,
+    assembly: Assembly = "asynchronous",
+    *,
+    ordered: bool = True,
+    steps_below: int = MOST_RANKS + 1,
+) -> np.ndarray:
+    """Return the most elements that each rank holds in messages of an exchange, at any moment.
+
+    Parameters
+    ----------
+    sizes : array
+        Elements from each rank to each; what a rank has for itself makes no message.
+
+    Examples
+    --------
+    >>> held_messages(np.array([[4, 1], [2, 4]]), Schedule.of("pex", 2)).tolist()
+    [3, 3]
+    """
+    sizes = sizes * (1 - np.eye(len(sizes), dtype=np.int64))
+    if is_together(schedule, assembly, steps_below):
+        goes, comes = np.sort(sizes, axis=1)[:, -CREDIT:], np.sort(sizes, axis=0)[-CREDIT:]
+        credit: np.ndarray = goes.sum(axis=1) + comes.sum(axis=0)
+        return credit
+    out, largest = _messages(sizes, schedule)
+    messages: np.ndarray = out if ordered else sizes.sum(axis=1)
+    messages = messages + (sizes.sum(axis=0) if assembly == "synchronous" else largest)
+    if schedule.forwards:
+        messages += _carried(sizes, schedule)
+    return messages
+
+
+def is_together(schedule: Schedule | None, assembly: Assembly, steps_below: int) -> bool:
+    """Whether one task a rank takes all that comes for it, in the order of arrival: where ranks are many.
+
+    >>> is_together(Schedule.of("pex", 8), "asynchronous", 8), is_together(Schedule.of("pex", 8), "synchronous", 8)
+    (True, False)
+    """
+    if schedule is None or schedule.forwards:
+        return False
+    return assembly == "asynchronous" and schedule.ranks >= steps_below
 
 
 def squared(sizes: np.ndarray) -> np.ndarray:

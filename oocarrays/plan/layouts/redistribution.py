@@ -26,6 +26,7 @@ from oocarrays.plan import shown
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.prediction import regime
+from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import order_of, own_seconds
 from oocarrays.plan.layouts.methods import METHODS, ways_between
 from oocarrays.plan.layouts.transfer import Transfer, TransferWork
@@ -206,7 +207,7 @@ def plan_redistribution(
     *,
     costs: Costs | None = None,
     carrier: Carrier | None = None,
-    schedule: str = "auto",
+    schedule: str | Schedule = "auto",
 ) -> Redistribution:
     """Return how to change a layout: by the method that is asked for, or by the cheapest.
 
@@ -220,8 +221,8 @@ def plan_redistribution(
         What this machine takes for messages and copies.
     carrier : Carrier
         The network that carries messages, and what it takes for them; by default a flat one, and what costs say.
-    schedule : str
-        The order of messages, by name; "auto" for the one of least predicted time in each transfer.
+    schedule : str or Schedule
+        The order of messages, or its name; "auto" for the one of least predicted time in each transfer.
 
     Raises
     ------
@@ -258,7 +259,7 @@ def plan_redistribution(
     return Redistribution(
         source=source,
         target=target,
-        transfers=priced[chosen.method][1],
+        transfers=tuple(transfer.holding() for transfer in priced[chosen.method][1]),
         itemsize=itemsize,
         price=chosen,
         offers=tuple(offers),
@@ -277,7 +278,7 @@ def _held(work: TransferWork, chosen: slice) -> Memory:
 
 
 def _reversed(price: Price) -> Price:
-    return replace(price, method=_REVERSED.get(price.method, price.method))
+    return replace(price, method=_REVERSED.get(price.method, price.method), schedules=price.schedules[::-1])
 
 
 _REVERSED = {"block-to-cyclic": "cyclic-to-block", "ky-to-y": "x-to-kx"}
@@ -294,7 +295,7 @@ class _Pricing:
     """What a rank takes for its own copies."""
     carrier: Carrier | None
     """What carries messages; None where there are none."""
-    schedule: str
+    schedule: str | Schedule
     """Their order, or "auto"."""
 
     def price(self, method: str, transfers: tuple[Transfer, ...]) -> Price:

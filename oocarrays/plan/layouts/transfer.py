@@ -11,7 +11,7 @@ An axis is computed once for both directions, whatever layouts it is in. Thakur 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -36,6 +36,9 @@ class Transfer:
     """Who holds what before."""
     target: Layout
     """Who holds what afterwards."""
+    held: tuple[Runs, ...] | None = field(default=None, repr=False, compare=False)
+    """The runs along each axis, where they are kept with it, and travel; otherwise they are found when they are asked
+    for, once a process."""
 
     def __post_init__(self) -> None:
         if self.source.shape != self.target.shape:
@@ -44,7 +47,15 @@ class Transfer:
     @property
     def axes(self) -> tuple[Runs, ...]:
         """The runs along each axis, between coordinates of the two grids."""
-        return _axes(self.source, self.target)
+        return _axes(self.source, self.target) if self.held is None else self.held
+
+    def holding(self) -> Transfer:
+        """Return the same with its runs: it need not find them again, wherever it goes."""
+        return replace(self, held=self.axes)
+
+    def bare(self) -> Transfer:
+        """Return the same without them, which is small: workers find them."""
+        return Transfer(self.source, self.target)
 
     def runs(self, source: int, target: int) -> tuple[Runs, ...]:
         """Return the runs that ``source`` sends to ``target`` along each axis; what moves is their product."""
@@ -69,7 +80,8 @@ class Transfer:
 
     def reversed(self) -> Transfer:
         """Return the way back, of which nothing is to be computed but the order of its runs."""
-        return Transfer(self.target, self.source)
+        held = None if self.held is None else tuple(runs.reversed() for runs in self.held)
+        return Transfer(self.target, self.source, held)
 
 
 class TransferWork(NamedTuple):

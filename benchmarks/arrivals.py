@@ -1,0 +1,70 @@
+"""Redistributions over many ranks on four workers: one task a rank that takes what is there, or tasks for each step.
+
+    python benchmarks/arrivals.py                                # 16 and 512 MiB over 8, 16 and 32 ranks
+    python benchmarks/arrivals.py --mib 16 --ranks 64 --rounds 2
+
+Row slabs that are with ranks become column slabs, which stay with them: what `persist` takes. The first round warms up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import dask
+import machine
+import numpy as np
+from distributed import Client, LocalCluster, wait
+
+import oocarrays as ooc
+
+MANY = 10**6
+WAYS = {"arrivals": (2, "auto"), "steps, auto": (MANY, "auto"), "steps, pex": (MANY, "pex")}
+"""Ranks from which they take what is there, and the schedule."""
+
+
+def main() -> None:
+    """Run the benchmark as the command line asks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, nargs="+", default=[16, 512])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 16, 32])
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with (
+        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as cluster,
+        Client(cluster) as client,
+    ):
+        print(machine.facts(None), flush=True)
+        for mib in options.mib:
+            for ranks in options.ranks:
+                print(
+                    f"{mib} MiB, {ranks} ranks: {', '.join(measured(client, mib, ranks, options.rounds))}", flush=True
+                )
+
+
+def measured(client: Client, mib: int, ranks: int, rounds: int) -> list[str]:
+    """Return seconds and tasks of each way, medians of rounds in which they take turns."""
+    n = int((mib * 2**20 / 8) ** 0.5)
+    x = np.random.default_rng(0).random((n, n))
+    held = ooc.distribute(x, "(block, *)", ranks=ranks, scheduler=client).persist()
+    wait(list(held.__dask_graph__().values()))
+    took = [{name: seconds(held, *how) for name, how in WAYS.items()} for _ in range(rounds + 1)][1:]
+    return [
+        f"{name} {statistics.median(each[name][0] for each in took):.2f} s in {took[0][name][1]} tasks" for name in WAYS
+    ]
+
+
+def seconds(held: ooc.DistributedArray, below: int, schedule: str) -> tuple[float, int]:
+    """Return what it takes until every rank has its column slab, and tasks."""
+    with dask.config.set({"oocarrays.steps-below": below}):
+        asked = held.redistribute("(*, block)", schedule=schedule)
+        tasks = len(asked.tasks.graph) - len(held.tasks.graph)
+    start = time.perf_counter()
+    there = asked.persist()
+    wait(list(there.__dask_graph__().values()))
+    return time.perf_counter() - start, tasks
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Slices of layouts: each rank keeps what it holds of a slice, so that nothing moves.
+
+    block(4) on 3, x[1::3]      0 1 2 3 │ 4 5 6 7 │ 8 9          rank 0 keeps 1, rank 1 keeps 4 and 7
+                                  ▔        ▔     ▔               gen_block(1,2,0)
+
+Axes that are dealt out in more than one block a rank must be in blocks first; whole ones stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from oocarrays.errors import LayoutError
+from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.layouts.axis import Axis
+from oocarrays.mapping.layouts.distribution import Block, Collapsed, Distribution, GenBlock
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.selection import one_an_axis
+
+Slices = tuple[range, ...]
+"""The elements that are taken along each axis."""
+
+
+def slices_of(key: Any, layout: Layout) -> Slices:
+    """Return the elements that a key of slices takes along each axis.
+
+    >>> slices_of((slice(2, None), ...), Layout.of((8, 3), "(block, *)", ranks=2))
+    (range(2, 8), range(0, 3))
+
+    Raises
+    ------
+    SelectionError
+        For too many axes.
+    LayoutError
+        For what is no slice, or a step back along an axis that is shared out: ranks are in order.
+    """
+    taken = []
+    for number, (entry, axis) in enumerate(zip(one_an_axis(key, len(layout.shape)), layout.axes, strict=False)):
+        if not isinstance(entry, slice):
+            raise LayoutError(f"{entry!r} is no slice: x[5:6] keeps the axis, and x.to_dask()[5] has none")
+        try:
+            along = range(*entry.indices(axis.extent))
+        except (TypeError, ValueError) as error:
+            raise LayoutError(f"{entry} is no slice of whole numbers: {error}") from None
+        if along.step < 0 and axis.ranks > 1:
+            raise LayoutError(f"{entry} goes back along axis {number}, where ranks are in order; x.to_dask() may")
+        taken.append(along)
+    return tuple(taken)
+
+
+def ready_to_slice(layout: Layout, taken: Slices) -> Layout:
+    """Return the layout in which each rank holds one block along each axis that is cut; by default the same.
+
+    >>> print(ready_to_slice(Layout.of((8, 8), "(cyclic, cyclic)", grid=(2, 2)), (range(8), range(4))))
+    (cyclic, block) on 2 × 2
+    """
+    ready = [
+        Block() if _is_cut(layout, axis, along) and not _is_in_blocks(layout.axes[axis]) else d
+        for axis, (d, along) in enumerate(zip(layout.distributions, taken, strict=True))
+    ]
+    return layout if ready == [*layout.distributions] else Layout.of(layout.shape, ready, grid=layout.grid)
+
+
+def sliced_layout(layout: Layout, taken: Slices) -> Layout:
+    """Return the layout of a slice in which each rank holds what it held of it.
+
+    >>> print(sliced_layout(Layout.of((10,), "block", ranks=3), (range(1, 10, 3),)))
+    (gen_block(1,2,0)) on 3
+    """
+    distributions = [_distribution(layout, axis, along) for axis, along in enumerate(taken)]
+    return Layout.of(tuple(map(len, taken)), distributions, grid=layout.grid)
+
+
+def _distribution(layout: Layout, axis: int, along: range) -> Distribution:
+    if layout.grid[axis] == 1:
+        return Collapsed()
+    if not _is_cut(layout, axis, along):
+        return layout.distributions[axis]
+    ranks = range(layout.grid[axis])
+    return GenBlock(tuple(len(range(*_held(layout, axis, along, rank).indices(2**62))) for rank in ranks))
+
+
+def local_slices(layout: Layout, taken: Slices, rank: int) -> tuple[slice, ...]:
+    """Return where a rank has what it holds of a slice.
+
+    >>> local_slices(Layout.of((10,), "block", ranks=3), (range(1, 10, 3),), 1)
+    (slice(0, 4, 3),)
+    """
+    places: Sequence[tuple[int, range]] = list(zip(layout.coordinates(rank), taken, strict=True))
+    return tuple(_held(layout, axis, along, place) for axis, (place, along) in enumerate(places))
+
+
+def _is_cut(layout: Layout, axis: int, along: range) -> bool:
+    """Whether an axis that is shared out is taken in part."""
+    return layout.grid[axis] > 1 and along != range(layout.shape[axis])
+
+
+def _is_in_blocks(axis: Axis) -> bool:
+    """Whether every rank along an axis holds one block, or nothing."""
+    held = (axis.sections(rank) for rank in range(axis.ranks))
+    return all(len(each) < 2 and all(len(some) < 2 or some.step == 1 for some in each) for each in held)
+
+
+def _held(layout: Layout, axis: int, along: range, place: int) -> slice:
+    """Return the places of a slice along an axis in what the ranks there hold."""
+    if layout.grid[axis] == 1:
+        return slice(along.start, along.stop if along.stop >= 0 else None, along.step)
+    if not _is_cut(layout, axis, along):
+        return slice(None)
+    held = next(iter(layout.axes[axis].sections(place)), range(0))
+    ends = held.start, held.start + len(held)
+    first, last = (min(max(ceil_div(end - along.start, along.step), 0), len(along)) for end in ends)
+    if first >= last:
+        return slice(0, 0, 1)
+    start = along.start - held.start
+    return slice(start + first * along.step, start + (last - 1) * along.step + 1, along.step)

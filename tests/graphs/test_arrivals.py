@@ -1,0 +1,166 @@
+"""One task a rank that takes what others hold for it: elements, tasks, who is late, workers that die."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, wait
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import oocarrays as ooc
+from oocarrays.graphs.exchange.between import NAME
+from tests.graphs.clusters import cluster, until, within
+from tests.graphs.test_redistribution_on_workers import Ran, assert_placed, killer, watched
+from tests.graphs.test_whole_rounds import inside
+from tests.owners import numbered
+from tests.padding import seen
+
+X = numbered((48, 60))
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Client]:
+    """Three workers of one thread: of twelve ranks not all can run at one time."""
+    with cluster(3) as client:
+        yield client
+
+
+def courses(dask_worker: Any) -> int:
+    there = dask_worker.extensions.get(NAME)
+    return len(there.courses) if there else 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(12, 12), (12, 5), (5, 12), (8, 1), (9, 20)])
+def test_elements_where_ranks_come_and_go(three: Client, before: int, after: int) -> None:
+    y = ooc.distribute(X, "(cyclic(3), *)", ranks=before, scheduler=three)
+    assert_placed(y.redistribute("(*, cyclic(2))", ranks=after), X)
+
+
+def test_tasks_grow_with_ranks_and_not_with_their_square(three: Client) -> None:
+    def tasks(ranks: int) -> int:
+        y = ooc.distribute(np.zeros((128, 128), "i1"), "(block, *)", ranks=ranks, scheduler=three)
+        return len(y.redistribute("(*, block)", schedule="pex").tasks.graph)
+
+    assert tasks(64) <= 6 * 64 + 10
+    with dask.config.set({"oocarrays.steps-below": 1000}):
+        assert tasks(64) > 64 * 63
+
+
+def test_messages_are_counted(three: Client) -> None:
+    z = ooc.distribute(X, "(block, *)", ranks=12, scheduler=three).redistribute("(*, block)")
+    within(z.compute)
+    until(lambda: z.meter.messages >= z.plan.price.messages, 10)
+    assert (z.meter.messages, z.meter.sent_bytes) == (12 * 11, z.plan.price.moved_bytes)
+
+
+def test_halos_and_rows(three: Client) -> None:
+    y = ooc.distribute(X, "(block, *)", ranks=12, scheduler=three)
+    for rank, block in enumerate(within(ooc.shift(y, (2, 0), boundary="periodic").compute)):
+        np.testing.assert_array_equal(block, seen(X, y.layout, rank, (2, 0), "periodic"))
+    counts = np.random.default_rng(0).integers(0, 3, (9, 9))
+    parts = [np.arange(n) + 100 * rank for rank, n in enumerate(counts.sum(axis=1))]
+    here = ooc.exchange(parts, counts, scheduler="threads").compute()
+    for part, right in zip(within(ooc.exchange(parts, counts, scheduler=three).compute), here, strict=True):
+        np.testing.assert_array_equal(part, right)
+
+
+@pytest.mark.parametrize("boundary", ["once", "again"])
+def test_a_graph_of_the_users_own_where_nothing_is_pinned(three: Client, boundary: str) -> None:
+    y = ooc.distribute(X, "(block, *)", ranks=12, scheduler=three).redistribute("(*, cyclic)", ranks=9)
+    if boundary == "again":
+        within(y.compute)
+    np.testing.assert_array_equal(within((y.to_dask() + 1).compute), X + 1)
+    np.testing.assert_array_equal(within(y.local(4).compute), X[:, 4::9])
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(late=st.lists(st.integers(0, 30), min_size=10, max_size=10), ranks=st.integers(1, 16))
+def test_whoever_is_there_first(three: Client, late: list[int], ranks: int) -> None:
+    x = da.from_array(X[:40], chunks=(4, 60)).map_blocks(slow, late, dtype=X.dtype)
+    np.testing.assert_array_equal(within(ooc.distribute(x, "(*, cyclic(3))", ranks=ranks).compute), X[:40])
+
+
+def slow(block: np.ndarray, late: list[int], block_info: Any = None) -> np.ndarray:
+    if block_info:
+        time.sleep(late[block_info[0]["chunk-location"][0]] / 1000)
+    return block
+
+
+def test_a_rank_that_sleeps_holds_nobody_back() -> None:
+    """What others have is unpacked in the order of arrival (Thakur 1995, section 3.4)."""
+    with inside(9) as client:
+        y = ooc.distribute(X, "(cyclic, *)", ranks=9, scheduler=client)
+        within(y.redistribute("(*, block)").compute)
+        z = y.map_local(sleeping, dtype=X.dtype).redistribute("(*, block)")
+        np.testing.assert_array_equal(within(z.compute), X)
+        until(lambda: sum(span.phase == "receive" for span in z.meter.spans) >= 9 * 8, 10)
+    awake = next(span.start for span in z.meter.spans if span.phase == "hold" and span.args == (4,))
+    early = Counter(span.args[-1] for span in z.meter.spans if span.phase == "receive" and span.stop < awake)
+    assert early == dict.fromkeys((0, 1, 2, 3, 5, 6, 7, 8), 7), "all but what sleeps"
+
+
+def sleeping(part: np.ndarray) -> np.ndarray:
+    if part[0, 0] == X[4, 0]:
+        time.sleep(1)
+    return part
+
+
+# ---------------------------------------------------------------------- workers that die
+
+
+@pytest.mark.parametrize("moment", ["part", "hold", "exchange round", "gone"])
+def test_a_worker_dies_midway(three: Client, moment: str) -> None:
+    three.wait_for_workers(3, timeout=60)
+    x = np.random.default_rng(0).random((256, 512))
+    y = ooc.distribute(da.from_array(x, chunks=(100, 512)), "(cyclic(5), *)", ranks=9, scheduler=three)
+    z = y.redistribute("(*, cyclic(7))", ranks=9)
+    with watched(three, Ran(moment, killer(three, z.placement[1]))):
+        try:
+            made = within(z.compute)
+        except ooc.errors.RunError as error:
+            if moment != "gone" or "compute it once more" not in str(error):
+                raise
+            made = within(z.compute)
+    np.testing.assert_array_equal(made, x)
+    until(lambda: not any(three.run(courses).values()))
+
+
+def test_a_worker_dies_where_nothing_is_pinned(three: Client) -> None:
+    three.wait_for_workers(3, timeout=60)
+    x = np.random.default_rng(2).random((96, 64))
+    y = ooc.distribute(x, "(cyclic, *)", ranks=9, scheduler=three).redistribute("(*, block)")
+    with watched(three, Ran("exchange round", killer(three, y.placement[1]))) as ran:
+        np.testing.assert_array_equal(within((y.to_dask() + 1).compute), x + 1)
+    assert ran.tasks
+
+
+def test_what_is_persisted_is_made_again_when_its_worker_dies(three: Client) -> None:
+    three.wait_for_workers(3, timeout=60)
+    x = np.random.default_rng(1).random((128, 96))
+    kept = ooc.distribute(x, "(block, *)", ranks=9, scheduler=three).redistribute("(cyclic(3), *)").persist()
+    wait(list(kept.__dask_graph__().values()))
+    killer(three, kept.placement[0])()
+    np.testing.assert_array_equal(within(kept.redistribute("(*, block)", ranks=12).compute), x)
+    np.testing.assert_array_equal(within(kept.compute), x)
+
+
+def test_a_part_that_cannot_be_made_ends_the_others(three: Client) -> None:
+    three.wait_for_workers(3, timeout=60)
+    y = ooc.distribute(X, "(block, *)", ranks=12, scheduler=three).map_local(broken, dtype=X.dtype)
+    with pytest.raises(ooc.errors.KernelError, match="this part is broken"):
+        within(y.redistribute("(*, block)").compute)
+    until(lambda: not any(three.run(courses).values()))
+
+
+def broken(part: np.ndarray) -> np.ndarray:
+    if part[0, 0] == X[20, 0]:
+        raise ValueError("this part is broken")
+    return part
