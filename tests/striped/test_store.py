@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,12 +18,12 @@ import pytest
 import zarr
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import Buffer, cpu, default_buffer_prototype
-from zarr.storage import MemoryStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
 from zarr.testing.store import StoreTests
 
 import oocarrays as ooc
 from oocarrays import StripedStore
-from oocarrays.errors import DescriptorError, InputError, NotFoundError, OocError
+from oocarrays.errors import DescriptorError, DiskFullError, InputError, NotFoundError, OocError
 from oocarrays.storage.striped.layout import turn_of
 from oocarrays.storage.striped.moving import add, empty, lay_out, verify
 from oocarrays.testing import SlowDisk
@@ -335,3 +336,49 @@ def test_a_store_that_another_is_making_is_not_taken_for_one_that_lacks_disks(di
     assert not store.layout().made
     asyncio.run(store.set("zarr.json", PROTOTYPE.buffer.from_bytes(b"{}")))
     assert store.layout().made
+
+
+class Full(WrapperStore[LocalStore]):
+    """A folder on a device that has no room left."""
+
+    async def set(self, key: str, value: Buffer) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_is_one_line_and_each_chunk_is_old_or_new(disks: list[str], array: np.ndarray) -> None:
+    parts: list[Any] = [f"{disk}/x.zarr" for disk in disks]
+    parts[1] = Full(LocalStore(parts[1]))
+    opened = ooc.open_array(StripedStore(parts), mode="r+")
+    with pytest.raises(DiskFullError) as told:
+        opened[...] = array + 1000
+    assert f"{disks[1]}/x.zarr" in str(told.value)
+    assert "\n" not in str(told.value)
+    found = ooc.open_array(url(disks)[1])[...]
+    for row in range(0, 48, 6):
+        for column in range(0, 40, 5):
+            here = np.s_[row : row + 6, column : column + 5]
+            assert (found[here] == array[here]).all() or (found[here] == array[here] + 1000).all()
+    ooc.open_array(url(disks)[1], mode="r+")[...] = array + 1000
+    assert (zarr.open_array(url(disks)[0])[...] == array + 1000).all()
+
+
+@pytest.mark.parametrize("block", [None, 50])
+def test_a_hundred_threads_share_one_store(disks: list[str], block: int | None) -> None:
+    data, failed = np.arange(100 * 40, dtype="i4").reshape(100, 40), []
+    store = StripedStore(disks, block=block).below("y.zarr")
+    shared = zarr.create_array(store, shape=data.shape, dtype="i4", chunks=(1, 40), compressors=None)
+
+    def work(row: int) -> None:
+        try:
+            shared[row] = data[row]
+            assert (shared[row] == data[row]).all()
+        except BaseException as error:  # noqa: BLE001  told by the test
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(row,)) for row in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert (ooc.open_array(url(disks, "y.zarr")[1])[...] == data).all()

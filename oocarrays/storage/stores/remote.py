@@ -23,6 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.local.refused import FULL, write_error
 from oocarrays.storage.stores.joined import Joined, innermost, layers
 from oocarrays.storage.stores.shown import cleaned, shown
 
@@ -121,6 +122,8 @@ class RemoteStore(WrapperStore[Store]):
             except Exception as error:
                 if isinstance(error, MISSING) and not _lacks_a_bucket(error):
                     raise
+                if isinstance(error, OSError) and error.errno in FULL:
+                    raise write_error(f"{key} of {self}", error) from error
                 wait = next(waits, None) if is_passing(error) else None
                 if wait is None:
                     raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
