@@ -227,8 +227,8 @@ def test_each_chunk_is_read_once_in_a_partition_and_written_once(
     tmp_path: Path, seen: dict, codec: str, ranks: int, depth: int, slab: int, region: tuple[int, int], split: int
 ) -> None:
     make(tmp_path / "source.zarr", chunks=(7, 30), compressors=CODECS[codec])
-    job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", "two-phase", chunks=(20, 9))
-    shape = {"ranks": ranks, "depth": depth, "slab": slab, "region": region, "split": split}
+    job = plan(tmp_path / "source.zarr", tmp_path / "target.zarr", "two-phase", chunks=(20, 9), ranks=ranks)
+    shape = {"depth": depth, "slab": slab, "region": region, "split": split}
     step = dataclasses.replace(job.plan.passes[0], **shape)
     run = run_of(job, step)
     target = ooc.open_array(dask.threaded.get(*build_graph(run)))

@@ -23,8 +23,8 @@ from tests.graphs.clusters import cluster, within
 from tests.owners import numbered
 
 X = numbered((24, 30))
-MAY_LEAVE = ("send", "carry", "lend", "taken", "exchange")
-"""Messages, what of them goes on, that one was taken, and what tasks do: no part."""
+MAY_LEAVE = ("send", "carry", "lend", "taken", "took", "over", "gone", "freed", "exchange")
+"""Messages, what of them goes on, words that one was taken or let go, and what tasks do: no part."""
 
 
 @pytest.fixture(scope="module")
