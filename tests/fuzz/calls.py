@@ -56,6 +56,10 @@ class Call:
         return self.function(*first, **named)
 
 
+PLANNED = ("Redistribution",)
+"""Classes that only functions make."""
+
+
 def public() -> dict[str, Callable[..., Any]]:
     """Every public function, and what makes values: classes that are data, and their class methods.
 
@@ -64,6 +68,8 @@ def public() -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
     for name in ooc.__all__:
         thing = getattr(ooc, name)
+        if name in PLANNED:
+            continue
         if inspect.isclass(thing) and dataclasses.is_dataclass(thing):
             makers = {f"{name}.{m}": getattr(thing, m) for m in dir(thing) if _is_classmethod(thing, m)}
             found |= makers if "of" in dir(thing) else {name: thing, **makers}

@@ -21,6 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from oocarrays.errors import ScheduleError
+from oocarrays.mapping.given import whole
 
 
 class Network(Protocol):
@@ -43,6 +44,17 @@ def busiest(network: Network, sources: np.ndarray, destinations: np.ndarray, siz
     return float(network.loads(sources, destinations, sizes).max(initial=0))
 
 
+def check_whole(**counts: object) -> None:
+    """Refuse numbers of a network that are not whole ones.
+
+    >>> check_whole(rows=2, columns=2.5)
+    Traceback (most recent call last):
+    oocarrays.errors.ScheduleError: columns=2.5 must be a whole number
+    """
+    for name, given in counts.items():
+        whole(given, name, error=ScheduleError)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
     """Ranks row by row on a mesh whose links go both ways; messages go along their row first (XY routing).
@@ -56,6 +68,7 @@ class Mesh:
     """Ranks in a row."""
 
     def __post_init__(self) -> None:
+        check_whole(rows=self.rows, columns=self.columns)
         if self.rows < 1 or self.columns < 1:
             raise ScheduleError(f"a mesh of {self.rows} x {self.columns} has no ranks: both must be at least 1")
 
@@ -118,6 +131,7 @@ class FatTree:
     """Ranks."""
 
     def __post_init__(self) -> None:
+        check_whole(ranks=self.ranks)
         if self.ranks < 1:
             raise ScheduleError(f"a fat tree of {self.ranks} ranks has none: there must be at least 1")
 
@@ -171,6 +185,10 @@ class FlatCluster:
         >>> FlatCluster.of(2, 2).hosts
         (0, 0, 1, 1)
         """
+        for each in ranks:
+            check_whole(ranks=each)
+        if not isinstance(lanes, int | float):
+            raise ScheduleError(f"lanes={lanes!r} must be a number")
         if not ranks or min(ranks) < 1 or lanes <= 0:
             raise ScheduleError(f"ranks={ranks}, lanes={lanes}: each host has at least one rank, and some lanes")
         return cls(hosts=tuple(host for host, many in enumerate(ranks) for _ in range(many)), lanes=lanes)

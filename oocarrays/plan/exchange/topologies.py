@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oocarrays.errors import ScheduleError
+from oocarrays.plan.exchange.network import check_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Hypercube:
     """Bits of a rank."""
 
     def __post_init__(self) -> None:
+        check_whole(dimensions=self.dimensions)
         if not 0 <= self.dimensions <= 30:
             raise ScheduleError(f"a hypercube of {self.dimensions} dimensions is none: there are 0 to 30")
 
@@ -69,6 +71,7 @@ class Torus:
     """Ranks in a row."""
 
     def __post_init__(self) -> None:
+        check_whole(rows=self.rows, columns=self.columns)
         if self.rows < 1 or self.columns < 1:
             raise ScheduleError(f"a torus of {self.rows} x {self.columns} has no ranks: both must be at least 1")
 
@@ -122,6 +125,7 @@ class Dragonfly:
     """Ranks at a router, each with a link to it and from it."""
 
     def __post_init__(self) -> None:
+        check_whole(groups=self.groups, routers=self.routers, ranks_a_router=self.ranks_a_router)
         if min(self.groups, self.routers, self.ranks_a_router) < 1:
             shape = f"{self.groups}x{self.routers}x{self.ranks_a_router}"
             raise ScheduleError(f"a dragonfly of {shape} has no ranks: groups, routers and ranks must be at least 1")
