@@ -19,7 +19,7 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import InputError, UnsupportedError
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import element_type, extents, listed, whole
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign import hdf5, numpy_files, tiff
 from oocarrays.storage.foreign.arrays import alone
@@ -121,14 +121,18 @@ def files(
         if "://" not in named:
             named = os.path.abspath(named)
     else:
-        named = ",".join(quote(os.path.abspath(each), safe="/:@+~ *") for each in place)
+        paths = listed(place, "place")
+        if not all(isinstance(each, str | os.PathLike) for each in paths):
+            raise InputError(f"place={place!r} must be a path, a URL or a list of paths")
+        named = ",".join(quote(os.path.abspath(each), safe="/:@+~ *") for each in paths)
     asked: Settings = {}
     if concat_dim is not None:
         asked["concat_dim"] = concat_dim
     if (shape is None) != (dtype is None):
         raise InputError("a raw file has both shape= and dtype=")
     if shape is not None:
-        asked |= {"shape": ",".join(map(str, shape)), "dtype": np.dtype(dtype).str, "offset": offset, "order": order}
+        lengths, kind = extents(shape), element_type(dtype)
+        asked |= {"shape": ",".join(map(str, lengths)), "dtype": kind.str, "offset": offset, "order": order}
     return opened_files(f"{SCHEME}://{named}{'?' if asked else ''}{urlencode(asked, safe=',<>|')}", storage_options)
 
 
