@@ -18,6 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "scratch": None,  # folder for scratch arrays; None: beside the target, or the system's temporary folder
     "past-cache-above": "512MiB",  # bytes: what a job writes, if it is more, goes past the system's cache
     "durable": True,  # whether what a run writes is on its device before the run relies on that; False: in its own time
+    "fingerprints": True,  # whether a finished target keeps those of its source's chunks, by which `update` goes
     "record-every": "10s",  # time after which what is done of a part is recorded: so much is lost of a slow run
     "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
     "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time

@@ -38,11 +38,13 @@ from oocarrays.jobs.multicasting import multicast as multicast
 from oocarrays.jobs.rechunking import RechunkJob as RechunkJob
 from oocarrays.jobs.rechunking import clean as clean
 from oocarrays.jobs.rechunking import rechunk as rechunk
-from oocarrays.jobs.shift_job import ShiftJob as ShiftJob
+from oocarrays.jobs.shifting import ShiftJob as ShiftJob
 from oocarrays.jobs.shifting import shift as shift
 from oocarrays.jobs.slabs import SlabJob as SlabJob
 from oocarrays.jobs.slabs import map_slabs as map_slabs
 from oocarrays.jobs.storing import store as store
+from oocarrays.jobs.updating import UpdateJob as UpdateJob
+from oocarrays.jobs.updating import update as update
 from oocarrays.leftovers.resume import resume as resume
 from oocarrays.mapping.layouts.distribution import Block as Block
 from oocarrays.mapping.layouts.distribution import Collapsed as Collapsed

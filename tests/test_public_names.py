@@ -53,6 +53,7 @@ PUBLIC = [
     "StripedStore",
     "Torus",
     "Trace",
+    "UpdateJob",
     "clean",
     "compare",
     "count_requests",
@@ -87,6 +88,7 @@ PUBLIC = [
     "testing",
     "trace",
     "traced",
+    "update",
     "write_sections",
 ]
 

@@ -304,6 +304,7 @@ class RechunkState(JournaledRun):
         return name
 
     def _finishing(self) -> Callable[[], None]:
+        self._keep_source()
         return finishing(self.target, durable=self.durable)
 
     # ------------------------------------------------------------------ what all have in common

@@ -18,6 +18,7 @@ from typing import Any
 import zarr
 
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError, StoreFailure
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
 from oocarrays.graphs.run.missing import warn_person
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
@@ -26,7 +27,9 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
+from oocarrays.storage.journal.fingerprints import changed
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.sources import Source, can_keep, drop_source, keep_source
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
@@ -195,6 +198,22 @@ class KeptRun(EndingRun):
     def _is_seen(self, content: Mapping[str, Any]) -> bool:
         """Whether somebody would see that what is read has changed."""
         return None not in (content.get(CHUNKS_READ) or [None] * len(self.read_from))
+
+    def _keep_source(self) -> None:
+        """Keep beside the target how that was which was read, unless it has changed meanwhile.
+
+        What the target kept before stays then: it is made of that, and of something newer.
+        """
+        store = self.destination.store
+        if not can_keep(store):
+            return
+        if not setting("fingerprints"):
+            drop_source(store)
+            return
+        begun = (self.journal.read()[1].get(CHUNKS_READ) or [None])[0]
+        seen = Source.seen(self.read_from[0]) if begun and self.read_from else None
+        if seen is not None and seen[0].place is not None and not changed(begun, seen[1]):
+            keep_source(store, seen[0])
 
 
 class JournaledRun(KeptRun):

@@ -26,6 +26,7 @@ from oocarrays.errors import ChunksError, OocError, UnsupportedError
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
+from oocarrays.jobs.updating import update
 from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
@@ -82,6 +83,9 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
+    parser.add_argument(
+        "--update", action="store_true", help="bring a Zarr array at TARGET up to date that was made of SOURCE"
+    )
     draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_rechunk, what_now=_what_now)
@@ -113,6 +117,29 @@ def resume_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_resume, what_now=_what_now)
 
 
+def update_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``update`` take a target."""
+    store_options(parser)
+    parser.add_argument("target", metavar="TARGET", help="what rechunk has written")
+    parser.add_argument("--source", metavar="SOURCE", help="what it was made of, where that has been moved or copied")
+    parser.add_argument("--memory", help="as of rechunk")
+    scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
+    missing_option(parser)
+    parser.add_argument("--dry-run", action="store_true", help="show what has changed, and the plan; do nothing")
+    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    parser.set_defaults(command=_update, what_now=_what_now, draw=None)
+
+
+def _update(options: argparse.Namespace) -> None:
+    how = {name: getattr(options, name) for name in ("source", "memory", "missing")}
+    where = options.scheduler or "threads"
+    job = update(options.target, **how, storage_options=dict(options.storage_option), scheduler=where)
+    if options.dry_run or job.plan.changed:
+        _show_and_run(job, options)
+    else:
+        print(f"{options.target} is up to date")
+
+
 def _what_now(options: argparse.Namespace) -> str:
     """Say how to go on after an interruption."""
     with suppress(OocError):
@@ -135,11 +162,12 @@ def _chunks(options: argparse.Namespace) -> Any:
 
 
 def _rechunk(options: argparse.Namespace) -> None:
-    if options.chunks is None and options.orientation is None:
+    if options.chunks is None and options.orientation is None and not options.update:
         raise ChunksError("--chunks is needed, or --orientation to have them chosen")
-    job = rechunk(
+    job: Job[Any, Any] = rechunk(
         options.source,
         options.target,
+        update=options.update,
         chunks=None if options.chunks is None else _chunks(options),
         shards=options.shards,
         orientation=options.orientation,
@@ -214,7 +242,8 @@ def run_and_tell(job: Job[Any, Any], *, progress: bool) -> None:
     workers = len(set(job.placement.values()))
     where = f"{workers} workers of {budget}" if workers else held
     made = target if isinstance(target, list) else [target]
-    rate = job.left * sum(each.nbytes for each in made) / 1e6 / seconds
+    share = getattr(job.plan, "target_share", 1.0)
+    rate = job.left * share * sum(each.nbytes for each in made) / 1e6 / seconds
     print(f"wrote {', '.join(str(each.store) for each in made)}: {rate:.0f} MB/s, {seconds:.2f} s, {where}")
     for move in job.moves:
         print(report.move_text(move, job.placement))

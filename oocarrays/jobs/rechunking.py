@@ -10,6 +10,7 @@ import zarr
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup
+from oocarrays.errors import ChunksError, InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
@@ -21,7 +22,10 @@ from oocarrays.jobs.group import GroupJob, group_job
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob
 from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job
+from oocarrays.jobs.updating import UpdateJob
+from oocarrays.jobs.updating import update as update_array
 from oocarrays.mapping.given import flag
+from oocarrays.mapping.grid import Stored
 from oocarrays.options.asked import cluster_of, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import RechunkKeywords
@@ -33,7 +37,7 @@ from oocarrays.show.notebook import plan_html
 from oocarrays.show.pictures import load_picture
 from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.creating import check_target
+from oocarrays.storage.files.creating import check_target, is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import holds_group
@@ -143,6 +147,17 @@ def rechunk(
     source: Any,
     target: StoreLike,
     *,
+    update: Literal[True],
+    chunks: ChunksLike | None = None,
+    **keywords: Unpack[RechunkKeywords],
+) -> RechunkJob | UpdateJob: ...
+
+
+@overload
+def rechunk(
+    source: Any,
+    target: StoreLike,
+    *,
     chunks: ChunksLike | None = None,
     **keywords: Unpack[RechunkKeywords],
 ) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob: ...
@@ -163,12 +178,13 @@ def rechunk(
     filters: Any = None,
     zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
+    update: bool = False,
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob:
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob | UpdateJob:
     """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
 
     Parameters
@@ -208,6 +224,9 @@ def rechunk(
         By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS``, as xarray does.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
+    update : bool
+        Whether an array at ``target`` that was made of this source is brought up to date, as `update` does it; where
+        there is none, it is made.
     scratch : path or URL
         Where a staged or assembled plan writes what is on its way; by default beside the target, where that is local,
         else in the system's temporary folder.
@@ -223,7 +242,7 @@ def rechunk(
 
     Returns
     -------
-    RechunkJob, GroupJob, FromDaskJob or DatasetJob
+    RechunkJob, GroupJob, FromDaskJob, DatasetJob or UpdateJob
         With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
 
     Raises
@@ -247,6 +266,8 @@ def rechunk(
     array([1, 5, 9])
     """
     settings.refuse_array_expressions()
+    if update:
+        _check_updatable(source, flag(update, "update"), overwrite)
     if is_lazy(source):
         return lazy_job(  # type: ignore[no-any-return]
             source, target, chunks,
@@ -277,12 +298,42 @@ def rechunk(
         missing=policy,
         resources=resources,
     )
+    if update and not is_empty(target):
+        where: Any = {"storage_options": storage_options, "scheduler": scheduler, "workers": workers}
+        job = update_array(target, source, memory=memory, missing=policy, **where)
+        if not chunks is orientation is None:
+            asked = planner.planned(array_file.open_array(source), target, chunks)[0].target
+            _check_chunks(asked, job.plan.target, target)
+        return job
     if holds_group(source):
         return group_job(source, target, chunks, planner, cluster)
     opened = array_file.open_array(source)
     check_target(opened, target, overwrite=overwrite)
     planned = planner.planned(opened, target, chunks)
     return rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster)
+
+
+def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:
+    """Refuse to bring up to date what keeps nothing of its source, and to replace it, too."""
+    if update and overwrite:
+        raise InputError("update=True changes what is there, overwrite=True replaces it: one of them is taken")
+    if update and is_lazy(source):
+        raise InputError("update=True needs a source that is stored: of what is lazy nobody knows what has changed")
+
+
+def _check_chunks(asked: Stored, there: Stored, target: StoreLike) -> None:
+    """Refuse to bring an array up to date that is in other chunks; an axis that was whole in them stays cut as it was.
+
+    Raises
+    ------
+    ChunksError
+        It names both.
+    """
+    pairs = zip(asked.grid.chunks, there.grid.chunks, asked.grid.shape, strict=True)
+    if not all(a == b or a >= n for a, b, n in pairs) or asked.shard_chunks != there.shard_chunks:
+        raise ChunksError(
+            f"{target} has chunks {there.grid.chunks}, not {asked.grid.chunks}: leave chunks out, or ask for overwrite"
+        )
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:

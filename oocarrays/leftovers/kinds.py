@@ -26,6 +26,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.rechunking import rechunk_job
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
+from oocarrays.jobs.updating import resumed_update
 from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
@@ -185,6 +186,14 @@ def _shift(asked: StoppedJob) -> Job[Any, Any]:
     return shift(a, **asked.call["options"], **where)
 
 
+def _update(asked: StoppedJob) -> Job[Any, Any]:
+    asked.kernels()
+    given = None if asked.given is None else asked.given[0]
+    return resumed_update(
+        asked.target, dict(asked.content), asked.place, given, asked.arranged, asked.missing, asked.trust
+    )
+
+
 KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
     "rechunk": _rechunk,
     "map_slabs": _map_slabs,
@@ -193,6 +202,7 @@ KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
     "gather_files": _files,
     "write_sections": _write_sections,
     "shift": _shift,
+    "update": _update,
 }
 """How each kind of job goes on, by the function that was called."""
 

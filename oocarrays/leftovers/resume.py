@@ -19,8 +19,9 @@ from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.iterating import IterateJob
 from oocarrays.jobs.rechunking import RechunkJob
-from oocarrays.jobs.shift_job import ShiftJob
+from oocarrays.jobs.shifting import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
+from oocarrays.jobs.updating import UpdateJob
 from oocarrays.leftovers.kinds import KINDS, StoppedJob, kind_of
 from oocarrays.mapping.given import flag
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-Kind = Literal["rechunk", "map_slabs", "iterate", "scatter_files", "gather_files", "write_sections", "shift"]
-Resumed = RechunkJob | GroupJob | SlabJob[Any] | IterateJob | FilesJob[Any] | CollectiveWriteJob | ShiftJob
+Kind = Literal["rechunk", "map_slabs", "iterate", "scatter_files", "gather_files", "write_sections", "shift", "update"]
+Resumed = RechunkJob | GroupJob | SlabJob[Any] | IterateJob | FilesJob[Any] | CollectiveWriteJob | ShiftJob | UpdateJob
 
 
 @overload
@@ -100,6 +101,12 @@ def resume(
 
 
 @overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["update"], **keywords: Unpack[ResumeKeywords]
+) -> UpdateJob: ...
+
+
+@overload
 def resume(target: StoreLike, *, kind: Literal["shift"], **keywords: Unpack[ResumeKeywords]) -> ShiftJob: ...
 
 
@@ -131,8 +138,8 @@ def resume(
     The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
     Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
     ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`. `write_sections` and `shift` write to
-    what is there, where anybody else may: what they had to write is written again, all of it.
+    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`. `write_sections` and `shift`
+    write to what is there, where anybody else may: what they had to write is written again, all of it.
 
     Parameters
     ----------
@@ -172,7 +179,7 @@ def resume(
 
     Returns
     -------
-    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob or ShiftJob
+    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob or UpdateJob
         With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 

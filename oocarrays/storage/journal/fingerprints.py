@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import stat
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
@@ -29,14 +29,14 @@ from oocarrays.errors import JournalError, StoreFailure
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import ATTRIBUTES, PARTIAL, PARTIAL_END
 from oocarrays.storage.files.places import local_folder, place_name
-from oocarrays.storage.journal.texts import FOLDER, NOTE
+from oocarrays.storage.journal.texts import FOLDER, NOTE, SOURCE
 from oocarrays.storage.stores.remote import RemoteStore
 
 GROUPS = 1024
 """Groups of chunks, at most."""
 AT_ONCE = 10_000
 """Chunks that are held at one time."""
-NO_CHUNKS = frozenset((*ATTRIBUTES, ".zarray", ".zgroup", ".zmetadata", FOLDER, NOTE))
+NO_CHUNKS = frozenset((*ATTRIBUTES, ".zarray", ".zgroup", ".zmetadata", FOLDER, NOTE, SOURCE))
 """What is beside chunks, and says of itself what it is."""
 KINDS = 3
 """Sums of each group: sizes; and times or ETags; and inodes."""
@@ -44,8 +44,14 @@ Listed = tuple[str, int, int, int]
 """Of one chunk its key, its bytes, its time or ETag, and its inode."""
 
 
-def fingerprint(array: zarr.Array) -> Document | None:
-    """The fingerprint of what is stored in an array, as JSON keeps it; None where its store lists nothing of use."""
+def fingerprint(array: zarr.Array, each: Callable[[Sequence[Listed]], None] | None = None) -> Document | None:
+    """The fingerprint of what is stored in an array, as JSON keeps it; None where its store lists nothing of use.
+
+    Parameters
+    ----------
+    each : callable, optional
+        Is shown all chunks that are listed, some at a time.
+    """
     found = _listed(array)
     if found is None:
         return None
@@ -54,6 +60,8 @@ def fingerprint(array: zarr.Array) -> Document | None:
     while some := list(islice(found, AT_ONCE)):
         _add(sums, some)
         count += len(some)
+        if each:
+            each(some)
     return {
         "place": place_name(place.store, place.path),
         "files": count,
@@ -97,14 +105,26 @@ def _sums(given: Mapping[str, Any]) -> list[np.ndarray]:
     return sums
 
 
-def _add(sums: np.ndarray, chunks: list[Listed]) -> None:
+def _add(sums: np.ndarray, chunks: Sequence[Listed]) -> None:
     """Add some chunks to the sums of their groups."""
-    keys, *told = zip(*chunks, strict=True)
-    mixed = np.array([crc32(key.encode()) for key in keys], np.uint64)
+    mixed = np.array([crc32(key.encode()) for key, *_ in chunks], np.uint64)
     groups = mixed % np.uint64(sums.shape[1])
-    for kind, values in enumerate(told):
+    for kind, words in enumerate(words_of(chunks, mixed)):
+        np.add.at(sums[kind], groups, words)
+
+
+def words_of(chunks: Sequence[Listed], mixed: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield a word for each chunk: of its size; and of its time or ETag with that; and of its inode with both.
+
+    Parameters
+    ----------
+    mixed : array of words
+        What else is in the word of each.
+    """
+    _, *told = zip(*chunks, strict=True)
+    for values in told:
         mixed = _mixed(mixed ^ np.array([value % 2**64 for value in values], np.uint64))
-        np.add.at(sums[kind], groups, mixed)
+        yield mixed
 
 
 def _word(text: str) -> int:

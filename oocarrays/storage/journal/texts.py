@@ -26,6 +26,8 @@ FOLDER = ".oocarrays"
 """Where a journal is, below its target."""
 NOTE = ".oocarrays.json"
 """The key of a note below an array that is there, of what is being written to it."""
+SOURCE = ".oocarrays.source"
+"""The key of what a finished array keeps of the source that it was made of."""
 PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
 Kept = Mapping[str, Mapping[str, Receipt]]
 """Receipts of chunks, by the name of the place where they are."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from oocarrays.mapping.grid import Index
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
-from oocarrays.plan.collective.coverage import Coverage
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.sections.write import axis_parts
 from oocarrays.storage.chunks.shard_writes import Sharded
@@ -33,6 +33,13 @@ Piece = tuple[Axes, np.ndarray]
 """What a rank writes of a box, and the values: an array of the lengths of the axes."""
 Needs = Callable[[Index], bool]
 """Whether a chunk has to be read before it is written."""
+
+
+class Coverage(Protocol):
+    """What is written of each chunk together."""
+
+    def needs(self, index: Index, /) -> bool:
+        """Whether a chunk that is written has to be read first."""
 
 
 class Overlay(Unit):

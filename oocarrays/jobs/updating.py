@@ -1,0 +1,307 @@
+"""Bringing an array up to date with the source that it was made of: the job, and how it is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from dask.utils import format_bytes
+
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.errors import InputError, JournalError, NotFoundError, TargetError
+from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.files.update import Growing, UpdateRun, build_graph
+from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.left import Left
+from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, journal_of
+from oocarrays.jobs.job import Job
+from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.section import Section
+from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
+from oocarrays.plan.documents import Document
+from oocarrays.plan.files.update import UpdatePlan, boxes_of, plan_update
+from oocarrays.plan.resources import Resources
+from oocarrays.show.planned import READ_AND_WRITTEN, rows
+from oocarrays.show.report import shape_text
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.target import written_file
+from oocarrays.storage.journal.calls import CALL, call_content
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.sources import Source, kept_source
+from oocarrays.storage.stores.urls import check_replaces
+from oocarrays.storage.stores.zipped import is_zip
+from oocarrays.stored.array import placer
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+ANEW = "write it anew, by rechunk with overwrite=True"
+"""What to do where an array cannot be brought up to date."""
+CHANGED, LENGTHS = "changed", "lengths"
+"""Where a journal keeps what had changed, and how it was cut into parts."""
+
+
+class UpdateJob(Job[UpdateRun, OutOfCoreArray]):
+    """An array that will be brought up to date: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    _counted = READ_AND_WRITTEN
+
+    @property
+    def plan(self) -> UpdatePlan:
+        """Return the plan: what has changed, what is read of it, and which chunks are replaced; frozen data."""
+        return self._run.plan
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, tuple(self._addresses))
+
+    def _tasks(self) -> int:
+        return self.plan.traffic.tasks
+
+    def _threads(self) -> int:
+        return max(self.plan.ranks, 1)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan, spec = self.plan, self._run.destination
+        if not plan.changed:
+            return [("changed", "nothing: the target is up to date")]
+        about = " (estimate)" if plan.source.coded or plan.target.made else ""
+        each = " in each worker" if plan.processes else ""
+        unit = "shards" if plan.target.shard_chunks else "chunks"
+        grown = "" if spec.before == spec.after else f", which grows: {shape_text(spec.before)} → "
+        changed = sum(box.size for box in plan.changed) * plan.source.itemsize
+        return [
+            ("changed", f"{_percent(plan.source_share)} of the source, {format_bytes(changed)}"),
+            (
+                "replaced",
+                f"{plan.touched} of {plan.target.grid.count} {unit} of the target, {_percent(plan.target_share)}"
+                + (grown and f"{grown}{shape_text(spec.after)}"),
+            ),
+            ("parts", f"{len(list(plan.parts()))}, by {plan.ranks} ranks"),
+            *rows(plan, reads=about, writes=about, tasks="", peak_memory=each, predicted=""),
+        ]
+
+    def _title(self) -> str:
+        return f"oocarrays.UpdateJob {self._run.source.name} → {self._run.destination.store}"
+
+
+def _percent(share: float) -> str:
+    """Show a share; a small one is not none.
+
+    >>> _percent(0.5), _percent(0.00001), _percent(0.0)
+    ('50 %', '0.001 %', '0 %')
+    """
+    return f"{100 * share:.3g} %"
+
+
+def update(
+    target: StoreLike,
+    source: Any = None,
+    *,
+    memory: int | float | str | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> UpdateJob:
+    """Plan to bring a rechunked array up to date with its source, to which something was appended, or of which chunks
+    have changed. Reads no data.
+
+    A finished target keeps sizes and times of its source's chunks, or their ETags. By these it is known what has
+    changed: that is read, the target grows, and chunks in which some of it lies are read, changed and replaced, each by
+    one rank. All others stay as they are. The target is marked unfinished meanwhile. Attributes stay as they are.
+
+    Parameters
+    ----------
+    target : path or URL
+        What `rechunk` has written, or an update of it that was killed, which goes on.
+    source : path, URL, Zarr store or array
+        Where the source is, if not where it was. Chunks of a copy must have the same sizes and times.
+    memory, missing, storage_options, scheduler, workers
+        As in `rechunk`.
+
+    Returns
+    -------
+    UpdateJob
+        With ``.plan``, ``.explain()`` and ``.run()``, which returns the array; ``dask.compute(job)`` runs it too.
+        ``plan.source_share`` and ``plan.target_share`` say how much is read and replaced.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, before anything is written: `NotFoundError` where the target keeps nothing of its source,
+        `TargetError` where it is another one, `JournalError` where the source is of another type or chunks now, or
+        smaller; `BudgetError`.
+
+    Examples
+    --------
+    >>> import numpy as np, oocarrays, tempfile, zarr
+    >>> folder = tempfile.mkdtemp()
+    >>> z = zarr.create_array(f"{folder}/days", data=np.arange(12).reshape(3, 4), chunks=(1, 4))
+    >>> a = oocarrays.rechunk(f"{folder}/days", f"{folder}/series", chunks=(8, 1)).run()
+    >>> z.append(np.arange(12, 16)[None])
+    (4, 4)
+    >>> job = update(f"{folder}/series")
+    >>> job.plan.source_share, job.run()[:, 1]
+    (0.25, array([ 1,  5,  9, 13]))
+    """
+    place = placer(storage_options)
+    target = place(target)
+    if going_on := _left_by_update(target):
+        return going_on_with(target, going_on, place, source, cluster_of(scheduler, workers), memory, missing)
+    cluster = cluster_of(scheduler, workers)
+    resources = resources_of(cluster, memory)
+    now = _Now.of(target, place, source, missing)
+    grid = now.seen.grid
+    changed = [grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]
+    return now.job(plan_update(now.file.stored, now.grown, changed, resources), cluster, resources)
+
+
+def _left_by_update(target: StoreLike) -> Document | None:
+    """What the journal of an update that was killed keeps; None where there is none.
+
+    Raises
+    ------
+    InputError
+        Where there is no array of which an update could be made.
+    """
+    if is_zip(target):
+        raise TargetError(f"{target} is a zip file, of which nothing can be replaced: {ANEW}")
+    check_replaces(target)
+    if holds_group(target):
+        raise TargetError(f"{target} is a group: name one of its arrays, each is brought up to date by itself")
+    if unfinished_run(target) is None:
+        Journal(target).sweep()
+        return None
+    if not Journal(target).is_there():
+        return None  # killed between the mark and the journal: nothing else was written
+    _, _, content = journal_of(target, "array")
+    if content.get(CALL, {}).get("function") != "update":
+        raise TargetError(f"{target} is unfinished: resume it first")
+    return content
+
+
+class _Now:
+    """A target, what it was made of, and how that is now."""
+
+    def __init__(self, target: StoreLike, kept: Source, file: ArrayFile, seen: Source, read: Document) -> None:
+        self.target, self.kept, self.file, self.seen, self.read = target, kept, file, seen, read
+        self.written = written_file(target)
+        self._check()
+
+    @classmethod
+    def of(cls, target: StoreLike, place: Callable[[Any], Any], source: Any, missing: str | None) -> _Now:
+        """Look at a target, and at its source."""
+        array_file.open_array(target, unfinished=True)
+        kept = kept_source(target)
+        if kept is None:
+            raise NotFoundError(
+                f"{target} keeps nothing of the source that it was made of: {ANEW}, and with the setting "
+                "oocarrays.fingerprints"
+            )
+        there = kept.place if source is None else getattr(source, "zarr", source)
+        file = array_file.describe_source(array_file.open_array(place(there)), settings.missing(missing))
+        found = Source.seen(file.zarr)
+        if found is None:
+            raise InputError(f"the chunks of {file.name} cannot be listed, to see which have changed: {ANEW}")
+        return cls(target, kept, file, *found)
+
+    def _check(self) -> None:
+        file, written, kept, seen = self.file, self.written, self.kept, self.seen
+        if file.dtype != written.dtype or file.zarr.ndim != written.zarr.ndim:
+            raise JournalError(f"{file.name} has elements of other type or axes than {self.target}: {ANEW}")
+        try:
+            kept.changed(seen)
+        except JournalError as error:
+            raise JournalError(f"{file.name} is not what {self.target} was made of: {error}; {ANEW}") from None
+        shapes = kept.grid.shape, written.stored.grid.shape, seen.grid.shape
+        if any(not small <= here <= large for small, here, large in zip(*shapes, strict=True)):
+            raise TargetError(f"{self.target} has shape {shapes[1]}; it was made with {shapes[0]}: {ANEW}")
+
+    @property
+    def grown(self) -> Stored:
+        """The target, as it will be."""
+        stored = self.written.stored
+        return replace(stored, grid=ChunkGrid.of(self.seen.grid.shape, stored.grid.chunks))
+
+    def content(self, plan: UpdatePlan, resources: Resources) -> Document:
+        """Write down what the journal keeps."""
+        call = call_content(
+            "update", [self.seen.place], memory=resources.budget, processes=resources.workers,
+            missing=self.file.presence.missing,
+        )  # fmt: skip
+        return call | {
+            CHUNKS_READ: [self.read],
+            CHANGED: [[box.lower, box.upper] for box in plan.changed],
+            LENGTHS: plan.lengths,
+        }
+
+    def job(
+        self,
+        plan: UpdatePlan,
+        cluster: Cluster | None,
+        resources: Resources,
+        remains: Remains = NOTHING_LEFT,
+        content: Document | None = None,
+    ) -> UpdateJob:
+        """Make the job of a plan."""
+        shape = self.written.stored.grid.shape
+        spec = Growing(store=self.target, before=shape, after=self.seen.grid.shape, resumed=remains.id is not None)
+        run = UpdateRun(plan, self.file, spec, content or self.content(plan, resources), remains=remains)
+        store = self.target
+        return UpdateJob(run, open_array if local_folder(store) else lambda name: open_array(store), cluster)
+
+
+def going_on_with(
+    target: StoreLike,
+    content: Document,
+    place: Callable[[Any], Any],
+    source: Any,
+    cluster: Cluster | None,
+    memory: Any,
+    missing: str | None,
+    trust: Trust = TRUSTED,
+) -> UpdateJob:
+    """Plan to go on with an update that was killed.
+
+    Raises
+    ------
+    JournalError
+        Where the source has changed since it began.
+    """
+    journal, id, content = journal_of(target, "array")
+    policy = content[CALL]["options"].get("missing") if missing is None else missing
+    now = _Now.of(target, place, source, policy)
+    notices = check_sources([now.file.zarr], content, target, trust, given=source is not None)
+    changed = [Section(tuple(lower), tuple(upper)) for lower, upper in content[CHANGED]]
+    if trust.again:
+        changed = [now.seen.grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]
+    elif now.written.stored.grid.shape != now.seen.grid.shape:
+        raise JournalError(f"{now.file.name} has grown since the update of {target} began: again=True, --again")
+    asked = resources_of(cluster, content[CALL]["memory"] if memory is None else memory)
+    before = plan_update(now.file.stored, now.grown, changed, asked, content[LENGTHS])
+    same = not trust.again and before.peak_bytes <= asked.budget
+    plan = before if same else plan_update(now.file.stored, now.grown, changed, asked)
+    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
+    left = Left(
+        id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices), places={"": target},
+        files={"": now.written},
+    )  # fmt: skip
+    remains = left.remains(before, plan, same=same)
+    if remains.anew:
+        content = now.content(plan, asked) | ({} if trust.again else {CHUNKS_READ: content[CHUNKS_READ]})
+    return now.job(plan, cluster, asked, remains, content)
+
+
+def resumed_update(
+    target: StoreLike, content: Document, place: Callable[[Any], Any], source: Any, means: ResumeMeans,
+    missing: str | None, trust: Trust,
+) -> UpdateJob:  # fmt: skip
+    """Plan to go on with an update, as `resume` asks for it."""
+    return going_on_with(target, content, place, source, means.cluster, means.memory, missing, trust)

@@ -1,0 +1,366 @@
+"""An update: what has changed of a source is read, and put in the chunks of the target that have any of it.
+
+    source   │ │ │ │ │ │ │ │▓│▓│      changed: chunks that are others now, or were not there
+    target   ├───────┼───────┼┄┄┐     grown
+                     │   ▓▓▓▓│▓▓      part 0, 1, …: whole target chunks, each in one part; what is
+                                      left out of one is read first, and it is replaced at once
+
+A part is as many target chunks as the budget holds changed elements of. Where a source chunk lies across several
+parts, it is read in each of them: parts are cut along the axes in which that happens least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from oocarrays.errors import BudgetError
+from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
+from oocarrays.mapping.section import Section
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.machine import Costs
+from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.resources import Resources
+from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
+from oocarrays.plan.sections.read import SectionPlan
+
+REQUESTS = 16
+"""Requests that a rank has under way at one time, in stores that are not local files."""
+PROCESS_BYTES = 3 * 2**20
+"""Bytes that a process takes to run it: stacks of threads, open arrays."""
+MORE_READS = 1.5
+"""How much more may be read so that each worker has a part."""
+
+
+def boxes_of(mask: np.ndarray) -> Iterator[tuple[Index, Index]]:
+    """Yield the places where a mask is true as boxes: first index, and one past the last, along each axis.
+
+    >>> list(boxes_of(np.array([[0, 1, 1], [0, 1, 1], [1, 0, 0]], bool)))
+    [((0, 1), (2, 3)), ((2, 0), (3, 1))]
+    >>> list(boxes_of(np.array(True))), list(boxes_of(np.array(False)))
+    ([((), ())], [])
+    """
+    if not mask.ndim:
+        yield from [((), ())] if mask else []
+        return
+    rows = mask.reshape(len(mask), math.prod(mask.shape[1:]))
+    ends = [*(np.flatnonzero((rows[1:] != rows[:-1]).any(axis=1)) + 1).tolist(), len(mask)]
+    for start, stop in zip([0, *ends], ends, strict=False):
+        if rows[start:stop].any():
+            yield from (((start, *low), (stop, *high)) for low, high in boxes_of(mask[start]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """Chunks of which pieces that have nothing in common hold some elements, or all."""
+
+    grid: ChunkGrid
+    """Of the chunks."""
+    elements: Mapping[Index, int]
+    """Elements that are written of each."""
+
+    @classmethod
+    def of(cls, grid: ChunkGrid, pieces: Sequence[Section]) -> Self:
+        """Count what pieces hold of each chunk."""
+        elements: Counter[Index] = Counter()
+        for piece in pieces:
+            for index in grid.indices(piece):
+                common = grid.section(index).intersection(piece)
+                elements[index] += 0 if common is None else common.size
+        return cls(grid=grid, elements=elements)
+
+    def needs(self, index: Index) -> bool:
+        """Whether a chunk has to be read before it is written.
+
+        >>> filled = Filled.of(ChunkGrid.of((5,), (2,)), [Section((1,), (5,))])
+        >>> [filled.needs((i,)) for i in range(3)]
+        [True, False, False]
+        """
+        return self.elements.get(index, 0) < self.grid.section(index).size
+
+    @property
+    def reads(self) -> int:
+        """Chunks that are read first."""
+        return sum(map(self.needs, self.elements))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdatePlan(Holding):
+    """Everything that bringing an array up to date will do."""
+
+    source: Stored
+    """The source, as it is now and is read."""
+    target: Stored
+    """The target, as large as the source is now, and as it is written: its chunks are shards, where there are any."""
+    changed: tuple[Section, ...]
+    """Elements of the source that may be others than those of the target; no two have any in common."""
+    lengths: tuple[int, ...]
+    """Target chunks of a part along each axis."""
+    ranks: int
+    """Who does parts, in turn: one on threads, which read and write for it; each worker."""
+    budget: int
+    """Bytes that each process may hold above its idle level."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
+    threads: int
+    """Threads that read and write in a process."""
+    costs: Costs
+    """What things take."""
+
+    # ------------------------------------------------------------------ parts
+
+    @cached_property
+    def _pieces(self) -> dict[Index, list[Section]]:
+        """What has changed, by the part in which it lies."""
+        found: dict[Index, list[Section]] = defaultdict(list)
+        grid = ChunkGrid.of(self.target.grid.shape, _part_shape(self.target.grid, self.lengths))
+        for box in self.changed:
+            for index in grid.indices(box):
+                common = grid.section(index).intersection(box)
+                if common is not None:
+                    found[index].append(common)
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def _all(self) -> list[list[Section]]:
+        return list(self._pieces.values())
+
+    def parts(self) -> Iterator[tuple[int, ...]]:
+        """Return the numbers of all parts, each alone in a tuple."""
+        return ((number,) for number in range(len(self._all)))
+
+    def pieces(self, number: int) -> Sequence[Section]:
+        """Return the sections that a part reads, and writes."""
+        return self._all[number]
+
+    def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
+        """Return the elements that a part writes of the target."""
+        return {"": self.pieces(*part)}
+
+    def mine(self, rank: int) -> range:
+        """Return the parts of a rank."""
+        return range(rank, len(self._all), self.ranks)
+
+    def read(self, piece: Section) -> SectionPlan:
+        """Return how a piece is read."""
+        gap = gap_bytes("auto", self.source, self.costs, REQUESTS)
+        return SectionPlan(
+            stored=self.source, axes=piece.axes, gap=gap, buffer_bytes=BUFFER_BYTES, packed=self.source.local,
+            costs=self.costs,
+        )  # fmt: skip
+
+    def units(self, number: int) -> Filled:
+        """Return the chunks, or shards, that a part replaces."""
+        return Filled.of(self.target.grid, self.pieces(number))
+
+    def inner(self, number: int) -> Filled:
+        """Return the same of the chunks in shards, where there are any."""
+        grid = self.target.grid
+        return Filled.of(ChunkGrid.of(grid.shape, self.target.shard_chunks or grid.chunks), self.pieces(number))
+
+    @cached_property
+    def at_once(self) -> int:
+        """Chunks, or shards, that are replaced at one time."""
+        room = self.budget - PROCESS_BYTES - self._held
+        return max(min(self.threads, room // _unit_bytes(self.target)), 1)
+
+    # ------------------------------------------------------------------ what it costs
+
+    @property
+    def touched(self) -> int:
+        """Target chunks, or shards, that are replaced."""
+        return self.traffic.write_requests
+
+    @property
+    def source_share(self) -> float:
+        """The share of the source's elements that is read."""
+        return sum(box.size for box in self.changed) / max(math.prod(self.source.grid.shape), 1)
+
+    @property
+    def target_share(self) -> float:
+        """The share of the target's chunks that is replaced."""
+        return self.touched / max(self.target.grid.count, 1)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """Count what moves; exact where nothing is coded and no chunk is missing."""
+        total = Traffic(tasks=(2 + len(self._all)) if self._all else 1)
+        for number, pieces in enumerate(self._all):
+            total += self._read(pieces) + self._written(number)
+        return total
+
+    def _read(self, pieces: Sequence[Section]) -> Traffic:
+        plans = [self.read(piece) for piece in pieces]
+        return Traffic(
+            read_requests=sum(plan.requests for plan in plans),
+            read_bytes=sum(plan.asked_bytes for plan in plans),
+            decoded_bytes=sum(plan.decoded_bytes for plan in plans),
+            pieces=sum(plan.chunks for plan in plans),
+            copied_bytes=2 * sum(plan.useful_bytes for plan in plans),
+        )
+
+    def _written(self, number: int) -> Traffic:
+        stored, units, inner = self.target, self.units(number), self.inner(number)
+        ratio, coded = self.costs.stored_ratio(stored), inner.grid.chunk_size * stored.itemsize if stored.coded else 0
+        return Traffic(
+            read_requests=units.reads,
+            read_bytes=int(units.reads * stored.chunk_bytes * ratio),
+            decoded_bytes=inner.reads * coded,
+            write_requests=len(units.elements),
+            written_bytes=int(len(units.elements) * stored.chunk_bytes * ratio),
+            encoded_bytes=len(inner.elements) * coded,
+        )
+
+    @cached_property
+    def _held(self) -> int:
+        """Bytes of what a part reads, at most."""
+        sizes = (sum(piece.size for piece in pieces) for pieces in self._all)
+        return max(sizes, default=0) * self.source.itemsize
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Held by a process at one time, at most: what a part has read, and what reading a piece or writing chunks
+        needs."""
+        reading = max((self.read(piece).held_bytes for pieces in self._all for piece in pieces), default=0)
+        writing = self.at_once * _unit_bytes(self.target) if self._all else 0
+        each = Memory.of(elements=self._held, in_hand=max(reading + self.source.index_workspace, writing))
+        shares = ceil_div(self.ranks, self.processes) if self.processes else 1
+        return Memory.of(stacks=PROCESS_BYTES) + each * shares
+
+    @cached_property
+    def _predicted(self) -> tuple[float, Phases]:
+        cores = self.threads * (self.processes or 1)
+        pipeline = Pipeline(ranks=cores, turns=1, workers=self.processes is not None)
+        return pass_seconds(self.traffic, self.costs, self.source, self.target, pipeline)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+        return self._predicted[0]
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of all ranks together."""
+        return self._predicted[1]
+
+
+def _part_shape(grid: ChunkGrid, lengths: Sequence[int]) -> tuple[int, ...]:
+    return tuple(n * c for n, c in zip(lengths, grid.chunks, strict=True))
+
+
+def _unit_bytes(stored: Stored) -> int:
+    """Bytes that replacing one chunk, or shard, takes."""
+    return stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
+
+
+def plan_update(
+    source: Stored, target: Stored, changed: Sequence[Section], resources: Resources, lengths: Sequence[int] = ()
+) -> UpdatePlan:
+    """Plan to put what has changed of a source into an array.
+
+    Parameters
+    ----------
+    source, target : Stored
+        Both as large as the source is now.
+    changed : sequence of Section
+        What has changed: no two have any element in common.
+    lengths : sequence of int, optional
+        Target chunks of a part along each axis; by default as many as the budget holds changed elements of.
+
+    Raises
+    ------
+    BudgetError
+        Where what has changed of one target chunk does not fit.
+
+    Examples
+    --------
+    >>> source = Stored(grid=ChunkGrid.of((101, 64), (1, 64)), itemsize=4, local=True)
+    >>> target = Stored(grid=ChunkGrid.of((101, 64), (10, 16)), itemsize=4, local=True)
+    >>> plan = plan_update(source, target, [Section((99, 0), (101, 64))], Resources(budget=2**24))
+    >>> len(plan.pieces(0)), plan.touched, plan.traffic.read_requests, plan.lengths
+    (1, 8, 6, (11, 4))
+    """
+    ranks = resources.workers or 1
+    shares = resources.ranks_of_a_process(ranks)
+
+    def planned(each: tuple[int, ...]) -> UpdatePlan:
+        return UpdatePlan(
+            source=source, target=target, changed=tuple(changed), lengths=each, ranks=ranks, budget=resources.budget,
+            processes=resources.workers, threads=resources.threads, costs=resources.costs,
+        )  # fmt: skip
+
+    if lengths:
+        return planned(tuple(lengths))
+    reading = source.chunk_bytes + source.decode_workspace if source.coded else BUFFER_BYTES
+    room = (resources.budget - PROCESS_BYTES) // shares - max(_unit_bytes(target), reading)
+    cut = _Cut(source, target.grid, changed)
+    plan = planned(cut.within(room // source.itemsize, ranks))
+    while plan.peak_bytes > resources.budget and math.prod(plan.lengths) > 1:
+        plan = planned(cut.halved(plan.lengths))
+    if plan.peak_bytes > resources.budget:
+        raise BudgetError(resources.budget, plan.peak_bytes, "this update")
+    return plan
+
+
+class _Cut:
+    """Cuts what has changed into parts."""
+
+    def __init__(self, source: Stored, grid: ChunkGrid, changed: Sequence[Section]) -> None:
+        self.grid, self.chunks = grid, source.grid.chunks
+        self.lower = np.array([box.lower for box in changed], np.int64).reshape(len(changed), len(grid.shape))
+        self.upper = np.array([box.upper for box in changed], np.int64).reshape(len(changed), len(grid.shape))
+
+    def within(self, room: int, ranks: int) -> tuple[int, ...]:
+        """Return the target chunks of a part whose changed elements fit the room, if one chunk's do, with as many
+        parts as there are ranks where that costs little."""
+        lengths = self.grid.counts
+        while math.prod(lengths) > 1 and self._held(lengths) > room:
+            lengths = self.halved(lengths)
+        most = MORE_READS * self._reads(lengths)
+        while math.prod(lengths) > 1 and self._parts(lengths) < ranks:
+            less = self.halved(lengths)
+            if self._reads(less) > most:
+                break
+            lengths = less
+        return lengths
+
+    def halved(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Return half of a part: cut where least is read again."""
+        ways = [
+            (*lengths[:axis], ceil_div(n, 2), *lengths[axis + 1 :]) for axis, n in enumerate(lengths) if n > 1
+        ]  # fmt: skip
+        return min(ways, key=lambda way: (self._reads(way), self._held(way)))
+
+    def _along(self, lengths: tuple[int, ...]) -> Iterator[tuple[np.ndarray, np.ndarray, int, int]]:
+        """Bounds of what has changed along each axis, elements of a part, and of a source chunk."""
+        for axis, part in enumerate(_part_shape(self.grid, lengths)):
+            yield self.lower[:, axis], self.upper[:, axis], part, self.chunks[axis]
+
+    def _held(self, lengths: tuple[int, ...]) -> int:
+        """Changed elements of a part, at most."""
+        each = np.ones(len(self.lower), object)
+        for lower, upper, part, _ in self._along(lengths):
+            each = each * np.minimum(upper - lower, part).astype(object)
+        return int(min(each.sum(), math.prod(_part_shape(self.grid, lengths))))
+
+    def _reads(self, lengths: tuple[int, ...]) -> int:
+        """Source chunks that all parts together read."""
+        each = np.ones(len(self.lower), object)
+        for lower, upper, part, chunk in self._along(lengths):
+            whole = -(-upper // chunk) - lower // chunk
+            cuts, both = ((upper - 1) // step - lower // step for step in (part, math.lcm(part, chunk)))
+            each = each * (whole + cuts - both).astype(object)
+        return int(each.sum())
+
+    def _parts(self, lengths: tuple[int, ...]) -> int:
+        """Parts in which something has changed, or a few more."""
+        each = np.ones(len(self.lower), object)
+        for lower, upper, part, _ in self._along(lengths):
+            each = each * ((upper - 1) // part - lower // part + 1).astype(object)
+        return int(each.max(initial=0))

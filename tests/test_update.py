@@ -1,0 +1,411 @@
+"""Arrays that are brought up to date with sources that have grown or changed, against rechunking them again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+import oocarrays as ooc
+from oocarrays.cli.main import main
+from oocarrays.errors import (
+    BudgetError,
+    ChunksError,
+    InputError,
+    JournalError,
+    NotFoundError,
+    RunError,
+    TargetError,
+    UnfinishedError,
+)
+from oocarrays.plan.files.update import boxes_of
+from tests.dying import Server
+
+DAYS = np.random.default_rng(3).random((120, 24, 20), dtype="f4")
+BEFORE, HERE = 100, {"memory": "64MiB", "scheduler": "threads"}
+SOURCE = ".oocarrays.source"
+
+
+def grow(source: Path, days: int = len(DAYS)) -> None:
+    array = zarr.open_array(source, mode="r+")
+    array.append(DAYS[array.shape[0] : days])
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """When each chunk was written, and as which file."""
+    found = {path: path.stat() for path in (folder / "c").rglob("*") if path.is_file()}
+    return {str(path.relative_to(folder)): (each.st_mtime_ns, each.st_ino) for path, each in found.items()}
+
+
+@pytest.fixture
+def maps(tmp_path: Path) -> Path:
+    array = zarr.create_array(
+        tmp_path / "maps", shape=DAYS[:BEFORE].shape, chunks=(2, 24, 20), dtype="f4", compressors=None
+    )
+    array[:] = DAYS[:BEFORE]
+    return tmp_path / "maps"
+
+
+@pytest.fixture
+def series(maps: Path, tmp_path: Path) -> Path:
+    ooc.rechunk(maps, tmp_path / "series", chunks=(32, 8, 8), **HERE).run()
+    return tmp_path / "series"
+
+
+def test_what_was_appended_is_read_and_nothing_else(maps: Path, series: Path) -> None:
+    before = stamps(series)
+    grow(maps)
+    job = ooc.update(series, **HERE)
+    assert job.plan.source_share == pytest.approx(20 / 120)
+    a = job.run()
+    np.testing.assert_array_equal(a[...], DAYS)
+    assert a.chunks == (32, 8, 8)
+    after = stamps(series)
+    assert {key for key, stamp in after.items() if before.get(key) != stamp} == {
+        f"c/3/{i}/{j}" for i in range(3) for j in range(3)
+    }
+    traffic, meter = job.plan.traffic, job.meter
+    assert (meter.read_requests, meter.read_bytes) == (traffic.read_requests, traffic.read_bytes)
+    assert (meter.write_requests, meter.written_bytes) == (traffic.write_requests, traffic.written_bytes)
+    assert traffic.read_bytes == 20 * 24 * 20 * 4 + 9 * 32 * 8 * 8 * 4, "the new days, and chunks that were begun"
+    assert not (series / ".oocarrays").exists()
+
+
+def test_it_says_what_share_that_is(maps: Path, series: Path) -> None:
+    grow(maps)
+    text = ooc.update(series, **HERE).explain()
+    assert "16.7 % of the source" in text
+    assert "9 of 36 chunks of the target, 25 %, which grows: 100 × 24 × 20 → 120 × 24 × 20" in text
+
+
+def test_what_is_up_to_date_is_left_alone(maps: Path, series: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in series.rglob("*")}
+    job = ooc.update(series, **HERE)
+    assert not job.plan.changed
+    assert "nothing: the target is up to date" in repr(job)
+    np.testing.assert_array_equal(job.run()[...], DAYS[:BEFORE])
+    assert {path: path.stat().st_mtime_ns for path in series.rglob("*")} == before
+
+
+def test_chunks_that_have_changed_are_written_again_and_again(maps: Path, series: Path) -> None:
+    array = zarr.open_array(maps, mode="r+")
+    for day in (5, 71):
+        array[day, 3, 3] = -1
+        job = ooc.update(series, **HERE)
+        assert job.plan.changed == (ooc.Section((day // 2 * 2, 0, 0), (day // 2 * 2 + 2, 24, 20)),)
+        np.testing.assert_array_equal(job.run()[...], array[:])
+
+
+def test_it_is_opened_by_nobody_while_it_is_half_done(maps: Path, series: Path, runs: Server) -> None:
+    grow(maps)
+    runs.run("update", series, **HERE, at="entry")
+    with pytest.raises(UnfinishedError):
+        ooc.open_array(series)
+    with pytest.raises(TargetError, match="exists"):
+        ooc.rechunk(maps, series, chunks=(32, 8, 8), **HERE)
+
+
+@pytest.mark.parametrize("again", ["update", "resume", "command"])
+@pytest.mark.parametrize(
+    ("at", "after"), [("journal", 1), ("begun", 1), ("unrecorded", 1), ("entry", 1), ("mark", 1), ("finished", 1)]
+)
+def test_an_update_that_was_killed_goes_on(
+    maps: Path, series: Path, runs: Server, at: str, after: int, again: str
+) -> None:
+    grow(maps)
+    runs.run("update", series, **HERE, at=at, after=after)
+    if again == "update" or at in ("journal", "finished"):
+        a = ooc.update(series, **HERE).run()
+    elif again == "resume":
+        a = ooc.resume(series, kind="update").run()
+    else:
+        assert main(["resume", str(series), "--quiet"]) == 0
+        a = ooc.open_array(series)
+    np.testing.assert_array_equal(a[...], DAYS)
+    assert not ooc.update(series, **HERE).plan.changed
+    assert not list((series / ".oocarrays").rglob("*")), "no journal is left"
+
+
+def test_parts_that_were_done_are_not_done_again_unless_they_have_gone(maps: Path, series: Path, runs: Server) -> None:
+    grow(maps)
+    zarr.open_array(maps, mode="r+")[:50] = 7
+    least = least_memory(series)
+    runs.run("update", series, memory=least, scheduler="threads", at="entry", after=2)
+    job = ooc.resume(series)
+    parts = len(list(job.plan.parts()))
+    assert parts > 2
+    assert job.left == pytest.approx(1 - 2 / parts)
+    index = next(iter(job.plan.units(0).elements))
+    key = "c/" + "/".join(map(str, index))
+    (series / key).unlink()
+    with pytest.warns(RuntimeWarning, match="1 of .* chunks that had been written are not as they were"):
+        job = ooc.resume(series)
+    expected = DAYS.copy()
+    expected[:50] = 7
+    np.testing.assert_array_equal(job.run()[...][:50], 7)
+
+
+def least_memory(series: Path) -> int:
+    with pytest.raises(BudgetError) as refused:
+        ooc.update(series, memory=1, scheduler="threads")
+    return refused.value.least
+
+
+def test_in_any_memory_it_goes_on_in_other_memory(maps: Path, series: Path, runs: Server) -> None:
+    grow(maps)
+    zarr.open_array(maps, mode="r+")[3:97, 2] = 7
+    least = least_memory(series)
+    runs.run("update", series, memory=least, scheduler="threads", at="entry", after=2)
+    job = ooc.resume(series, memory="64MiB")
+    np.testing.assert_array_equal(job.run()[...], zarr.open_array(maps)[:])
+
+
+def test_a_source_that_changed_since_is_refused_or_looked_at_again(maps: Path, series: Path, runs: Server) -> None:
+    grow(maps, 110)
+    runs.run("update", series, **HERE, at="entry")
+    zarr.open_array(maps, mode="r+")[0] = 9
+    with pytest.raises(JournalError, match="have changed since"):
+        ooc.update(series, **HERE)
+    grow(maps)
+    a = ooc.resume(series, again=True).run()
+    np.testing.assert_array_equal(a[...], zarr.open_array(maps)[:])
+    assert not ooc.update(series, **HERE).plan.changed
+
+
+def test_of_a_source_that_changed_since_and_was_taken_as_it_is_all_is_updated_later(
+    maps: Path, series: Path, runs: Server
+) -> None:
+    grow(maps, 110)
+    runs.run("update", series, **HERE, at="begun")
+    zarr.open_array(maps, mode="r+")[0] = 9
+    ooc.resume(series, as_is=True).run()
+    job = ooc.update(series, **HERE)
+    assert job.plan.changed, "what was read is known to nobody"
+    np.testing.assert_array_equal(job.run()[...], zarr.open_array(maps)[:])
+
+
+def test_a_source_that_changes_between_plan_and_end_leaves_it_unfinished(maps: Path, series: Path) -> None:
+    grow(maps)
+    job = ooc.update(series, **HERE)
+    zarr.open_array(maps, mode="r+")[0] = 9
+    with pytest.raises(RunError, match="have changed since"):
+        job.run()
+    a = ooc.resume(series, again=True).run()
+    np.testing.assert_array_equal(a[...], zarr.open_array(maps)[:])
+
+
+def test_a_source_that_was_moved_is_named(maps: Path, series: Path, tmp_path: Path) -> None:
+    grow(maps)
+    shutil.copytree(maps, tmp_path / "moved")  # with times
+    shutil.rmtree(maps)
+    with pytest.raises(NotFoundError, match="maps"):
+        ooc.update(series, **HERE)
+    job = ooc.update(series, tmp_path / "moved", **HERE)
+    assert job.plan.source_share == pytest.approx(20 / 120)
+    np.testing.assert_array_equal(job.run()[...], DAYS)
+    assert not ooc.update(series, **HERE).plan.changed
+
+
+def test_rechunk_updates_what_is_there_and_makes_what_is_not(maps: Path, tmp_path: Path) -> None:
+    target = tmp_path / "whole"
+    for days in (100, 104, 111, 120):
+        grow(maps, days)
+        job = ooc.rechunk(maps, target, chunks={0: -1, 1: 8, 2: 8}, update=True, **HERE)
+        np.testing.assert_array_equal(job.run()[...], DAYS[:days])
+    assert isinstance(job, ooc.UpdateJob)
+    assert ooc.open_array(target).chunks == (100, 8, 8)
+    with pytest.raises(ChunksError, match=r"has chunks \(100, 8, 8\), not \(100, 4, 8\)"):
+        ooc.rechunk(maps, target, chunks=(100, 4, 8), update=True, **HERE)
+    with pytest.raises(InputError, match="one of them is taken"):
+        ooc.rechunk(maps, target, chunks=(100, 8, 8), update=True, overwrite=True, **HERE)
+    lazy = ooc.open_array(maps).to_dask()
+    with pytest.raises(InputError, match="lazy"):
+        ooc.rechunk(lazy, target, chunks=(100, 8, 8), update=True, **HERE)
+
+
+def test_what_cannot_be_updated_is_refused_in_one_line(maps: Path, series: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="keeps nothing of the source"):
+        ooc.update(maps, **HERE)
+    with pytest.raises(NotFoundError):
+        ooc.update(tmp_path / "nowhere", **HERE)
+    zarr.create_group(tmp_path / "group")
+    with pytest.raises(TargetError, match="is a group: name one of its arrays"):
+        ooc.update(tmp_path / "group", **HERE)
+    with dask.config.set({"oocarrays.fingerprints": False}):
+        ooc.rechunk(maps, tmp_path / "unkept", chunks=(8, 8, 8), **HERE).run()
+    assert not (tmp_path / "unkept" / SOURCE).exists()
+    with pytest.raises(NotFoundError, match=r"oocarrays\.fingerprints"):
+        ooc.update(tmp_path / "unkept", **HERE)
+    text = (series / SOURCE).read_bytes()
+    (series / SOURCE).write_bytes(text[:-5])
+    with pytest.raises(JournalError, match="cut short"):
+        ooc.update(series, **HERE)
+    (series / SOURCE).write_bytes(text)
+    zarr.open_array(series, mode="r+").resize((90, 24, 20))
+    with pytest.raises(TargetError, match=r"has shape \(90, 24, 20\); it was made with \(100, 24, 20\)"):
+        ooc.update(series, **HERE)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"shape": (90, 24, 20)},
+        {"dtype": "f8"},
+        {"chunks": (4, 24, 20)},
+        {"fill_value": 3},
+        {"compressors": "auto"},
+        {"shape": (100, 24, 20, 1), "chunks": (2, 24, 20, 1)},
+    ],
+    ids=str,
+)
+def test_another_source_is_refused(maps: Path, series: Path, other: dict[str, Any]) -> None:
+    same = {"shape": (100, 24, 20), "dtype": "f4", "chunks": (2, 24, 20), "compressors": None}
+    zarr.create_array(maps, **(same | other), overwrite=True)
+    with pytest.raises(JournalError, match="write it anew"):
+        ooc.update(series, **HERE)
+
+
+def test_a_target_that_a_rechunk_left_is_resumed_first(maps: Path, tmp_path: Path, runs: Server) -> None:
+    runs.run("rechunk", maps, tmp_path / "t", chunks=[32, 8, 8], **HERE, at="begun")
+    with pytest.raises(TargetError, match="is unfinished: resume it first"):
+        ooc.update(tmp_path / "t", **HERE)
+    ooc.resume(tmp_path / "t").run()
+    grow(maps)
+    np.testing.assert_array_equal(ooc.update(tmp_path / "t", **HERE).run()[...], DAYS)
+
+
+def test_what_replaces_an_array_keeps_nothing_of_the_one_before(maps: Path, series: Path) -> None:
+    ooc.map_slabs(np.negative, maps, series, overwrite=True, **HERE).run()
+    with pytest.raises(NotFoundError, match="keeps nothing"):
+        ooc.update(series, **HERE)
+
+
+def test_arrays_of_a_group_are_updated_one_by_one(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g")
+    array = group.create_array("air", data=DAYS[:100], chunks=(2, 24, 20))
+    ooc.rechunk(tmp_path / "g", tmp_path / "t", chunks={"air": (32, 8, 8)}, **HERE).run()
+    array.append(DAYS[100:])
+    np.testing.assert_array_equal(ooc.update(tmp_path / "t" / "air", **HERE).run()[...], DAYS)
+
+
+def test_the_command_line(maps: Path, series: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["update", str(series)]) == 0
+    assert "is up to date" in capsys.readouterr().out
+    grow(maps)
+    assert main(["update", str(series), "--dry-run", "--memory", "64MiB"]) == 0
+    assert "25 %, which grows" in capsys.readouterr().out
+    assert ooc.open_array(series).shape == DAYS[:BEFORE].shape
+    assert main(["rechunk", str(maps), str(series), "--update", "--memory", "64MiB"]) == 0
+    np.testing.assert_array_equal(ooc.open_array(series)[...], DAYS)
+    capsys.readouterr()
+    assert main(["update", str(maps)]) != 0
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+# ---------------------------------------------------------------------- anything against a full rechunk
+
+CODECS: dict[str, Any] = {"none": None, "zstd": zarr.codecs.ZstdCodec()}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    axes = draw(st.integers(1, 3))
+    before = tuple(draw(st.integers(1, 14)) for _ in range(axes))
+    return {
+        "before": before,
+        "after": tuple(n + draw(st.sampled_from([0, 0, 1, 5])) for n in before),
+        "chunks": tuple(draw(st.integers(1, 6)) for _ in range(axes)),
+        "to": tuple(draw(st.integers(1, 6)) for _ in range(axes)),
+        "shards": draw(st.booleans()),
+        "codecs": tuple(draw(st.sampled_from(sorted(CODECS))) for _ in range(2)),
+        "format": draw(st.sampled_from([2, 3])),
+        "orientation": draw(st.sampled_from([None, "column"])),
+    }
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(case=cases(), data=st.data())
+def test_it_is_as_if_rechunked_again(tmp_path: Path, case: dict[str, Any], data: DataObject) -> None:
+    for name in ("s", "t"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    codec = {"none": None, "zstd": "auto"} if case["format"] == 2 else CODECS
+    source = zarr.create_array(
+        tmp_path / "s", shape=case["before"], chunks=case["chunks"], dtype="i4", compressors=codec[case["codecs"][0]],
+        zarr_format=case["format"],
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    source[...] = rng.integers(1, 9, case["before"])
+    shards = tuple(2 * n for n in case["to"]) if case["shards"] and case["format"] == 3 else None
+    how: dict[str, Any] = {"chunks": case["to"], "shards": shards, "orientation": case["orientation"]}
+    if case["codecs"][1] != case["codecs"][0] and case["format"] == 3:
+        how |= {"compressors": CODECS[case["codecs"][1]] or (), "filters": ()}
+    with suppress(ChunksError):  # shards that are larger than the array
+        ooc.rechunk(tmp_path / "s", tmp_path / "t", **how, **HERE).run()
+    if not (tmp_path / "t").exists():
+        return
+    source.resize(case["after"])
+    for _ in range(data.draw(st.integers(0, 3))):
+        lower = [data.draw(st.integers(0, n - 1)) for n in case["after"]]
+        upper = [data.draw(st.integers(low + 1, n)) for low, n in zip(lower, case["after"], strict=True)]
+        place = tuple(map(slice, lower, upper))
+        source[place] = data.draw(st.sampled_from([0, 7]))
+    job = ooc.update(tmp_path / "t", **HERE)
+    a = job.run()
+    assert a.shape == case["after"]
+    np.testing.assert_array_equal(a[...], source[...])
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "t")[...], source[...])
+    assert not ooc.update(tmp_path / "t", **HERE).plan.changed
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_boxes_hold_each_true_place_once(data: DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=3)))
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=int(np.prod(shape)), max_size=int(np.prod(shape)))))
+    mask = mask.reshape(shape).astype(bool)
+    count = np.zeros(shape, int)
+    for low, high in boxes_of(mask):
+        count[tuple(map(slice, low, high))] += 1
+    np.testing.assert_array_equal(count, mask)
+
+
+# ---------------------------------------------------------------------- on workers
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_on_workers(maps: Path, series: Path, client: Any) -> None:
+    grow(maps)
+    zarr.open_array(maps, mode="r+")[:40:7] = 1
+    job = ooc.update(series, memory="64MiB", scheduler=client)
+    assert job.plan.ranks == 2
+    assert len(list(job.plan.parts())) >= 2
+    np.testing.assert_array_equal(job.run()[...], zarr.open_array(maps)[:])
+    assert (job.meter.write_requests, job.meter.read_requests) == (
+        job.plan.traffic.write_requests,
+        job.plan.traffic.read_requests,
+    )
+    assert not ooc.update(series, scheduler=client).plan.changed
+    (computed,) = dask.compute(ooc.update(series, scheduler=client))
+    assert computed.shape == DAYS.shape
+    assert not os.path.exists(series / ".oocarrays")
