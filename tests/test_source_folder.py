@@ -48,12 +48,14 @@ passed: ooc.SlabJob = ooc.resume("rows.zarr", kind="map_slabs", kernel="filters:
 scattered: ooc.LocalArrays = ooc.resume("parts", kind="scatter_files", memory="1GiB").run()
 gathered: ooc.OutOfCoreArray = ooc.resume("whole.zarr", kind="gather_files").run()
 rechunked: ooc.RechunkJob = ooc.resume("columns.zarr", kind="rechunk", source=a)
+grown: ooc.OutOfCoreArray = ooc.update("columns.zarr").run()
+updated: ooc.UpdateJob = ooc.resume("columns.zarr", kind="update")
 with ooc.metered() as meter:
     a[0]
 requests: int = meter.read_requests
 """
 FUNCTIONS = {
-    "rechunk": ("RechunkKeywords", "chunks"),
+    "rechunk": ("RechunkKeywords", "chunks", "update"),
     "map_slabs": ("SlabKeywords",),
     "resume": ("ResumeKeywords", "source", "kind"),
 }

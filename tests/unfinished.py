@@ -17,7 +17,7 @@ from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER
+from oocarrays.storage.journal.texts import FOLDER, SOURCE
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.store_blobs import StoreBlobs
 from oocarrays.storage.stores.underway import Putting
@@ -107,8 +107,8 @@ def check_finished(target: Path, data: np.ndarray = FIELD) -> None:
     """Every element is right, and nothing is left: no mark, no journal, no partial file, no scratch."""
     np.testing.assert_array_equal(ooc.open_array(target)[...], data)
     np.testing.assert_array_equal(zarr.open_array(target, mode="r")[...], data)
-    left = [path.name for path in target.parent.rglob("*") if path.name.startswith(FOLDER) or path.suffix == ".partial"]
-    assert left == []
+    here = [path for path in target.parent.rglob("*") if path.name != SOURCE]
+    assert [path.name for path in here if path.name.startswith(FOLDER) or path.suffix == ".partial"] == []
     assert not [name for name in zarr.open_array(target, mode="r").attrs if name.startswith("oocarrays")]
 
 
