@@ -409,3 +409,11 @@ def test_on_workers(maps: Path, series: Path, client: Any) -> None:
     (computed,) = dask.compute(ooc.update(series, scheduler=client))
     assert computed.shape == DAYS.shape
     assert not os.path.exists(series / ".oocarrays")
+
+
+def test_what_is_not_read_is_not_in_the_prediction(maps: Path, series: Path) -> None:
+    grow(maps, BEFORE + 1)
+    one = ooc.update(series, **HERE).plan
+    zarr.open_array(maps, mode="r+")[...] = 1
+    every = ooc.update(series, **HERE).plan
+    assert one.phases.read < every.phases.read / 10

@@ -130,7 +130,7 @@ def pass_seconds(
     Parameters
     ----------
     source, target : Stored
-        The arrays that are read and written. The source comes from the device once, where the cache keeps it.
+        The arrays that are read and written. What is read comes from the device once, where the cache keeps it.
     """
     ranks, workers, waits = pipeline.ranks, pipeline.workers, pipeline.waits
     reading, writing = _device_seconds(traffic, costs, source, target)
@@ -201,7 +201,7 @@ def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stor
     if source.cached:
         from_device = 0
     elif is_cached(costs, source):
-        from_device = int(source.nbytes * costs.stored_ratio(source))
+        from_device = min(int(source.nbytes * costs.stored_ratio(source)), traffic.read_bytes)
     else:
         from_device = (
             traffic.read_bytes + _seeks(traffic, costs, source) * PAGE_BYTES
