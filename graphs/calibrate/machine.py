@@ -278,8 +278,7 @@ def _read_ranges(blobs: LocalBlobs, key: str) -> None:
 
 
 def _handoff_seconds(folder: str) -> float:
-    """Seconds from one short call to the next of all threads, while every processor reads pieces of small chunks, for
-    each of them."""
+    """Seconds that a short call takes longer while every processor reads pieces of small chunks, by `Costs`' rule."""
     rows, columns = PIECE
     shape = (rows * SIDE, columns * SIDE)
     chunks = (rows, shape[1])
@@ -293,9 +292,11 @@ def _handoff_seconds(folder: str) -> float:
             if part is not None:
                 np.copyto(piece, part)
 
-    count = local_cores()
+    count = max(local_cores(), 2)
     calls = SIDE * (rows + PIECE_CALLS) * count
-    return _least_seconds(lambda: _by_all(read_all, count)) / (calls * count)
+    alone = _least_seconds(read_all)
+    together = _least_seconds(lambda: _by_all(read_all, count))
+    return max(together - alone, 0.0) / (calls * math.sqrt(count - 1))
 
 
 def _put_small(blobs: LocalBlobs, data: np.ndarray) -> None:

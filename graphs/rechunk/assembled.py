@@ -16,12 +16,11 @@ import numpy as np
 from oocarrays.graphs.rechunk.assembly import Told
 from oocarrays.graphs.rechunk.run import RechunkState
 from oocarrays.graphs.run.buffers import RankBuffers
-from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.assembled import stage_of
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Take
-from oocarrays.storage.chunks.elements import cut, scatter
+from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.local.pages import allocate
@@ -91,16 +90,13 @@ def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
     def take(section: Section, out: np.ndarray) -> None:
         if run.failure:
             raise run.failure
-        short = out.ndim and out.shape[-1] * out.itemsize < LINE_BYTES
         for index in grid.indices(section):
             there = grid.section(index)
             part = section.intersection(there)
             assert part is not None, "a touched chunk shares an element with the section"
             data = chunks[index]
-            tile = tile_shape(part.shape, out.itemsize, TURNED_BYTES) if short and data is not None else part.shape
-            for some in cut(part, tile):
-                taken = run.fill(None) if data is None else data[some.relative_to(there.lower).slices]
-                scatter(out, section.lower, some, taken)
+            taken = run.fill(None) if data is None else data[part.relative_to(there.lower).slices]
+            scatter(out, section.lower, part, taken)
 
     return take
 
@@ -116,9 +112,5 @@ def name(run: RechunkState, number: int, rank: int = 0) -> None:
         assembly.name_all(_stage(step))
 
 
-LINE_BYTES = 64
-"""Of a core's cache: where runs are shorter in the target, ..."""
-TURNED_BYTES = 2**15
-"""... so much is taken at a time: it stays in that cache while it is gone through for each of them."""
 VERBS = {"assemble": assemble, "name": name}
 """What tasks do."""

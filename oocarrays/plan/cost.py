@@ -14,15 +14,20 @@ number of its contiguous runs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.machine import BATCHED_RUNS, Costs, speed
 
 PAGE_BYTES = SECTOR = 4096
-PIECE_CALLS, PLACE_CALLS, PUT_CALLS = 10, 5, 6
+PIECE_CALLS, PLACE_CALLS, PUT_CALLS, TURN_CALLS = 16, 8, 16, 6
 """Calls beside those that read or write: to open a file, look at it, take its pieces and close it; to lay out a
-piece and write it in its place; to make a file."""
+piece and write it in its place; to make a file; to copy a block to where other axes run fastest."""
+TURNED_ELEMENTS = 2**15
+"""Elements of such a block."""
+LINE_BYTES = 64
+"""Runs that are shorter are copied block by block."""
 CACHE_WRITERS = 2
 """Cores that write to the system's cache at their full speed: 1 GiB took 1.7, 0.7 and 0.5 s by one, two and four."""
 
@@ -169,7 +174,7 @@ def pass_seconds(
     startup = costs.step_seconds if pipeline.whole else costs.message_seconds
     steps = _steps_seconds(traffic, costs, startup / at_once) if workers else 0.0
     of_steps = 0 if pipeline.whole else 2 * traffic.messages
-    others = max(traffic.tasks - of_steps, 0) * costs.worker_task_seconds if workers else 0.0
+    tasks = max(traffic.tasks - of_steps, 0) * costs.worker_task_seconds if workers else 0.0
     scheduler = traffic.tasks * costs.scheduler_seconds if workers else 0.0
     crowd = max(ranks / costs.cores, 1)
     if traffic.messages:
@@ -181,19 +186,21 @@ def pass_seconds(
         exchange=there * crowd + steps,
         write=(put + kept) * crowd + writing + putting,
     )
-    work = max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + others) / ranks
-    handoff = 0.0 if workers or ranks == 1 else min(ranks, costs.cores) * costs.handoff_seconds
-    handed = _calls(traffic, source, target) * handoff
-    return max(work, scheduler, handed), phases
+    work = max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + tasks) / ranks
+    others = 0 if workers else ranks - 1
+    handed = _calls(traffic, source, target) * costs.handoff_seconds * math.sqrt(others)
+    return max(work + handed, scheduler), phases
 
 
-def _calls(traffic: Traffic, source: Stored, target: Stored) -> int:
-    """Calls of the system in which a thread lets go of the interpreter's lock, where files are local."""
+def _calls(traffic: Traffic, source: Stored, target: Stored) -> float:
+    """Calls in which a thread lets go of the interpreter's lock, where files are local."""
     batched = traffic.read_requests >= BATCHED_RUNS * traffic.pieces
     asked = traffic.pieces if batched else traffic.read_requests
     reads = asked + PIECE_CALLS * traffic.pieces if source.local else 0
     writes = PUT_CALLS * traffic.write_requests + PLACE_CALLS * traffic.placed_runs if target.local else 0
-    return reads + writes
+    torn = traffic.copied_runs * LINE_BYTES > traffic.copied_bytes
+    blocks = traffic.copied_bytes / (target.itemsize * TURNED_ELEMENTS) if torn else 0.0
+    return reads + writes + TURN_CALLS * blocks
 
 
 def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:

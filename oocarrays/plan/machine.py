@@ -65,10 +65,10 @@ class Costs:
     """Seconds until a store that is reached over a network begins to answer; the requests under way wait together."""
     remote_bandwidth: float = 4e8
     """Bytes a second that travel to or from such stores, of all ranks together."""
-    handoff_seconds: float = 8e-6
-    """Seconds from one short call to the next of all threads that make them, for each such thread that has a
-    processor: the interpreter's lock changes hands."""
-    run_seconds: float = 1e-8
+    handoff_seconds: float = 1.2e-5
+    """Seconds that two threads lose in a short call of one of them, as the interpreter's lock changes hands; of more
+    threads all lose that times the root of the others' number."""
+    run_seconds: float = 4e-9
     """Seconds that each contiguous run adds to a copy between layouts."""
     piece_seconds: float = 3e-5
     """Seconds to open a chunk and find the way to its pieces."""
