@@ -68,7 +68,7 @@ class Casting(Tasks):
         for holder, piece in zip(self.plan.holders, pieces, strict=True):
             made[index_of(self.plan.piece(holder)[0])] = piece
             self._came(piece, holder, rank)
-        whole = np.ascontiguousarray(self.plan.selection.arranged(made))
+        whole = np.asarray(self.plan.selection.arranged(made), order="C")  # one element stays without axes
         whole.flags.writeable = False
         return whole
 
