@@ -18,10 +18,9 @@ from oocarrays.errors import DiskFullError, JournalError, NotFoundError, TargetE
 from oocarrays.graphs.run import journaled
 from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.journal.leftovers import find_leftovers
-from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.groups import objects
-from tests.unfinished import CHUNKS, FIELD, break_disk, fail, options_of, stamps
+from tests.unfinished import CHUNKS, FIELD, break_disk, fail, left_behind, options_of, stamps
 
 NAMES = ["one", "deep/two"]
 
@@ -55,8 +54,7 @@ def check_finished(group: Path, target: Path) -> None:
     for name in ("axis", "deep/words"):
         assert objects(group / name) == objects(target / name)
     assert ooc.open_group(target).attrs == {"title": "fields"}
-    left = [path.name for path in target.parent.rglob("*") if path.name.startswith(FOLDER) or path.suffix == ".partial"]
-    assert left == []
+    assert left_behind(target.parent) == []
     assert "oocarrays" not in "".join(path.read_text() for path in target.rglob("zarr.json"))
 
 

@@ -21,10 +21,11 @@ from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.mapping.selection import Selection
 from oocarrays.storage.journal.calls import CALL
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER, NOTE
+from oocarrays.storage.journal.texts import NOTE
 from oocarrays.storage.journal.wanted import kept_sections, sections_again
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
+from tests.unfinished import left_behind
 
 DATA = np.arange(24 * 20, dtype="i4").reshape(24, 20) + 1
 TILES = [np.s_[0:14, 0:12], np.s_[4:24, 6:20], np.s_[2:9:3, ::-4], np.s_[20, [7, 3]], None]
@@ -105,10 +106,6 @@ def half(tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, kind: st
     return killed(runs, tmp_path, monkeypatch, WRITE.format(kind=kind)) / "z"
 
 
-def left(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.name.startswith(FOLDER) or path.suffix == ".partial"]
-
-
 def check(made: Any, kind: str, folder: Path) -> None:
     np.testing.assert_array_equal(made[...], expected(kind))
     np.testing.assert_array_equal(ooc.open_array(folder)[...], expected(kind))
@@ -177,7 +174,7 @@ def test_what_is_noted_is_no_hindrance(half: Path, kind: str, capsys: pytest.Cap
     assert "parts=" in capsys.readouterr().err
     made = ooc.rechunk(half, half.parent / "o", chunks=(24, 3), scheduler="threads").run()
     np.testing.assert_array_equal(made[...], ooc.open_array(half)[...])
-    assert left(half.parent / "o") == []
+    assert left_behind(half.parent / "o") == []
     os.utime(half / NOTE, (1, 1))  # what is young may be at work
     assert main(["clean", str(half.parent)]) == 0
     assert (half / NOTE).exists(), "without it nobody would know that a part has been written"
@@ -189,10 +186,10 @@ def test_what_is_noted_is_no_hindrance(half: Path, kind: str, capsys: pytest.Cap
 def test_nothing_is_left_by_a_run_that_ends(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "z", data=DATA, chunks=(5, 7))
     job = ooc.write_sections(tmp_path / "z", TILES, PARTS, scheduler="threads")
-    assert left(tmp_path) == []
+    assert left_behind(tmp_path) == []
     job.run()
     job.run()
-    assert left(tmp_path) == []
+    assert left_behind(tmp_path) == []
 
 
 @pytest.mark.parametrize("sections", [[np.s_[None, ::-2, 3, None, [4, 1, 4]]], [np.s_[()]], [np.s_[0:0]]])
@@ -223,7 +220,7 @@ def test_a_shift_that_was_killed_is_done_again(
         ).run()
         ooc.open_array(tmp_path / name, mode="r+")
     ooc.shift(ooc.open_array(tmp_path / "whole", mode="r+"), boundary="periodic", scheduler="threads").run()
-    assert left(tmp_path) == []
+    assert left_behind(tmp_path) == []
     killed(runs, tmp_path, monkeypatch, SHIFT, after=2)
     with pytest.raises(InputError, match="by shift, which takes no parts"):
         ooc.resume("l", parts=PARTS)

@@ -22,10 +22,10 @@ from oocarrays.plan.files import scatter
 from oocarrays.storage.files import local_files
 from oocarrays.storage.journal.calls import CALL
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER
 from oocarrays.storage.local import syncing
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
+from tests.unfinished import left_behind
 
 FIELD = np.random.default_rng(3).integers(1, 999, (96, 40), dtype="i4")
 MEMORY = "64MiB"
@@ -107,8 +107,7 @@ def killed(runs: Server, kind: Kind, folder: Path, *, after: int = 9, at: str = 
 def check(target: Path, kind: Kind, made: Any) -> None:
     np.testing.assert_array_equal(made[...], kind.expected)
     np.testing.assert_array_equal(ooc.open_array(target)[...], kind.expected)
-    left = [path for path in target.parent.rglob("*") if path.name.startswith(FOLDER) or path.suffix == ".partial"]
-    assert left == []
+    assert left_behind(target.parent) == []
 
 
 @each_kind

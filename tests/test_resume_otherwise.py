@@ -21,7 +21,17 @@ from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 from tests.small import each_method
 from tests.sweeping import jacobi
-from tests.unfinished import CHUNKS, FIELD, check_finished, check_unfinished, fail, options_of, recorded, stamps
+from tests.unfinished import (
+    CHUNKS,
+    FIELD,
+    check_finished,
+    check_unfinished,
+    fail,
+    left_behind,
+    options_of,
+    recorded,
+    stamps,
+)
 
 COUNT = FIELD.size // int(np.prod(CHUNKS))
 """Chunks of the target."""
@@ -234,7 +244,7 @@ def test_a_killed_group_goes_on_otherwise(tmp_path: Path, target: Path, runs: Se
     changed = {Path(path).parent.parent for path, stamp in after.items() if journal.get(path) != stamp}
     assert changed == {target / "two" / "c"}
     assert 0 < job.meter.write_requests < COUNT
-    assert not [path for path in target.parent.rglob("*") if path.name.startswith(FOLDER)]
+    assert not left_behind(target.parent)
 
 
 def test_a_group_goes_on_in_other_memory(tmp_path: Path, target: Path, runs: Server) -> None:

@@ -103,12 +103,17 @@ def check_unfinished(target: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
+def left_behind(folder: Path) -> list[Path]:
+    """What runs that have ended must not leave: marks, journals, scratch, partial files."""
+    here = [path for path in folder.rglob("*") if path.name != SOURCE]
+    return [path for path in here if path.name.startswith(FOLDER) or path.suffix == ".partial"]
+
+
 def check_finished(target: Path, data: np.ndarray = FIELD) -> None:
     """Every element is right, and nothing is left: no mark, no journal, no partial file, no scratch."""
     np.testing.assert_array_equal(ooc.open_array(target)[...], data)
     np.testing.assert_array_equal(zarr.open_array(target, mode="r")[...], data)
-    here = [path for path in target.parent.rglob("*") if path.name != SOURCE]
-    assert [path.name for path in here if path.name.startswith(FOLDER) or path.suffix == ".partial"] == []
+    assert left_behind(target.parent) == []
     assert not [name for name in zarr.open_array(target, mode="r").attrs if name.startswith("oocarrays")]
 
 

@@ -205,7 +205,7 @@ class KeptRun(EndingRun):
         What the target kept before stays then: it is made of that, and of something newer.
         """
         store = self.destination.store
-        if not can_keep(store):
+        if not can_keep(store) or not self.journal.is_there():  # it was finished before, and is looked at again
             return
         if not setting("fingerprints"):
             drop_source(store)

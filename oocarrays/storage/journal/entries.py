@@ -94,22 +94,16 @@ class LocalEntries:
             Whether it is on its device at once, and not only when all is synced.
         """
         path = self._path(key)
-        partial = f"{path}.{uuid.uuid4().hex}.partial"
-        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            with os.fdopen(file, "wb", buffering=0):
-                write_all(file, memoryview(data))
-                if durable:
-                    os.fsync(file)
-        except BaseException:
-            os.unlink(partial)
-            raise
-        written(partial)
-        return functools.partial(_publish, partial, path)
+        return functools.partial(_publish, _written_beside(path, data, durable=durable), path)
 
-    def replace(self, key: str, data: bytes) -> None:
-        """Put ``data`` under ``key``, in the place of what is there."""
-        replace(self._path(key), data)
+    def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        """Put ``data`` under ``key``, in the place of what is there; what is not ``durable``, when all is synced."""
+        path = self._path(key)
+        if durable:
+            replace(path, data)
+            return
+        os.replace(_written_beside(path, data, durable=False), path)
+        written(path)
 
     def entries(self, key: str) -> dict[str, bytes | None]:
         """Names and contents of what is below ``key``; None for what has gone meanwhile."""
@@ -147,6 +141,22 @@ class LocalEntries:
         """Remove the folder, unless something is in it."""
         with suppress(OSError):
             os.rmdir(self.root)
+
+
+def _written_beside(path: str, data: bytes, *, durable: bool) -> str:
+    """Write a file where nobody finds it, and return its path."""
+    partial = f"{path}.{uuid.uuid4().hex}.partial"
+    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(file, "wb", buffering=0):
+            write_all(file, memoryview(data))
+            if durable:
+                os.fsync(file)
+    except BaseException:
+        os.unlink(partial)
+        raise
+    written(partial)
+    return partial
 
 
 def _publish(partial: str, path: str) -> None:
@@ -195,7 +205,7 @@ class StoreEntries:
         """Do nothing yet, for an object is whole or not there; what is returned puts ``data`` under ``key``."""
         return functools.partial(self.create, key, data)
 
-    def replace(self, key: str, data: bytes) -> None:
+    def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
         """Put ``data`` under ``key``, in the place of what is there."""
         sync(self.store.set(self._path(key), default_buffer_prototype().buffer.from_bytes(data)))
 

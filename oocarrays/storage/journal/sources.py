@@ -129,7 +129,7 @@ def can_keep(store: StoreLike) -> bool:
 
 
 def keep_source(store: StoreLike, source: Source) -> None:
-    """Keep what the array in ``store`` is made of, in the place of what it kept.
+    """Keep what the array in ``store`` is made of, in the place of what it kept; on its device with all that is synced.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def keep_source(store: StoreLike, source: Source) -> None:
         "digest": hashlib.sha256(body).hexdigest(),
     }
     with writing(store):
-        entries_of(store).replace(SOURCE, json.dumps(head).encode() + b"\n" + body)
+        entries_of(store).replace(SOURCE, json.dumps(head).encode() + b"\n" + body, durable=False)
 
 
 def kept_source(store: StoreLike) -> Source | None:
