@@ -298,12 +298,14 @@ def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[
 
 
 def best_of(fitting: Sequence[Way]) -> Way:
-    """The way of least predicted seconds; among those that predictions cannot tell apart, the one that holds least."""
+    """The way of least predicted seconds; among those that predictions cannot tell apart, the one that holds least, and
+    before that one whose graph is no burden."""
     fewest = min(way.too_many for way in fitting)
     fitting = [way for way in fitting if way.too_many == fewest]
     seconds = {way: way.seconds * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
     least = min(seconds.values())
-    return min((way for way in fitting if seconds[way] <= ALIKE * least), key=lambda way: way.peak_bytes)
+    alike = [way for way in fitting if seconds[way] <= ALIKE * least]
+    return min(alike, key=lambda way: (way.tasks > MAX_TASKS, way.peak_bytes))
 
 
 def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[Alternative]:
