@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import zarr
@@ -43,3 +44,12 @@ def test_a_depth_that_is_given_is_taken() -> None:
     source = zarr.create_array({}, data=np.zeros((40, 32)), chunks=(8, 16))
     job = ooc.map_slabs(median, source, zarr.storage.MemoryStore(), depth=(2, 0), **HOW)
     assert job.plan.depth == (2, 0)
+
+
+@pytest.mark.parametrize(("kernel", "asked", "ranks"), [(median, None, 1), (median, 2, 2), (np.sqrt, None, 2)])
+def test_kernels_of_ours_take_one_rank_unless_more_are_asked_for(kernel: Any, asked: int | None, ranks: int) -> None:
+    source = zarr.create_array({}, data=np.zeros((400, 32)), chunks=(8, 32))
+    how = HOW | {"ranks": asked}
+    with dask.config.set(num_workers=2):
+        job = ooc.map_slabs(kernel, source, zarr.storage.MemoryStore(), **how)
+    assert job.plan.ranks == ranks

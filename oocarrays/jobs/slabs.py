@@ -221,8 +221,8 @@ def map_slabs(
         Elements of a slab along each axis, halo not included; None or -1 is the whole axis. By default slabs are whole
         in all axes but one where there is memory for such, and else blocks, cut on chunks of the targets.
     ranks : int
-        Each has a run of slabs; by default as many as there are cores, or workers. Of local array files those of their
-        layout.
+        Each has a run of slabs; by default as many as there are cores, or workers, and on threads one where the kernel
+        is of `oocarrays.kernels`. Of local array files those of their layout.
     folders : str
         Of local array files: where those of the target are on workers' own disks, as `create_array` takes it; with
         ``{target}`` in it, for its number, where there are several.

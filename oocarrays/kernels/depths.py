@@ -1,4 +1,4 @@
-"""How far a kernel of this room reaches: a pass takes it as its depth where none is given."""
+"""What a pass knows of the kernels of this room: how far they reach, and how many ranks they are worth."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def own_depth(kernel: Callable[..., Any]) -> int | tuple[int, ...]:
     >>> own_depth(partial(median, size=(5, 3), mode="none")), own_depth(sweep), own_depth(len)
     ((2, 1), 1, 0)
     """
-    function, args, keywords = kernel, (), {}
-    if isinstance(kernel, partial):
-        function, args, keywords = kernel.func, kernel.args, kernel.keywords
+    function, args, keywords = _unwrapped(kernel)
     if function is sweep:
         return 1
     if function not in (median, sweeps):
@@ -32,3 +30,22 @@ def own_depth(kernel: Callable[..., Any]) -> int | tuple[int, ...]:
         return whole(bound.arguments.get("count"), "count")
     size = bound.arguments["size"]
     return whole(size, "size") // 2 if isinstance(size, Integral) else tuple(n // 2 for n in wholes(size, "size"))
+
+
+def own_ranks(kernel: Callable[..., Any]) -> int | None:
+    """Return how many ranks of threads a kernel is worth; None of an unknown one: as many as there are cores.
+
+    Kernels of this room are many short calls of numpy, and one rank reads and writes beside them already: threads that
+    compute hand the interpreter's lock to each other more often than they gain.
+
+    >>> own_ranks(partial(median, size=5)), own_ranks(len)
+    (1, None)
+    """
+    return 1 if _unwrapped(kernel)[0] in (median, sweep, sweeps) else None
+
+
+def _unwrapped(kernel: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The function of a kernel, with the arguments that it has been given."""
+    if isinstance(kernel, partial):
+        return kernel.func, kernel.args, kernel.keywords
+    return kernel, (), {}

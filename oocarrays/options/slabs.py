@@ -16,6 +16,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.tasks import Kernel
+from oocarrays.kernels.depths import own_ranks
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import cluster_of, ranks_of, resources_of
 from oocarrays.options.chunks import ChunksLike
@@ -132,7 +133,7 @@ def planned_pass(
     InputError
         One of its kinds: `BudgetError` where no slab fits, `JournalError` where what is left was asked for otherwise.
     """
-    target, options = arrays.targets[0].store, _settled(request.options, arrays, resources)
+    target, options = arrays.targets[0].store, _settled(request, arrays, resources)
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
     )
@@ -155,13 +156,15 @@ def _call(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> Doc
     )  # fmt: skip
 
 
-def _settled(options: SlabOptions, arrays: SlabArrays, resources: Resources) -> SlabOptions:
-    """The same with what the arrays and the machine say."""
+def _settled(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> SlabOptions:
+    """The options of a request with what its kernel, the arrays and the machine say."""
+    options = request.options
+    ranks = own_ranks(request.kernel) if options.ranks is None and resources.workers is None else options.ranks
     return replace(
         options.checked(arrays.shape),
         boundary=checked_boundary(options.boundary, *arrays.dtypes),
         budget=resources.budget,
         processes=resources.workers or 1,
-        ranks=ranks_of(options.ranks, resources),
+        ranks=ranks_of(ranks, resources),
         past_cache_above=settings.past_cache_above(),
     )

@@ -44,6 +44,11 @@ try:
 except ImportError:
     from zlib import decompress
 
+INFLATED = {"zlib": 15, "gzip": 31}
+"""Codecs whose bytes are deflated, and how `decompress` is told of what is around them."""
+SPARE = 1
+"""Bytes that a buffer to inflate into has beyond what comes: in a full one, libraries take it that more is to come."""
+
 
 class Chained(Codec):  # type: ignore[misc]
     """Several codecs of bytes as one, which decodes into a buffer of its caller's.
@@ -104,10 +109,10 @@ def _check_length(found: int, into: Any) -> None:
 
 def _decoded(codec: Codec, data: Any, nbytes: int | None) -> Any:
     """Decode by one codec; bytes that are deflated by the fastest library that there is."""
-    if codec.codec_id != "zlib":
+    if codec.codec_id not in INFLATED:
         return codec.decode(data)
     try:
-        return decompress(data, 15, nbytes or 2**16)
+        return decompress(data, INFLATED[codec.codec_id], (nbytes or 2**16) + SPARE)
     except Exception as error:
         raise ValueError(str(error)) from error
 
@@ -117,7 +122,7 @@ def chained(codecs: Iterable[Codec | None]) -> Codec | None:
     given = [codec for codec in codecs if codec is not None]
     if not given or any(codec.codec_id not in BYTE_FILTERS for codec in given):
         return None
-    if len(given) == 1 and given[0].codec_id not in ("zlib", "shuffle"):
+    if len(given) == 1 and given[0].codec_id not in (*INFLATED, "shuffle"):
         return given[0]
     return Chained(given)
 
