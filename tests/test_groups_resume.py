@@ -83,6 +83,24 @@ def test_a_killed_run_goes_on(group: Path, target: Path, runs: Server, method: s
         assert stamps(target / name) == before, "what was finished is not written again"
 
 
+@pytest.mark.parametrize(
+    ("at", "after"), [("entry", 1), ("partial", 3), ("mark", 1), ("finished", 2), ("mark", 3), ("consolidated", 1)]
+)
+def test_a_killed_run_goes_on_to_another_format(group: Path, target: Path, runs: Server, at: str, after: int) -> None:
+    runs.run("rechunk", group, target, at=at, after=after, zarr_format=2, **options("independent"))
+    with pytest.raises(UnfinishedError, match="resume"):
+        ooc.open_group(target)
+    ooc.resume(target).run()
+    made = zarr.open_group(target, mode="r")
+    for number, name in enumerate(NAMES):
+        np.testing.assert_array_equal(made[name][...], FIELD + number)
+        assert made[name].chunks == CHUNKS
+    np.testing.assert_array_equal(made["axis"][...], np.arange(1024))
+    assert list(made["deep/words"][...]) == ["a", "long word"]
+    assert {node.metadata.zarr_format for _, node in made.members(max_depth=None)} == {2}
+    assert left_behind(target.parent) == []
+
+
 def test_killed_again_and_again(group: Path, target: Path, runs: Server) -> None:
     runs.run("rechunk", group, target, at="entry", after=2, **options("staged"))
     for point in ("partial", "entry", "finished", "entry"):

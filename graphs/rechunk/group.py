@@ -102,6 +102,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> Document:
     return {
         "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
         "missing": source.missing,
+        "zarr_format": source.zarr_format,
         "members": {name: member.target.nbytes for name, member in plan.members},
         "batches": [[[piece.name, piece.part, piece.parts] for piece in batch] for batch in copies.batches],
         "copies": {name: getattr(copies, name) for name in ("lanes", "at_once", "nbytes", "peak_bytes", "seconds")},
@@ -130,7 +131,7 @@ def resumed_group(
     journal, id, content = journal_of(target, "group")
     trust, moved = asked.trust, asked.source is not None
     _check_names(target, content)
-    file = _source(content, asked.source, target, asked.place)
+    file = _source(content, asked.source, target, asked.place).in_format(content.get("zarr_format"))
     file = file.with_policy(policy_of(content.get("missing") if asked.missing is None else asked.missing))
     names = [name for name in content["members"] if not is_finished(member_store(target, name))]
     if trust.again and len(names) < len(content["members"]):

@@ -22,7 +22,7 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
-from oocarrays.storage.chunks.copies import copy_part
+from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_part
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import create_target, remove_scratch
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
@@ -198,6 +198,9 @@ class GroupRun(KeptRun):
             self._restart()
         for member in members:
             member.prepare()
+        for name in self.copied if self.source.changes_format else ():
+            store = member_store(self.destination.store, name)
+            begin_conversion(self.source.arrays[name], store, self.source.zarr_format, durable=self.durable)
         if not self.journal.is_there():
             self.journal.begin(self.id, self._content_now())
         return self
@@ -290,11 +293,14 @@ class GroupRun(KeptRun):
         with self.meter.phase("copy"):
             for piece in self.copies.batches[batch]:
                 array, store = self.source.arrays[piece.name], member_store(self.destination.store, piece.name)
-                receipts = Receipts(self.remains.kept.get(piece.name, {}))
-                copy_part(
-                    array, store, (piece.part, piece.parts), at_once=self.copies.at_once, meter=self.meter,
-                    receipts=receipts, fresh=self.made,
-                )  # fmt: skip
+                receipts, part = Receipts(self.remains.kept.get(piece.name, {})), (piece.part, piece.parts)
+                if self.source.changes_format:
+                    convert_part(array, store, part, meter=self.meter, receipts=receipts)
+                else:
+                    copy_part(
+                        array, store, part, at_once=self.copies.at_once, meter=self.meter, receipts=receipts,
+                        fresh=self.made,
+                    )  # fmt: skip
                 stored.setdefault(piece.name, {}).update(receipts.kept)
         self.record((batch,), stored)
 

@@ -76,7 +76,12 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
     parser.add_argument("--schedule", help="the order in which ranks exchange, such as gen (default: auto)")
     parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
-    parser.add_argument("--zarr-format", type=int, choices=(2, 3), help="of the target (default: the source's)")
+    parser.add_argument(
+        "--zarr-format",
+        type=int,
+        choices=(2, 3),
+        help="of the target (default: the source's); a group, too, changes it",
+    )
     parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
     missing_option(parser)
     parser.add_argument(
@@ -162,8 +167,8 @@ def _chunks(options: argparse.Namespace) -> Any:
 
 
 def _rechunk(options: argparse.Namespace) -> None:
-    if options.chunks is None and options.orientation is None and not options.update:
-        raise ChunksError("--chunks is needed, or --orientation to have them chosen")
+    if options.chunks is options.orientation is options.zarr_format is None and not options.update:
+        raise ChunksError("--chunks is needed, --orientation to have them chosen, or --zarr-format to keep them")
     job: Job[Any, Any] = rechunk(
         options.source,
         options.target,

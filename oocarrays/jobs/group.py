@@ -145,14 +145,12 @@ def group_job(
     Parameters
     ----------
     chunks : mapping
-        What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path.
+        What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path; None where
+        nothing but the format changes.
     """
-    zarr_format, resources = planner.zarr_format, planner.resources
+    resources = planner.resources
     file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
-    if zarr_format not in (None, file.zarr.metadata.zarr_format):
-        raise UnsupportedError(
-            f"zarr_format={zarr_format}: {file.name} is in format {file.zarr.metadata.zarr_format}, and a group has one"
-        )
+    file = file.in_format(planner.zarr_format)
     wanted = asked_for(file, chunks)
     group_file.check_group_target(file.zarr, target, overwrite=planner.overwrite)
     id = uuid.uuid4().hex[:12]
@@ -186,11 +184,12 @@ def _job(run: GroupRun, cluster: Cluster | None) -> GroupJob:
 
 
 def _planned_copies(file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
+    files = file.folder is not None and local_folder(target) is not None
     return plan_copies(
         [_to_copy(name, array) for name, array in file.arrays.items() if name not in wanted],
         resources,
         at_once=zarr.config.get("async.concurrency"),
-        local=file.folder is not None and local_folder(target) is not None,
+        local=files and not file.changes_format,
     )
 
 
@@ -209,7 +208,7 @@ def _planned_members(
 
     Raises
     ------
-    BudgetError, ChunksError
+    BudgetError, ChunksError, UnsupportedError
         For the first array of which they are true.
     """
     made = {}
@@ -218,6 +217,6 @@ def _planned_members(
             made[name] = planner.planned(file.arrays[name], member_store(target, name), lengths)
         except BudgetError as error:
             raise BudgetError(error.budget, error.least, f"rechunking {name}") from None
-        except ChunksError as error:
-            raise ChunksError(f"{name}: {error}") from None
+        except (ChunksError, UnsupportedError) as error:
+            raise type(error)(f"{name}: {error}") from None
     return made

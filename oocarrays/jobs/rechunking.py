@@ -221,7 +221,10 @@ def rechunk(
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
     zarr_format : 2 or 3
-        By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS``, as xarray does.
+        By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS`` and what stands for no
+        value in the fill value, format 3 in ``_FillValue``, both as xarray does. Of a group all arrays change: those
+        of which ``chunks`` says nothing keep theirs, and texts go by way of Zarr. No chunks are needed where there is
+        one.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced.
     update : bool

@@ -15,7 +15,7 @@ from typing import Any
 
 from oocarrays.errors import ChunksError, NotFoundError
 from oocarrays.options.chunks import parsed_chunks
-from oocarrays.storage.files.formats import dimension_names, is_foreign
+from oocarrays.storage.files.formats import dimension_names, has_fixed_size, is_foreign
 from oocarrays.storage.files.group_file import GroupFile
 from oocarrays.storage.stores.underway import lists_keys
 
@@ -27,7 +27,7 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     """The chunks of each array that is to be rewritten, by its path, checked as far as names go.
 
     What is coded as another format does it is rewritten in its own chunks, for other readers of Zarr; so is what nobody
-    lists, to be copied as it is.
+    lists, to be copied as it is, and everything of a group that changes its Zarr format: for that no chunks are needed.
 
     Raises
     ------
@@ -37,6 +37,8 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
         Where a name is neither that of an array in the group nor that of a dimension.
     """
     there = _listed(list(file.arrays))
+    if chunks is None and file.changes_format:
+        return _others(file)
     if not isinstance(chunks, Mapping):
         raise ChunksError(
             f"{file.name} is a group, and chunks={chunks!r} names none of its arrays: "
@@ -46,7 +48,7 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
         raise ChunksError(f"chunks={{}} names no array of {file.name}; there are {there}")
     dims = {path: set(dimension_names(array) or ()) - {None} for path, array in file.arrays.items()}
     lengths = {given: _length(asked) for given, asked in chunks.items() if _is_dimension(given, asked, dims)}
-    fixed = {path: mine for path, mine in dims.items() if _has_fixed_size(file.arrays[path].dtype)}
+    fixed = {path: mine for path, mine in dims.items() if has_fixed_size(file.arrays[path].dtype)}
     wanted = {path: mine for path in fixed if (mine := _by_dimension(path, dims[path], lengths))}
     by_name = _by_name(file, {given: asked for given, asked in chunks.items() if given not in lengths})
     if not wanted | by_name:
@@ -54,15 +56,14 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
     return _others(file) | wanted | by_name
 
 
-def _has_fixed_size(dtype: Any) -> bool:
-    """Whether elements have; arrays of texts of any length are copied as they are, unless they are named."""
-    return dtype.kind not in "OT" and dtype.itemsize > 0
-
-
 def _others(file: GroupFile) -> dict[str, Any]:
     """The arrays that nobody may copy as they are, in their own chunks."""
-    listed = lists_keys(file.zarr.store_path.store)
-    return {name: array.chunks for name, array in file.arrays.items() if is_foreign(array) or not listed}
+    listed, changed = lists_keys(file.zarr.store_path.store), file.changes_format
+    return {
+        name: array.chunks
+        for name, array in file.arrays.items()
+        if is_foreign(array) or not listed or (changed and has_fixed_size(array.dtype))
+    }
 
 
 def _is_dimension(given: Any, asked: Any, dims: Mapping[str, set]) -> bool:

@@ -54,6 +54,8 @@ class Planner:
         """Plan what is to be done with one array, and where."""
         file = array_file.describe_source(opened, self.missing)
         order = None if self.orientation is None else axis_order(self.orientation, opened.ndim)
+        if chunks is order is None and self.zarr_format is not None:
+            chunks = file.stored.grid.chunks
         shape, names = _chunks(chunks, order, file), dimension_names(opened)
         made = target_settings(
             opened,

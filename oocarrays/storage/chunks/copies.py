@@ -1,10 +1,11 @@
-"""Stored arrays copied as they are: every object under an array's path, its metadata too, and nothing decoded.
+"""Stored arrays copied: every object under an array's path, its metadata too, and nothing decoded.
 
     source/air/  .zarray  0.0  0.1  1.0        target/air/  .zarray
                     │      │    │    │    ─►                 0.0       part 0 of 2: by a digest of the key
                     └──────┴────┴────┴──                     0.1  1.0  part 1 of 2
 
-Whoever copies a part lists the keys for himself: nobody has to hold a list of all of them.
+Whoever copies a part lists the keys for himself: nobody has to hold a list of all of them. To another Zarr format
+elements without a fixed size go by way of Zarr: it decodes and encodes each chunk.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
+from zarr.errors import ContainsArrayError
 from zarr.storage import StorePath
 
-from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.files.documents import PARTIAL
+from oocarrays.errors import CorruptChunkError, OocError, StoreFailure
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.storage.files.documents import PARTIAL, document_store
+from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.journal.texts import FOLDER, NOTE, SOURCE
@@ -82,6 +87,69 @@ def copy_part(
         sync(_copy_objects(place, store_path(target), mine, at_once, meter, receipts))
         if not fresh:
             sync(_remove_objects(place, store_path(target), mine, at_once))
+
+
+def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *, durable: bool) -> None:
+    """Make an array without elements for those of another in another Zarr format, unless it is there.
+
+    Raises
+    ------
+    UnsupportedError
+        Where the format has no such codecs.
+    DiskFullError, StoreFailure
+        Where it cannot be made.
+    """
+    settings: Any = target_settings(source, tuple(source.chunks), zarr_format=zarr_format)
+    try:
+        zarr.create_array(document_store(target, durable=durable), **settings)  # type: ignore[arg-type]
+    except ContainsArrayError:
+        return
+    except OSError as error:
+        raise write_error(str(target), error) from error
+
+
+def convert_part(
+    source: zarr.Array, target: StoreLike, part: tuple[int, int], *, meter: Meter, receipts: Unkept = UNKEPT
+) -> None:
+    """Write a part of an array's chunks again in another Zarr format, by way of Zarr; parameters as of `copy_part`.
+
+    Raises
+    ------
+    CorruptChunkError
+        Where a chunk cannot be decoded.
+    DiskFullError, StoreFailure
+        Where there is no room, or a store refuses.
+    """
+    made, grid = zarr.open_array(target, mode="r+"), ChunkGrid.of(source.shape, tuple(source.chunks))  # type: ignore[arg-type]
+    for index in np.ndindex(*grid.counts):
+        key = made.metadata.encode_chunk_key(index)
+        if is_in_part(key, *part) and not receipts.stays(key):
+            section = grid.section(index).slices
+            stored = _converted(source, made, section, key)
+            if stored is None:
+                receipts.absent(key)
+            else:
+                receipts.put(key, stored)
+                meter.add(copied_objects=1, copied_bytes=len(stored))
+
+
+def _converted(source: zarr.Array, made: zarr.Array, section: tuple[slice, ...], key: str) -> np.ndarray | None:
+    """Write a chunk of one array in another; the bytes that are stored of it, None where it holds nothing."""
+    try:
+        chunk = source[section]
+    except OSError as error:
+        raise StoreFailure(f"cannot read {source.store_path}: {error}") from error
+    except Exception as error:  # whatever a codec has to say
+        raise CorruptChunkError(f"the chunk of {source.store_path} at {section} cannot be decoded: {error}") from error
+    try:
+        made[section] = chunk
+        stored = sync((made.store_path / key).get())
+    except OSError as error:
+        raise write_error(str(made.store_path), error) from error
+    folder = local_folder(made.store_path.store, made.store_path.path)
+    if folder is not None and stored is not None:
+        written(os.path.join(folder, key))
+    return None if stored is None else stored.as_numpy_array().view(np.uint8)
 
 
 def is_in_part(key: str, part: int, parts: int) -> bool:

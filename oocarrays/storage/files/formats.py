@@ -6,11 +6,15 @@ format 2        order C or F, byte order in the dtype, a compressor     the attr
 
 from __future__ import annotations
 
+import base64
+import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 
 import numcodecs
+import numpy as np
 import zarr
 from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
@@ -25,7 +29,11 @@ from oocarrays.storage.foreign.filters import FilterCodec
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute in which xarray keeps the names of axes, in format 2."""
+MASKED = "_FillValue"
+"""The attribute that says what stands for no value, in format 3; in format 2 the fill value does."""
 AUTOSHUFFLE = -1
+TEXTS = ("vlen-utf8", "vlen-bytes")
+"""Filters of format 2 that say no more than the type of the elements."""
 
 
 def target_settings(
@@ -74,8 +82,59 @@ def target_settings(
         "attributes": {name: value for name, value in source.attrs.asdict().items() if name != KEY},
         "zarr_format": wanted,
     }
+    if wanted != metadata.zarr_format:
+        settings |= _masked_2(source) if wanted == 2 else _masked_3(source)
     made = _format_2 if wanted == 2 else _format_3
     return settings | made(source, settings["attributes"], filters, stored, shards)
+
+
+def _masked_3(source: zarr.Array) -> Settings:
+    """The attributes in format 3 of an array that xarray wrote in format 2: its fill value stands for no value."""
+    fill, attributes = source.metadata.fill_value, source.attrs.asdict()
+    if fill is None or source.dtype.kind not in "biufcSU" or not _has_dimensions(source):
+        return {}
+    return {"attributes": attributes | {MASKED: _mask_as_text(fill, source.dtype)}}
+
+
+def _masked_2(source: zarr.Array) -> Settings:
+    """The attributes and the fill value in format 2 of an array of format 3: that stands for no value, if any does.
+
+    Chunks that nobody wrote hold the fill value of the source: where that is another one, they are written.
+    """
+    attributes = source.attrs.asdict()
+    if MASKED in attributes:
+        with suppress(ValueError, TypeError, struct.error):  # of somebody's own attribute of that name, which stays
+            return {"fill_value": _mask_of_text(attributes.pop(MASKED), source.dtype), "attributes": attributes}
+    blank = _has_dimensions(source) and not source.metadata.fill_value
+    return {"fill_value": None} if blank else {}
+
+
+def _mask_as_text(value: Any, dtype: np.dtype) -> Any:
+    """Return a value as xarray keeps it in the attribute of format 3.
+
+    >>> _mask_as_text(-1, np.dtype("i2")), _mask_as_text(np.nan, np.dtype("f4"))
+    (-1, 'AAAAAAAA+H8=')
+    """
+    if dtype.kind == "c":
+        return [_mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
+    if dtype.kind == "f":
+        return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
+    if dtype.kind == "S":
+        return base64.standard_b64encode(bytes(value)).decode()
+    return {"b": bool, "U": str}.get(dtype.kind, int)(value)
+
+
+def _mask_of_text(value: Any, dtype: np.dtype) -> Any:
+    """Return the value that xarray keeps so in the attribute of format 3; others keep the value itself.
+
+    >>> _mask_of_text("AAAAAAAA+H8=", np.dtype("f4")), _mask_of_text(7, np.dtype("i2"))
+    (nan, 7)
+    """
+    if dtype.kind == "c" and isinstance(value, list):
+        return complex(*(_mask_of_text(part, np.dtype("f8")) for part in value))
+    if dtype.kind == "f" and isinstance(value, str):
+        return struct.unpack("<d", base64.standard_b64decode(value))[0]
+    return base64.standard_b64decode(value) if dtype.kind == "S" else value
 
 
 def carried_compressors(source: zarr.Array) -> Any:
@@ -112,13 +171,14 @@ def _format_2(
     rows = tuple(range(source.ndim))
     _check_order_2(order, rows)
     names = dimension_names(source)
-    if names and None not in names:
-        attributes[DIMENSIONS] = list(names)
+    if _has_dimensions(source):
+        attributes[DIMENSIONS] = list(names or ())
     same = metadata.zarr_format == 2
     separator = metadata.dimension_separator if same else "."
     return {
         "dtype": metadata.dtype if same else metadata.data_type,
-        "filters": (_kept_filters(source, 2) if filters is None else listed(filters, "filters")) or None,
+        "filters": (_kept_filters(source, 2) if filters is None else listed(filters, "filters"))
+        or _no_filters_2(source),
         "order": "C" if order in (None, rows) else "F",
         "chunk_key_encoding": {"name": "v2", "separator": separator},
     }
@@ -140,12 +200,27 @@ def _format_3(
     if order not in (None, tuple(range(source.ndim))):
         kept.append(TransposeCodec(order=order))
     return {
-        "dtype": metadata.data_type if same else source.dtype.newbyteorder("="),
+        "dtype": metadata.data_type if same else _dtype_3(source),
         "filters": kept,
         "serializer": source.serializer if same else "auto",
         "dimension_names": names,
         "shards": shards,
     }
+
+
+def _no_filters_2(source: zarr.Array) -> Any:
+    """The filters of format 2 where there are none to keep: those without which it has no texts, by Zarr."""
+    return None if has_fixed_size(source.dtype) else "auto"
+
+
+def has_fixed_size(dtype: np.dtype) -> bool:
+    """Whether all elements of a type take the same bytes: those of arrays of texts of any length do not."""
+    return dtype.kind not in "OT" and dtype.itemsize > 0
+
+
+def _dtype_3(source: zarr.Array) -> Any:
+    """The type of the elements of an array of format 2, which says their byte order, too."""
+    return source.dtype.newbyteorder("=") if has_fixed_size(source.dtype) else source.metadata.dtype
 
 
 def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
@@ -156,6 +231,12 @@ def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
         return names
     found = array.attrs.get(DIMENSIONS)
     return tuple(map(str, found)) if isinstance(found, Sequence) and len(found) == array.ndim else None
+
+
+def _has_dimensions(array: zarr.Array) -> bool:
+    """Whether all axes of an array have names, if it has any: xarray reads and writes such."""
+    names = dimension_names(array)
+    return not array.ndim if names is None else None not in names
 
 
 def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
@@ -194,6 +275,8 @@ def _check_order_2(order: tuple[int, ...] | None, rows: tuple[int, ...]) -> None
 def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
     """Return the filters of an array but for its order, which no other format has a name for."""
     kept = [f for f in source.filters if not isinstance(f, TransposeCodec)]
+    if source.metadata.zarr_format != zarr_format:
+        kept = [f for f in kept if getattr(f, "codec_id", None) not in TEXTS]
     if kept and source.metadata.zarr_format != zarr_format:
         names = ", ".join(map(str, kept))
         raise UnsupportedError(f"filters {names} are not carried over to another Zarr format: give filters=()")

@@ -52,11 +52,22 @@ class GroupFile:
     """The group."""
     presences: dict[str, Presence]
     """What tells whether each array is there still, by their paths."""
+    zarr_format: Any
+    """The format of what is made of it, 2 or 3: its own, unless another one is asked for."""
+
+    @property
+    def changes_format(self) -> bool:
+        """Whether what is made of it is in another format."""
+        return bool(self.zarr_format != self.zarr.metadata.zarr_format)
 
     @property
     def consolidated_copy(self) -> tuple[str, ...]:
         """The same paths in a copy: of a file of another format the group itself, as xarray writes it."""
         return ("",) if foreign_in(self.zarr.store_path.store) is not None else self.consolidated
+
+    def in_format(self, zarr_format: int | None) -> GroupFile:
+        """Return the same, of which something in a format is to be made; None for its own."""
+        return self if zarr_format is None else replace(self, zarr_format=zarr_format)
 
     def with_policy(self, missing: Policy) -> GroupFile:
         """Return the same; ``missing`` says what is made of chunks that its arrays lack where they are copied."""
@@ -164,6 +175,7 @@ def _described(group: zarr.Group) -> GroupFile:
         groups={name: dict(node.attrs.asdict()) for name, node in groups.items()},
         consolidated=tuple(sorted(keeping, key=lambda name: (-len(name.split("/")), name == ""))),
         presences={name: presence_of(array, location(array), read=True) for name, array in arrays.items()},
+        zarr_format=group.metadata.zarr_format,
     )
 
 
@@ -227,8 +239,7 @@ def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bo
     DiskFullError, StoreFailure
         Where it cannot be made.
     """
-    format: Any = source.zarr.metadata.zarr_format
-    settings = {"zarr_format": format, "attributes": dict(source.zarr.attrs.asdict()) | {MARK: run}}
+    settings = {"zarr_format": source.zarr_format, "attributes": dict(source.zarr.attrs.asdict()) | {MARK: run}}
     folder = local_folder(store)
     try:
         place: Any = document_store(store, durable=durable)
