@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from tests.plan.test_slabs import MODES, check_covers, stored
+from tests.work import CALLS_A_SECOND, counted
 
 MIB = 2**20
 IMAGE = stored((8192, 8192), (1024, 1024), 4)
@@ -118,13 +118,14 @@ def test_the_least_budget_of_an_iteration_is_the_least(
 @pytest.mark.parametrize("budget", [64, 128, 256])
 @pytest.mark.parametrize("sweeps", [10, 40])
 def test_sweeps_are_fused_in_windows(budget: int, sweeps: int) -> None:
-    image, begun = stored((8192, 8192), (1024, 1024)), time.process_time()
+    image = stored((8192, 8192), (1024, 1024))
     options = SweepOptions(budget=budget * MIB, depth=1, ranks=2, sweeps=sweeps)
-    plan = plan_iterate(image, image, image, options, costs=Costs(), threads=2)
+    with counted() as work:
+        plan = plan_iterate(image, image, image, options, costs=Costs(), threads=2)
     assert plan.peak_bytes <= budget * MIB
     assert plan.fuse >= 10
     assert len(plan.passes[0].slabs.cut_axes) == 2
-    assert time.process_time() - begun < 3, "seconds on a machine that is busy"
+    assert work.calls < CALLS_A_SECOND
 
 
 @pytest.mark.parametrize("budget", [64, 128, 256])
@@ -197,12 +198,12 @@ def test_windows_of_one_axis_are_slabs() -> None:
     ],
 )
 def test_planning_is_arithmetic(shape: tuple[int, ...], chunks: tuple[int, ...], budget: int, processes: int) -> None:
-    known, begun = [stored(shape, chunks, 4)] * 2, time.process_time()
+    known = [stored(shape, chunks, 4)] * 2
     options = SlabOptions(budget=budget, depth=1, ranks=64, processes=processes)
-    with suppress(BudgetError):
+    with counted() as work, suppress(BudgetError):
         plan = plan_slabs(known[:1], known[1:], options)
         assert plan.tasks > 0 < plan.traffic.read_bytes
-    assert time.process_time() - begun < 3, "seconds on a machine that is busy"
+    assert work.calls < CALLS_A_SECOND
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,8 @@ def test_requests_wait_together_and_no_more_than_were_asked_for(s3: S3, library:
     s3.tell(latency=0.1)
     with dask.config.set({"oocarrays.requests": 24}):
         job = plan(s3, source, s3.url(f"far-{library}"), chunks=(96, 2))
-        start = time.monotonic()
         job.run()
     assert 8 <= s3.counts()["most"] <= 24
-    assert time.monotonic() - start < (48 + 40) * 0.1, "one after the other they would take longer"
     assert job.plan.ranks * max(step.requests for step in job.plan.passes) <= 24
 
 
