@@ -241,7 +241,10 @@ def _one_axis(length: Any, extent: int) -> int | str | None:
 def _of_blocks(blocks: tuple[int, ...], extent: int) -> int:
     first = blocks[0] if blocks else 0
     if not blocks or any(b != first for b in blocks[:-1]) or blocks[-1] > first:
-        raise ChunksError(f"blocks {blocks} are not all of one length, the last one no longer; name one length")
+        raise ChunksError(
+            f"blocks {blocks} are not all of one length, the last one no longer: name one length, or keep them: "
+            "create_array makes such chunks, and store fills them"
+        )
     if sum(blocks) != extent:
         raise ChunksError(f"blocks {blocks} add up to {sum(blocks)}; the axis has {extent}")
     return max(int(first), 1)

@@ -35,7 +35,7 @@ Needs = Callable[[Index], bool]
 """Whether a chunk has to be read before it is written."""
 
 
-class Coverage(Protocol):
+class Covering(Protocol):
     """What is written of each chunk together."""
 
     def needs(self, index: Index, /) -> bool:
@@ -87,8 +87,8 @@ def write_box(
 def write_pieces(
     file: ArrayFile,
     pieces: Sequence[Piece],
-    coverage: Coverage,
-    inner: Coverage,
+    coverage: Covering,
+    inner: Covering,
     *,
     at_once: int = 1,
     meter: Meter | None = None,
@@ -101,7 +101,7 @@ def write_pieces(
         Described as written: the unit is a shard, where there are any.
     pieces : sequence of axes and values
         Each of what is written, the one last whose elements stay.
-    coverage, inner : Coverage
+    coverage, inner : Covering
         Of the units, and of the chunks in them, by these and all else that is written meanwhile.
     at_once : int
         Units that are under way at one time.
@@ -115,7 +115,7 @@ def write_pieces(
     each_of(writer, overlays(_units(file, pieces), needs, inner_needs), at_once)
 
 
-def _turned_needs(coverage: Coverage, order: tuple[int, ...] | None) -> Needs:
+def _turned_needs(coverage: Covering, order: tuple[int, ...] | None) -> Needs:
     """Whether a chunk has to be read first that is named with axes as elements lie."""
     return lambda index: coverage.needs(turned_back(index, order))
 
