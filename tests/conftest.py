@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import dask
 import distributed.utils
 import pytest
+from distributed import Client
 
 from tests.dying import Server
 from tests.small import make
@@ -55,6 +58,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def is_long(item: pytest.Item) -> bool:
     """Whether a test is marked as one that takes long."""
     return any(item.get_closest_marker(name) for name in ("once", "newest"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let the cluster of a test be the one that it computes on: in one process others may be there at the same time."""
+    with ExitStack() as stack:
+        for given in getattr(item, "funcargs", {}).values():
+            if isinstance(given, Client):
+                stack.enter_context(given.as_current())
+        return (yield)
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from distributed.protocol.serialize import to_serialize
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.pins import LOST, homes_name
 from oocarrays.graphs.exchange.messages import held_key
+from oocarrays.graphs.exchange.peers import LOOK_SECONDS, NotYet, Peers
 from oocarrays.graphs.run.tasks import GIVEN_UP
 from oocarrays.plan.exchange.ordering import CREDIT
 
@@ -48,15 +49,7 @@ TAKE = "oocarrays_take"
 """What is asked of a worker."""
 NAME = "oocarrays-exchanges"
 """Under which a worker has its exchanges."""
-DIAL_SECONDS = 3
-"""Seconds to wait for a worker that does not answer, before it is asked again where its ranks are."""
-LOOK_SECONDS = 0.25
-"""Seconds between two looks at whether a round is still wanted."""
 _SETUP = threading.Lock()
-
-
-class NotYet(Exception):
-    """Answer that what was asked for is not there, or not any more where it was."""
 
 
 class AskedMessage(NamedTuple):
@@ -164,6 +157,7 @@ class Exchanges(WorkerPlugin):
         self._held: dict[Place, Held] = {}
         self._moved: dict[str, dict[int, str]] = {}
         self._answer: set[str] = set()
+        self._peers = Peers(worker)
         self._known: dict[str, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
@@ -332,10 +326,7 @@ class Exchanges(WorkerPlugin):
     async def _from(self, home: str, asked: AskedMessage) -> Delivered:
         """Get a message of a rank of another worker."""
         await self._have_answer(home)
-        try:
-            comm = await asyncio.wait_for(self.worker.rpc.connect(home), DIAL_SECONDS)
-        except OSError as error:  # that it took too long is one, too
-            raise NotYet from error
+        comm = await self._peers.answer(home, self.worker.rpc.connect(home))
         answer: Any = None
         try:
             await comm.write({"op": TAKE, **asked._asdict()})
@@ -364,15 +355,10 @@ class Exchanges(WorkerPlugin):
 
     async def _have_answer(self, home: str) -> None:
         """Have another worker answer, which may have had nothing to do with exchanges yet; once."""
-        if home in self._answer:
-            return
-        try:
-            there = self.worker.rpc(home)
-            said = await asyncio.wait_for(there.run(function=dumps(_answers)), DIAL_SECONDS)
-        except OSError as error:
-            raise NotYet from error
-        if said["status"] == "OK":
-            self._answer.add(home)
+        if home not in self._answer:
+            said = await self._peers.answer(home, self.worker.rpc(home).run(function=dumps(_answers)))
+            if said["status"] == "OK":
+                self._answer.add(home)
 
     # ------------------------------------------------------------------ workers that are lost
 

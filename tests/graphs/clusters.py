@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def within(work: Callable[[], Any], seconds: float = SECONDS) -> Any:
         except BaseException as error:  # noqa: BLE001
             came.append((None, error))
 
-    thread = threading.Thread(target=caught, daemon=True)
+    thread = threading.Thread(target=copy_context().run, args=(caught,), daemon=True)
     thread.start()
     thread.join(seconds)
     assert came, f"still running after {seconds} s"

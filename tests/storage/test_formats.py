@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import numcodecs
@@ -29,10 +30,11 @@ def rewritten(source, target, **options) -> zarr.Array:
 
 
 def test_names_of_axes_go_from_an_attribute_to_the_metadata_and_back(tmp_path) -> None:
+    """So does what stands for no value: in format 2 the fill value does, as xarray reads it."""
     make(tmp_path / "two", zarr_format=2, attributes={"_ARRAY_DIMENSIONS": ["y", "x"], "units": "K"})
     three = rewritten(tmp_path / "two", tmp_path / "three", zarr_format=3)
     assert three.metadata.dimension_names == ("y", "x")
-    assert dict(three.attrs) == {"units": "K"}
+    assert dict(three.attrs) == {"units": "K", "_FillValue": base64.b64encode(bytes(8)).decode()}
     two = rewritten(tmp_path / "three", tmp_path / "again", zarr_format=2)
     assert dict(two.attrs) == {"_ARRAY_DIMENSIONS": ["y", "x"], "units": "K"}
     assert ooc.open_array(tmp_path / "again").dimension_names == ("y", "x")
