@@ -43,6 +43,8 @@ PAPER = {4: (0.0008, 0.001854, 0.0173), 8: (0.001065, 0.003697, 0.0195), 16: (0.
 """Section 3: seconds of processor, network and disk, by KiB of a block."""
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where simulated disks really are: no device has a say in it."""
+WAYS = ("write", "write again", "read", "write and sync", "read cold")
+"""The first three are of the system's cache, the others of the device."""
 CALL_BYTES = 2**23
 """Bytes of one call, on a real device."""
 
@@ -175,9 +177,11 @@ def real(options: argparse.Namespace) -> list[dict[str, Any]]:
         for _ in range(options.rounds):
             for kind, disks in (("striped", made[:4]), ("plain", made[4:])):
                 with ooc.open_striped("x", "w+", disks=disks) if kind == "striped" else plain(disks[0]) as file:
-                    for way in ("write", "write again", "read"):
+                    for way in WAYS:
+                        if way == "read cold":
+                            list(map(machine.make_cold, disks))
                         found.setdefault((way, kind), []).append(seconds_of(partial(through, file, way, nbytes, data)))
-    for way in ("write", "write again", "read"):
+    for way in WAYS:
         ours, theirs = found[way, "striped"], found[way, "plain"]
         seconds = statistics.median(b[0] / a[0] for a, b in zip(ours, theirs, strict=True))
         cpu = statistics.median(a[1] / b[1] for a, b in zip(ours, theirs, strict=True))
@@ -234,6 +238,10 @@ class Plain:
         """Fill it."""
         return os.preadv(self.file, [data], offset)
 
+    def sync(self) -> None:
+        """Put it on the device."""
+        os.fsync(self.file)
+
 
 @contextmanager
 def plain(folder: str) -> Iterator[Plain]:
@@ -244,10 +252,12 @@ def plain(folder: str) -> Iterator[Plain]:
 
 
 def through(file: Any, way: str, nbytes: int, data: memoryview) -> None:
-    """Read or write all of a file."""
+    """Read or write all of a file, and where it is to be on the device wait for that."""
     room = memoryview(bytearray(len(data)))
     for at in range(0, nbytes, len(data)):
-        file.preadinto(room, at) if way == "read" else file.pwrite(data, at)
+        file.preadinto(room, at) if way.startswith("read") else file.pwrite(data, at)
+    if way == "write and sync":
+        file.sync()
 
 
 def devices(options: argparse.Namespace) -> list[dict[str, Any]]:
