@@ -40,9 +40,9 @@ STALE = ("chunks", "shards", "preferred_chunks")
 """What an encoding says of chunks that blocks do not have: ``to_zarr`` would refuse them."""
 NUMBERS = "biufc"
 """Kinds of elements that are read by us; xarray reads texts."""
-BY_AXIS = ("depth", "window", "chunks")
+BY_AXIS = ("depth", "boundary", "window", "chunks")
 """Options of `map_slabs` that may say something of each dimension."""
-NOT_SAID: dict[str, Any] = {"depth": 0, "window": None, "chunks": -1}
+NOT_SAID: dict[str, Any] = {"depth": 0, "boundary": "none", "window": None, "chunks": -1}
 """What holds for dimensions of which these say nothing."""
 
 
@@ -273,7 +273,7 @@ class DataArrayMethods:
         axis : str or int
             The dimension along which slabs follow one another.
         how
-            ``depth``, ``window`` and ``chunks`` may be mappings of dimensions; others as there.
+            ``depth``, ``boundary``, ``window`` and ``chunks`` may be mappings of dimensions; others as there.
 
         Raises
         ------

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import KernelError
-from oocarrays.mapping.layouts.boundary import Boundary, standing
+from oocarrays.mapping.layouts.boundary import Boundary, of_each, standing
 from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
 from oocarrays.storage.local.pages import keep_freed
 
@@ -166,13 +166,12 @@ def unlike(made: np.ndarray, block: np.ndarray) -> str:
 
 def fill_edges(window: np.ndarray, ends: Ends, sweeps: Sweeps) -> None:
     """Set what stands beyond the edges of an array."""
-    if sweeps.boundary in ("none", "periodic"):
-        return
-    for axis, ((lower, upper), extent) in enumerate(zip(ends, sweeps.shape, strict=True)):
-        if lower < 0 or upper > extent:
-            for place, element in beyond(sweeps.boundary, extent, lower, upper):
+    boundaries = of_each(sweeps.boundary, len(sweeps.shape))
+    for axis, ((lower, upper), extent, boundary) in enumerate(zip(ends, sweeps.shape, boundaries, strict=True)):
+        if boundary not in ("none", "periodic") and (lower < 0 or upper > extent):
+            for place, element in beyond(boundary, extent, lower, upper):
                 before: Any = (slice(None),) * axis
-                window[(*before, place)] = sweeps.boundary if element is None else window[(*before, element)]
+                window[(*before, place)] = boundary if element is None else window[(*before, element)]
 
 
 @lru_cache(maxsize=256)

@@ -29,7 +29,7 @@ from oocarrays.graphs.slabs.residuals import Residual, change
 from oocarrays.graphs.slabs.resume import kernel_name
 from oocarrays.graphs.slabs.sweeps import unlike
 from oocarrays.jobs.job import Job
-from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
 from oocarrays.options.asked import scratch_of, workspace_of
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
@@ -217,7 +217,7 @@ def iterate(
     *,
     sweeps: int,
     depth: int | Sequence[int] = 1,
-    boundary: str | float = "none",
+    boundary: BoundaryLike = "none",
     fuse: int | Literal["auto"] = "auto",
     until: float | None = None,
     residual: Residual | None = None,
@@ -254,7 +254,7 @@ def iterate(
         How many; with ``until`` at most.
     depth : int or sequence of int
         Neighbours that one sweep sees on each side: in all axes, or in each.
-    boundary : str or number
+    boundary : str or number, or a mapping or sequence of them
         What stands beyond the edges in every sweep, as in `map_slabs`.
     fuse : int or str
         Sweeps of one pass, at most; ``"auto"``: those with which all takes least time. More sweeps of a pass take less
@@ -314,7 +314,7 @@ def iterate(
     if isinstance(source, LocalArrays):
         raise InputError(f"{source.store} is local array files: iterate takes one array file, gather_files makes one")
     options = SweepOptions(
-        sweeps=sweeps, fuse=fuse, watched=watched is not None, depth=depth, boundary=checked_boundary(boundary),
+        sweeps=sweeps, fuse=fuse, watched=watched is not None, depth=depth, boundary=as_asked(boundary),
         prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(

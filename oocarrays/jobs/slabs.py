@@ -24,7 +24,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
 from oocarrays.options.asked import check_distinct, dtypes_of, workspace_of
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks
 from oocarrays.options.keywords import SlabKeywords
@@ -159,7 +159,7 @@ def map_slabs(
     target: StoreLike | Sequence[StoreLike],
     *,
     depth: int | Sequence[int] | None = None,
-    boundary: str | float = "none",
+    boundary: BoundaryLike = "none",
     memory: int | float | str | None = None,
     prefetch: int = 1,
     reuse: bool = True,
@@ -198,9 +198,10 @@ def map_slabs(
     depth : int or sequence of int
         Neighbours that the kernel sees on each side: in all axes, or in each. By default as many as a kernel of
         `oocarrays.kernels` needs, by itself or in a `functools.partial`, and none for any other kernel.
-    boundary : str or number
+    boundary : str or number, or a mapping or sequence of them
         What stands beyond the edges: ``"reflect"``, ``"nearest"``, ``"periodic"`` or a constant, as in Dask's
-        ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends.
+        ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends. Of each axis its own:
+        ``{0: "periodic", 1: "nearest"}``, where axes that are not named have ``"none"``, or one for each axis.
     memory : int or str
         Bytes that each process may hold; by default as in `rechunk`.
     prefetch : int
@@ -261,7 +262,7 @@ def map_slabs(
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
     options = SlabOptions(
-        depth=own_depth(kernel) if depth is None else depth, boundary=checked_boundary(boundary), prefetch=prefetch,
+        depth=own_depth(kernel) if depth is None else depth, boundary=as_asked(boundary), prefetch=prefetch,
         reuse=reuse, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(

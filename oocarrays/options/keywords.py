@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from oocarrays.mapping.layouts.boundary import BoundaryLike
 from oocarrays.options.chunks import ChunksLike
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class SlabKeywords(TypedDict, total=False):
     """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
 
     depth: int | Sequence[int] | None
-    boundary: str | float
+    boundary: BoundaryLike
     memory: int | float | str | None
     prefetch: int
     reuse: bool

@@ -159,7 +159,7 @@ def _settled(options: SlabOptions, arrays: SlabArrays, resources: Resources) -> 
     """The same with what the arrays and the machine say."""
     return replace(
         options.checked(arrays.shape),
-        boundary=checked_boundary(options.boundary, *arrays.dtypes),
+        boundary=checked_boundary(options.boundary, len(arrays.shape), *arrays.dtypes),
         budget=resources.budget,
         processes=resources.workers or 1,
         ranks=ranks_of(options.ranks, resources),

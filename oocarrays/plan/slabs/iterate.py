@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.layouts.boundary import joined, of_each
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import Costs
@@ -305,7 +306,7 @@ class _Passes:
         sweeps = Sweeps.of(shape, count, options.depth, edge, itemsize, together=together)
         others = (Sweeps.of(shape, n, options.depth, edge, itemsize, together=together) for n in self.counts - {count})
         held = threads * max(self._held(each, itemsize).nbytes for each in (sweeps, *others))
-        beyond = edge if edge == "periodic" else "none"
+        beyond = joined(tuple("periodic" if each == "periodic" else "none" for each in of_each(edge, len(shape))))
         asked = replace(options, depth=sweeps.reach, boundary=beyond, workspace=held)
 
         def swept_bytes(slabs: SlabPlan) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.boundary import Boundary
+from oocarrays.mapping.layouts.boundary import Boundaries
 from oocarrays.plan.documents import Document
 
 Edges = tuple[tuple[int, ...], ...]
@@ -28,8 +28,8 @@ class SlabTerms:
 
     depth: int | Sequence[int] = 0
     """Neighbours that the kernel sees on each side: in all axes, or in each."""
-    boundary: Boundary = "none"
-    """What stands beyond the edges."""
+    boundary: Boundaries = "none"
+    """What stands beyond the edges; until it is checked, as it was asked for."""
     prefetch: int = 1
     """Slabs that are read ahead of the one that is computed."""
     shared: bool = True
