@@ -32,6 +32,7 @@ from oocarrays.distributed.collective import read_sections
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
+from oocarrays.kernels.binding import bound
 from oocarrays.options.packing import PACKED, Unpacked
 from oocarrays.storage.files import array_file
 from oocarrays.stored.lazy_array import LazyArray
@@ -289,6 +290,7 @@ class DataArrayMethods:
                 said = self._known(how[name])
                 how[name] = tuple(said.get(dim, NOT_SAID[name]) for dim in dims)
         number = self._number(axis) if isinstance(axis, str) else axis
+        kernel = bound(kernel, 1, how.pop("args", ()), how.pop("kwargs", None))
         unpacked = self._unpacked(kernel) if decode else None
         return map_slabs(unpacked or kernel, stored, target, axis=number, **how)
 

@@ -22,6 +22,7 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.slabs.failing import own_line
 from oocarrays.graphs.slabs.workspace import KernelMemory
+from oocarrays.kernels.binding import BlockInfo, takes_info
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.documents import Document
@@ -85,6 +86,7 @@ class SlabRun(JournaledRun):
         self.resumes = remains.id is not None
         self.remains = remains
         self._given: Sealed[tuple[Kernel, tuple[Any, ...]]] = Sealed((kernel, tuple(sources)))
+        self.informs = takes_info(kernel)
         super().__init__(self.destination.store, processes, remains.id)
 
     def _here(self) -> None:
@@ -303,7 +305,10 @@ class SlabRun(JournaledRun):
     def _apply(self, slab: Slab, blocks: Blocks) -> Any:
         kernel, _ = self.given
         with self._memory.computing() if self.plan.estimated else nullcontext():
-            return kernel(*blocks)
+            if not self.informs:
+                return kernel(*blocks)
+            core, window = self.plan.core(slab), self.plan.window(slab)
+            return kernel(*blocks, block_info=BlockInfo(core, window, within(core, window)[:-1], self.plan.shape))
 
     def _check_memory(self) -> None:
         """Refuse to go on with a kernel for which there is no room.

@@ -29,6 +29,7 @@ from oocarrays.graphs.slabs.residuals import Residual, change
 from oocarrays.graphs.slabs.resume import kernel_name
 from oocarrays.graphs.slabs.sweeps import unlike
 from oocarrays.jobs.job import Job
+from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
 from oocarrays.options.asked import scratch_of, workspace_of
 from oocarrays.options.packing import warn_of_packed
@@ -216,7 +217,7 @@ def iterate(
     target: StoreLike,
     *,
     sweeps: int,
-    depth: int | Sequence[int] = 1,
+    depth: int | Sequence[int] | None = None,
     boundary: BoundaryLike = "none",
     fuse: int | Literal["auto"] = "auto",
     until: float | None = None,
@@ -253,7 +254,8 @@ def iterate(
     sweeps : int
         How many; with ``until`` at most.
     depth : int or sequence of int
-        Neighbours that one sweep sees on each side: in all axes, or in each.
+        Neighbours that one sweep sees on each side: in all axes, or in each. By default as many as a kernel of
+        `oocarrays.kernels` needs, as in `map_slabs`, and one for any other kernel.
     boundary : str or number, or a mapping or sequence of them
         What stands beyond the edges in every sweep, as in `map_slabs`.
     fuse : int or str
@@ -314,7 +316,8 @@ def iterate(
     if isinstance(source, LocalArrays):
         raise InputError(f"{source.store} is local array files: iterate takes one array file, gather_files makes one")
     options = SweepOptions(
-        sweeps=sweeps, fuse=fuse, watched=watched is not None, depth=depth, boundary=as_asked(boundary),
+        sweeps=sweeps, fuse=fuse, watched=watched is not None,
+        depth=(own_depth(kernel) or 1) if depth is None else depth, boundary=as_asked(boundary),
         prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(

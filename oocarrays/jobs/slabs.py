@@ -22,6 +22,7 @@ from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
+from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
@@ -158,6 +159,8 @@ def map_slabs(
     source: Sources | Sequence[Sources],
     target: StoreLike | Sequence[StoreLike],
     *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
     depth: int | Sequence[int] | None = None,
     boundary: BoundaryLike = "none",
     memory: int | float | str | None = None,
@@ -188,13 +191,18 @@ def map_slabs(
     kernel : callable
         Takes a numpy block of each source with its halo, and gives one array of the same shape for each target; the
         halo is trimmed. It may change its blocks. One that needs more of an axis than ``depth``, as a mean along it,
-        gives ``axis`` or ``window``, so that blocks are whole in it.
+        gives ``axis`` or ``window``, so that blocks are whole in it. One with a parameter ``block_info`` is told where
+        its block is: ``.section`` are the elements of the array that it gives results for, ``.window`` these and the
+        halo, ``.inside`` where the first are in the block, and ``.shape`` is that of the array.
     source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
         What is read: arrays of one shape. Of `LocalArrays`, of one layout in blocks, each rank reads its own file, and
         borders travel in memory: halos in files are not read.
     target : path, URL or Zarr store, or a list of them
         Where the result is to be: of the first source's shape, format, codecs, attributes and dimension names; local
         array files of the same layout, without halos, where the sources are.
+    args, kwargs : sequence, mapping
+        Arguments of the kernel after its blocks, and by name. Bound as in a `functools.partial` by name, which `resume`
+        takes as the kernel.
     depth : int or sequence of int
         Neighbours that the kernel sees on each side: in all axes, or in each. By default as many as a kernel of
         `oocarrays.kernels` needs, by itself or in a `functools.partial`, and none for any other kernel.
@@ -261,6 +269,7 @@ def map_slabs(
     """
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
+    kernel = bound(kernel, len(_listed(source)), args, kwargs)
     options = SlabOptions(
         depth=own_depth(kernel) if depth is None else depth, boundary=as_asked(boundary), prefetch=prefetch,
         reuse=reuse, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,

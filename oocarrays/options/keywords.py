@@ -40,6 +40,8 @@ class RechunkKeywords(TypedDict, total=False):
 class SlabKeywords(TypedDict, total=False):
     """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
 
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
     depth: int | Sequence[int] | None
     boundary: BoundaryLike
     memory: int | float | str | None
