@@ -26,7 +26,7 @@ from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
-from oocarrays.options.asked import check_distinct, dtypes_of, workspace_of
+from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, workspace_of
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
@@ -302,7 +302,7 @@ def _global_pass(
     more: Mapping[str, Any],
 ) -> tuple[SlabRun, Cluster | None]:
     """A pass over arrays in one file each, as `map_slabs` has it."""
-    _check_alike(arrays)
+    check_alike(arrays)
     check_distinct(stores)
     may_replace = request.may_replace(stores[0])
     for array, store in product(arrays, stores):
@@ -335,14 +335,6 @@ def _chunks_of(array: zarr.Array, chunks: ChunksLike | None) -> tuple[int, ...]:
     if chunks is None:
         return tuple(array.chunks)
     return regular_chunks(chunks, ChunkGrid.of(array.shape, array.chunks), array.dtype, dimension_names(array))
-
-
-def _check_alike(arrays: Sequence[zarr.Array]) -> None:
-    if not arrays:
-        raise InputError("no source is given: a pass reads and writes one array at least")
-    other = next((array for array in arrays if array.shape != arrays[0].shape), None)
-    if other is not None:
-        raise InputError(f"sources have shapes {arrays[0].shape} and {other.shape}: aligned arrays have one shape")
 
 
 def _opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:
