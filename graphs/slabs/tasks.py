@@ -18,8 +18,10 @@ import zarr
 
 from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
+from oocarrays.graphs.run.missing import warn_person
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.graphs.slabs.casting import loss, write_cast
 from oocarrays.graphs.slabs.failing import own_line
 from oocarrays.graphs.slabs.workspace import KernelMemory
 from oocarrays.kernels.binding import BlockInfo, takes_info
@@ -39,7 +41,6 @@ from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, Windows, within
-from oocarrays.storage.sections.write import write_section
 from oocarrays.storage.stores.remote import RemoteStore
 
 OBJECT_BYTES = 2**20
@@ -92,7 +93,7 @@ class SlabRun(JournaledRun):
     def _here(self) -> None:
         super()._here()
         self._opening = threading.RLock()
-        self._memory = KernelMemory()
+        self._memory, self._warned = KernelMemory(), False
         self._pool = Pool()
         self._threads: dict[tuple[str, int], ThreadPoolExecutor] = {}
         self._written: list[Any] | None = None
@@ -142,7 +143,7 @@ class SlabRun(JournaledRun):
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
-        self._memory, self._written = KernelMemory(), None
+        self._memory, self._written, self._warned = KernelMemory(), None, False
 
     def _check_target(self) -> None:
         for target in self._unmade():
@@ -354,7 +355,18 @@ class SlabRun(JournaledRun):
                 raise KernelError(
                     f"the kernel gave dtype {array.dtype} for {where}; the target has {wanted}: give dtype="
                 )
+            self._warn_of_loss(array, target, where)
         return made
+
+    def _warn_of_loss(self, made: np.ndarray, target: TargetSpec, where: str) -> None:
+        """Say once what a cast to the target's type makes of a value that this has no number for."""
+        lost = None if self._warned else loss(made, np.dtype(target.settings["dtype"]))
+        if lost:
+            with self._opening:
+                first, self._warned = not self._warned, True
+            if first:
+                told = f"the kernel gave {lost} in {target.store}, for {where}"
+                warn_person(f"{told}, which may not be all: give dtype=", RuntimeWarning)
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
         """Write the chunks of a slab."""
@@ -379,5 +391,5 @@ class SlabRun(JournaledRun):
         """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
         receipts = Receipts(kept)
         how: Any = {"meter": self.meter, "past_cache": self.plan.past_cache, "receipts": receipts}
-        self._thread_of("write", rank).submit(write_section, file, axes, values, **how).result()
+        self._thread_of("write", rank).submit(write_cast, file, axes, values, **how).result()
         return receipts.kept
