@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 
+from oocarrays.graphs.run.missing import warn_person
 from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.sections.write import write_section
 
 PIECE = 2**16
@@ -52,6 +55,25 @@ def loss(values: np.ndarray, dtype: np.dtype) -> str | None:
     with np.errstate(over="ignore"):
         cast = np.array([value], values.dtype).astype(dtype)[0]
     return f"{value} ({values.dtype}), which is {cast} ({dtype})"
+
+
+class Losses:
+    """Values that casts lose, as a person is told of them: once."""
+
+    def __init__(self) -> None:
+        self._telling = threading.Lock()
+        self._told = False
+
+    def tell(self, made: np.ndarray, target: TargetSpec, where: str) -> None:
+        """Say what becomes of a value for which the type of a target has no number, if nothing has been said yet."""
+        lost = None if self._told else loss(made, np.dtype(target.settings["dtype"]))
+        if lost is None:
+            return
+        with self._telling:
+            first, self._told = not self._told, True
+        if first:
+            told = f"the kernel gave {lost} in {target.store}, for {where}"
+            warn_person(f"{told}, which may not be all: give dtype=", RuntimeWarning)
 
 
 def write_cast(file: ArrayFile, axes: Axes, values: np.ndarray, **how: Any) -> None:

@@ -18,11 +18,11 @@ import zarr
 
 from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
-from oocarrays.graphs.run.missing import warn_person
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
-from oocarrays.graphs.slabs.casting import loss, write_cast
+from oocarrays.graphs.slabs.casting import Losses, write_cast
 from oocarrays.graphs.slabs.failing import own_line
+from oocarrays.graphs.slabs.verifying import check_alike, is_verified
 from oocarrays.graphs.slabs.workspace import KernelMemory
 from oocarrays.kernels.binding import BlockInfo, takes_info
 from oocarrays.mapping.grid import ceil_div
@@ -93,7 +93,7 @@ class SlabRun(JournaledRun):
     def _here(self) -> None:
         super()._here()
         self._opening = threading.RLock()
-        self._memory, self._warned = KernelMemory(), False
+        self._memory, self._losses = KernelMemory(), Losses()
         self._pool = Pool()
         self._threads: dict[tuple[str, int], ThreadPoolExecutor] = {}
         self._written: list[Any] | None = None
@@ -143,7 +143,7 @@ class SlabRun(JournaledRun):
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
-        self._memory, self._written, self._warned = KernelMemory(), None, False
+        self._memory, self._losses, self._written = KernelMemory(), Losses(), None
 
     def _check_target(self) -> None:
         for target in self._unmade():
@@ -265,11 +265,19 @@ class SlabRun(JournaledRun):
 
     def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
         """Call the kernel on a window that lacks nothing; returned are results without its halo."""
-        window = self.plan.window(slab)
-        inside = within(self.plan.core(slab), window)
-        results = self._made(slab, self._called(slab, blocks), window.shape)
+        core, window, seen = self.plan.core(slab), self.plan.window(slab), self.plan.seen(slab)
+        wide: Blocks = []
+        if self.plan.margin:
+            narrow = [block[within(seen, window)].copy() for block in blocks]
+            if is_verified(self.plan, slab):
+                made = self._made(slab, self._called(slab, blocks), window.shape)
+                wide = [each[within(core, window)].copy() for each in made]
+            blocks = narrow
+        results = self._made(slab, self._called(slab, blocks), seen.shape)
         self._check_memory()
-        return [made[inside] for made in results]
+        found = [made[within(core, seen)] for made in results]
+        check_alike(found, wide, self._where(slab))
+        return found
 
     def _called(self, slab: Slab, blocks: Blocks) -> Any:
         """Call the kernel.
@@ -309,6 +317,7 @@ class SlabRun(JournaledRun):
             if not self.informs:
                 return kernel(*blocks)
             core, window = self.plan.core(slab), self.plan.window(slab)
+            window = window if window.shape == blocks[0].shape else self.plan.seen(slab)
             return kernel(*blocks, block_info=BlockInfo(core, window, within(core, window)[:-1], self.plan.shape))
 
     def _check_memory(self) -> None:
@@ -355,18 +364,8 @@ class SlabRun(JournaledRun):
                 raise KernelError(
                     f"the kernel gave dtype {array.dtype} for {where}; the target has {wanted}: give dtype="
                 )
-            self._warn_of_loss(array, target, where)
+            self._losses.tell(array, target, where)
         return made
-
-    def _warn_of_loss(self, made: np.ndarray, target: TargetSpec, where: str) -> None:
-        """Say once what a cast to the target's type makes of a value that this has no number for."""
-        lost = None if self._warned else loss(made, np.dtype(target.settings["dtype"]))
-        if lost:
-            with self._opening:
-                first, self._warned = not self._warned, True
-            if first:
-                told = f"the kernel gave {lost} in {target.store}, for {where}"
-                warn_person(f"{told}, which may not be all: give dtype=", RuntimeWarning)
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
         """Write the chunks of a slab."""

@@ -83,6 +83,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         each = " in each worker" if self._run.processes else ""
         about = " (estimate)" if any(stored.coded for stored in (*plan.sources, *plan.targets)) else ""
         arrays = f"{len(plan.sources)} → {len(plan.targets)} arrays, " if len(plan.sources + plan.targets) > 2 else ""
+        more = f", {report.shape_text(plan.margin)} of it to verify" if plan.margin else ""
         done = f", {len(self._run.done)} of them done before" if self._run.done else ""
         return [
             ("array", f"{arrays}{report.shape_text(plan.shape)}, {format_bytes(plan.source_bytes)}"),
@@ -90,7 +91,9 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
             ("window", f"{format_bytes(plan.window_bytes())}, {plan.held} a rank at a time, {plan.prefetch} ahead"),
             (
                 "halo",
-                f"depth {report.shape_text(plan.depth)}, boundary {plan.boundary!r}" if any(plan.depth) else "none",
+                f"depth {report.shape_text(plan.depth)}, boundary {plan.boundary!r}{more}"
+                if any(plan.depth)
+                else "none",
             ),
             ("reuse", reuse_text(plan)),
             *rows(plan, reads=about, writes=about),
@@ -174,6 +177,7 @@ def map_slabs(
     window: Sequence[int | None] | None = None,
     ranks: int | None = None,
     folders: str | None = None,
+    verify: bool = False,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
     missing: Literal["fill", "warn", "error"] | None = None,
@@ -235,6 +239,9 @@ def map_slabs(
     folders : str
         Of local array files: where those of the target are on workers' own disks, as `create_array` takes it; with
         ``{target}`` in it, for its number, where there are several.
+    verify : bool
+        Whether the first, the middle and the last slab of each rank are computed again with a larger halo: a kernel
+        whose results are then others ends the run. It sees farther than its depth, or depends on where slabs are cut.
     overwrite : bool
         Whether a target that is there may be replaced.
     resume : bool
@@ -276,9 +283,9 @@ def map_slabs(
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, dtype=dtype, chunks=chunks,
+        workers=workers, dtype=dtype, chunks=chunks, verify=verify,
     )  # fmt: skip
-    more = {"reuse": reuse, "single": not isinstance(target, list | tuple)}
+    more = {"reuse": reuse, "single": not isinstance(target, list | tuple), **({"verify": True} if verify else {})}
     sources, place = _listed(source), placer(storage_options)
     stores, single = [place(each) for each in _listed(target)], more["single"]
     if any(isinstance(each, LocalArrays) for each in sources):

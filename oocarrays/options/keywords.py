@@ -55,6 +55,7 @@ class SlabKeywords(TypedDict, total=False):
     window: Sequence[int | None] | None
     ranks: int | None
     folders: str | None
+    verify: bool
     overwrite: bool
     resume: bool | Literal["verify", "as-is"]
     missing: Literal["fill", "warn", "error"] | None

@@ -53,6 +53,8 @@ class SlabRequest:
     """Of the targets' elements."""
     chunks: ChunksLike | None = None
     """Of the targets."""
+    verify: bool = False
+    """Whether some slabs are computed again with a larger halo."""
 
     def goes_on(self, target: StoreLike) -> bool:
         """Whether it goes on with what a run has left at its first target."""
@@ -136,6 +138,7 @@ def planned_pass(
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
     )
+    options = options.verified() if request.verify else options
     left = None
     if request.goes_on(target):
         left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume, kind=arrays.stopped)

@@ -213,6 +213,16 @@ class SlabGeometry(SlabTerms):
         """
         return _box(along.window(region, number) for along, region, number in self.at(slab))
 
+    def seen(self, slab: Slab) -> Section:
+        """The part of a window that its kernel sees: all of it, but for a margin."""
+        if not self.margin:
+            return self.window(slab)
+        core, window = self.core(slab), self.window(slab)
+        depth = [d - m for d, m in zip(self.depth, self.margin, strict=True)]
+        lower = (max(a - d, least) for a, d, least in zip(core.lower, depth, window.lower, strict=True))
+        upper = (min(b + d, most) for b, d, most in zip(core.upper, depth, window.upper, strict=True))
+        return Section(tuple(lower), tuple(upper))
+
     def read(self, slab: Slab) -> Section:
         """Return the part read into a window at once: the slab, or what only it has of its halo, or without reuse all
         that can be read of it."""

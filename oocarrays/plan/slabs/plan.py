@@ -74,6 +74,7 @@ class SlabPlan(SlabGeometry, Holding):
             handed_on=(2 * self.held * self._lacking_elements + self._kept_elements) * size,
             results=RESULTS * self.result_bytes,
             kernel=self.workspace,
+            verified=(self.window_bytes() + self.result_bytes) if self.margin else 0,
         )
 
     @property
