@@ -268,16 +268,23 @@ class SlabRun(JournaledRun):
         core, window, seen = self.plan.core(slab), self.plan.window(slab), self.plan.seen(slab)
         wide: Blocks = []
         if self.plan.margin:
-            narrow = [block[within(seen, window)].copy() for block in blocks]
-            if is_verified(self.plan, slab):
-                made = self._made(slab, self._called(slab, blocks), window.shape)
-                wide = [each[within(core, window)].copy() for each in made]
+            narrow = [self._copied(block, within(seen, window)) for block in blocks]
+            if is_verified(self.plan, slab):  # what is not in the copies is gone before the kernel is called again
+                inside = within(core, window)
+                wide = [
+                    self._copied(made, inside) for made in self._made(slab, self._called(slab, blocks), window.shape)
+                ]
             blocks = narrow
         results = self._made(slab, self._called(slab, blocks), seen.shape)
         self._check_memory()
         found = [made[within(core, seen)] for made in results]
         check_alike(found, wide, self._where(slab))
         return found
+
+    def _copied(self, array: np.ndarray, place: Any) -> np.ndarray:
+        copied = self._pool.lend(array[place].shape, array.dtype, elements=self.plan.window_elements)
+        copied[...] = array[place]
+        return copied
 
     def _called(self, slab: Slab, blocks: Blocks) -> Any:
         """Call the kernel.

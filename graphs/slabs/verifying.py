@@ -6,12 +6,15 @@ wide    ▒▒░░███████░░▒▒          what is found for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from oocarrays.errors import KernelError
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
+
+PIECE = 2**13
+"""Elements that are compared at a time: what that takes stays in a cache, and is counted in a plan."""
 
 
 def is_verified(plan: SlabGeometry, slab: Slab) -> bool:
@@ -37,21 +40,38 @@ def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where:
         It names a value, and what it becomes.
     """
     for one, other in zip(narrow, wide, strict=bool(wide)):
-        unlike = _unlike(one, other)
-        if unlike.any():
-            first = np.unravel_index(int(unlike.argmax()), unlike.shape)
-            raise KernelError(
-                f"the kernel gives {one[first]} in {where}, and {other[first]} where it sees more neighbours, as "
-                f"{np.count_nonzero(unlike)} of {unlike.size} elements are others: depth is too small for it, or what "
-                "it gives depends on where slabs are cut"
-            )
+        near = 0.0
+        if one.dtype.kind in "fc":
+            root = float(np.sqrt(np.finfo(one.dtype).eps))
+            near = root * max((_largest(each) for _, each in _pieces(one, other)), default=0.0)
+        for each in _pieces(one, other):
+            unlike = _unlike(*each, near)
+            if unlike.any():
+                first = np.unravel_index(int(unlike.argmax()), unlike.shape)
+                a, b = (part[first] for part in each)
+                raise KernelError(
+                    f"the kernel gives {a} in {where}, and {b} where it sees more neighbours: depth is too small for "
+                    "it, or what it gives depends on where slabs are cut"
+                )
 
 
-def _unlike(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _pieces(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Cut two arrays alike along their longest axis: what is made of a piece holds next to nothing."""
+    axis = int(np.argmax(one.shape))
+    rows = max(PIECE * one.shape[axis] // max(one.size, 1), 1)
+    for start in range(0, one.shape[axis], rows):
+        part = (slice(None),) * axis + (slice(start, start + rows),)
+        yield one[part], other[part]
+
+
+def _largest(values: np.ndarray) -> float:
+    """Return the largest finite magnitude."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0))
+
+
+def _unlike(one: np.ndarray, other: np.ndarray, near: float) -> np.ndarray:
     if one.dtype.kind not in "fc":
         return np.asarray(one != other)
-    finite = np.abs(other[np.isfinite(other)])
-    near = float(np.sqrt(np.finfo(one.dtype).eps)) * float(finite.max(initial=0))
     with np.errstate(invalid="ignore"):
         alike = (one == other) | (np.abs(one - other) <= near) | (np.isnan(one) & np.isnan(other))
     return np.asarray(~alike)
