@@ -276,6 +276,8 @@ def map_slabs(
     """
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
+    if not isinstance(verify, bool):
+        raise InputError(f"verify={verify!r} is neither True nor False")
     kernel = bound(kernel, len(_listed(source)), args, kwargs)
     options = SlabOptions(
         depth=own_depth(kernel) if depth is None else depth, boundary=as_asked(boundary), prefetch=prefetch,

@@ -59,6 +59,10 @@ def bound(
     InputError
         Where it does not take them, or takes some by position alone.
     """
+    if not isinstance(args, list | tuple):
+        raise InputError(f"args={args!r} is no list or tuple: the arguments of the kernel after its blocks")
+    if not isinstance(kwargs, Mapping | None) or not all(isinstance(name, str) for name in kwargs or ()):
+        raise InputError(f"kwargs={kwargs!r} is no mapping of names: the arguments of the kernel by name")
     given = dict(kwargs or {})
     if not args and not given:
         return kernel
