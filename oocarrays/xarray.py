@@ -32,6 +32,7 @@ from oocarrays.distributed.collective import read_sections
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
+from oocarrays.kernels.binding import bound
 from oocarrays.options.packing import PACKED, Unpacked
 from oocarrays.storage.files import array_file
 from oocarrays.stored.lazy_array import LazyArray
@@ -40,9 +41,9 @@ STALE = ("chunks", "shards", "preferred_chunks")
 """What an encoding says of chunks that blocks do not have: ``to_zarr`` would refuse them."""
 NUMBERS = "biufc"
 """Kinds of elements that are read by us; xarray reads texts."""
-BY_AXIS = ("depth", "window", "chunks")
+BY_AXIS = ("depth", "boundary", "window", "chunks")
 """Options of `map_slabs` that may say something of each dimension."""
-NOT_SAID: dict[str, Any] = {"depth": 0, "window": None, "chunks": -1}
+NOT_SAID: dict[str, Any] = {"depth": 0, "boundary": "none", "window": None, "chunks": -1}
 """What holds for dimensions of which these say nothing."""
 
 
@@ -273,7 +274,7 @@ class DataArrayMethods:
         axis : str or int
             The dimension along which slabs follow one another.
         how
-            ``depth``, ``window`` and ``chunks`` may be mappings of dimensions; others as there.
+            ``depth``, ``boundary``, ``window`` and ``chunks`` may be mappings of dimensions; others as there.
 
         Raises
         ------
@@ -289,6 +290,7 @@ class DataArrayMethods:
                 said = self._known(how[name])
                 how[name] = tuple(said.get(dim, NOT_SAID[name]) for dim in dims)
         number = self._number(axis) if isinstance(axis, str) else axis
+        kernel = bound(kernel, 1, how.pop("args", ()), how.pop("kwargs", None))
         unpacked = self._unpacked(kernel) if decode else None
         return map_slabs(unpacked or kernel, stored, target, axis=number, **how)
 

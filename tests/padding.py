@@ -15,7 +15,8 @@ BOUNDARIES = ["none", "reflect", "nearest", "periodic", -7]
 
 def padded(array: np.ndarray, depth: tuple[int, ...], boundary: Any) -> np.ndarray:
     """All of an array with a halo, also where nothing is to stand beyond the edges."""
-    return whole.padded(array, depth, 0 if boundary == "none" else boundary)
+    each = whole.of_axes(boundary, array.ndim)
+    return whole.padded(array, depth, tuple(0 if one == "none" else one for one in each))
 
 
 def seen(array: np.ndarray, layout: ooc.Layout, rank: int, depth: tuple[int, ...], boundary: Any) -> np.ndarray:
@@ -27,8 +28,8 @@ def seen(array: np.ndarray, layout: ooc.Layout, rank: int, depth: tuple[int, ...
     lower, upper = own.min(axis=0), own.max(axis=0) + 1
     wide = padded(array, depth, boundary)
     ends = [(l, u + 2 * d) for l, u, d in zip(lower, upper, depth, strict=True)]
-    if boundary == "none":
-        ends = [(max(l, d), min(u, n + d)) for (l, u), n, d in zip(ends, array.shape, depth, strict=True)]
+    named = zip(ends, array.shape, depth, whole.of_axes(boundary, array.ndim), strict=True)
+    ends = [(max(l, d), min(u, n + d)) if one == "none" else (l, u) for (l, u), n, d, one in named]
     return wide[tuple(slice(*each) for each in ends)]
 
 

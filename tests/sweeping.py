@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.whole import beyond, boundaries, padded
+
 MODES: dict[Any, Any] = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap"}
 """numpy's names of boundaries."""
 BOUNDARIES = ["none", *MODES, 0.75]
@@ -18,11 +20,8 @@ Kernel = Callable[[np.ndarray], np.ndarray]
 
 def plain_sweep(array: np.ndarray, kernel: Kernel, depth: Sequence[int], boundary: Any) -> np.ndarray:
     """One sweep of a whole array: padded, given to the kernel, trimmed."""
-    if boundary == "none":
-        return kernel(array.copy())
-    mode = {"mode": MODES[boundary]} if boundary in MODES else {"constant_values": boundary}
-    made = kernel(np.pad(array, [(d, d) for d in depth], **mode))
-    return made[tuple(slice(d, n - d) for d, n in zip(depth, made.shape, strict=True))]
+    made = kernel(padded(array.copy(), tuple(depth), boundary))
+    return made[tuple(slice(d, n - d) for d, n in zip(beyond(boundary, depth), made.shape, strict=True))]
 
 
 def plain_sweeps(array: np.ndarray, kernel: Kernel, depth: Sequence[int], boundary: Any, count: int) -> np.ndarray:
@@ -71,7 +70,7 @@ def cases(draw: st.DrawFn, most: int = 3000) -> dict[str, Any]:
         "array": array,
         "kernel": Stencil(depth, draw(st.sampled_from(["new", "place", "view"]))),
         "depth": depth,
-        "boundary": draw(st.sampled_from(BOUNDARIES)),
+        "boundary": draw(boundaries(len(shape), BOUNDARIES)),
         "sweeps": draw(st.integers(0, 5)),
     }
 

@@ -87,6 +87,12 @@ def test_the_plate_is_solved_from_the_solution_on_fewer_points(printed: Callable
     assert near < 1 < cold
 
 
+def test_the_flow_round_islands_is_numpys(printed: Callable[[str], str]) -> None:
+    told = printed("poisson")
+    assert "0 on land: True" in told
+    assert "as numpy's: True" in told
+
+
 def test_the_transforms_that_are_drawn_are_numpys(printed: Callable[[str], str]) -> None:
     assert printed("fft2d").count("as numpy's: True") == 2
 

@@ -14,6 +14,7 @@ from oocarrays.errors import InputError, LayoutError, SelectionError
 from oocarrays.mapping.layouts.local import LocalPart
 from oocarrays.plan.layouts.halos import Halos
 from tests.padding import BOUNDARIES, blocks, seen
+from tests.whole import boundaries
 
 
 def field(shape: tuple[int, ...]) -> np.ndarray:
@@ -21,9 +22,10 @@ def field(shape: tuple[int, ...]) -> np.ndarray:
 
 
 @settings(max_examples=80, deadline=None)
-@given(blocks(), st.sampled_from(BOUNDARIES))
-def test_every_rank_sees_what_pad_gives(asked: tuple[ooc.Layout, tuple[int, ...]], boundary: Any) -> None:
+@given(blocks(), st.data())
+def test_every_rank_sees_what_pad_gives(asked: tuple[ooc.Layout, tuple[int, ...]], data: st.DataObject) -> None:
     layout, depth = asked
+    boundary = data.draw(boundaries(len(depth), BOUNDARIES))
     array = field(layout.shape)
     shifted = ooc.shift(ooc.distribute(array, layout, scheduler="threads"), depth, boundary=boundary)
     for rank, block in enumerate(shifted.compute()):

@@ -32,7 +32,7 @@ from oocarrays.errors import (
     UnfinishedError,
 )
 from oocarrays.storage.journal.journal import Journal
-from tests.whole import around, expected
+from tests.whole import around, boundaries, expected
 
 CODED = {"compressors": zarr.codecs.ZstdCodec()}
 PLAIN: dict[str, Any] = {"compressors": None}
@@ -66,7 +66,7 @@ def passes(draw: st.DrawFn) -> tuple[Any, ...]:
     cut = tuple(st.integers(1, n) for n in shape)
     options = {
         "depth": tuple(draw(st.integers(0, 12 if len(shape) < 3 else 2)) for _ in shape),
-        "boundary": draw(st.sampled_from(["none", "reflect", "nearest", "periodic", 3.0])),
+        "boundary": draw(boundaries(len(shape), ["none", "reflect", "nearest", "periodic", 3.0])),
         "prefetch": draw(st.integers(0, 3)),
         "reuse": draw(st.booleans()),
         "ranks": draw(st.integers(1, 5)),

@@ -230,3 +230,18 @@ def test_what_is_no_place_says_who_takes_it(tmp_path: Path) -> None:
     (tmp_path / "a.grib").write_bytes(b"GRIB0000")
     with pytest.raises(NotFoundError, match=r"no Zarr array in .*a\.grib; what xarray opens is a source"):
         oocarrays.open_array(tmp_path / "a.grib")
+
+
+def test_a_kernel_has_arguments_of_its_own_and_boundaries_by_dimension(tmp_path: Path) -> None:
+    values = np.arange(12.0).reshape(3, 4)
+    packed = {"air": {"scale_factor": 0.5, "dtype": "i2", "_FillValue": -1}}
+    xr.Dataset({"air": (("time", "x"), values)}).to_zarr(tmp_path / "a.zarr", encoding=packed, consolidated=False)
+
+    def moved(block: np.ndarray, by: int, block_info: Any) -> np.ndarray:
+        assert block_info.shape == (3, 4)
+        return np.roll(block, by, axis=1)
+
+    air = xr.open_dataset(tmp_path / "a.zarr", engine="oocarrays").air
+    how: dict[str, Any] = {"depth": {"x": 1}, "boundary": {"x": "periodic"}, "args": [1], "memory": "64MiB"}
+    made = air.ooc.map_slabs(moved, tmp_path / "b.zarr", scheduler="threads", **how).run()
+    np.testing.assert_array_equal(0.5 * made[...], np.roll(values, 1, axis=1))

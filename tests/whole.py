@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 MODES = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap"}
 
 
 def padded(whole: np.ndarray, depth: tuple[int, ...], boundary: Any) -> np.ndarray:
     """The array with what stands beyond its edges; itself, where nothing does."""
-    if boundary == "none" or not whole.size:
+    if not whole.size:
         return whole
-    if boundary in MODES:
-        return np.pad(whole, [(d, d) for d in depth], mode=MODES[boundary])
-    return np.pad(whole, [(d, d) for d in depth], constant_values=boundary)
+    for axis, (each, d) in enumerate(zip(of_axes(boundary, whole.ndim), depth, strict=True)):
+        around = [(d * (n == axis),) * 2 for n in range(whole.ndim)]
+        if each in MODES:
+            whole = np.pad(whole, around, mode=MODES[each])
+        elif each != "none":
+            whole = np.pad(whole, around, constant_values=each)
+    return whole
+
+
+def of_axes(boundary: Any, ndim: int) -> list[Any]:
+    """The boundary of each axis, however it was given."""
+    if isinstance(boundary, dict):
+        return [boundary.get(axis, boundary.get(axis - ndim, "none")) for axis in range(ndim)]
+    return list(boundary) if isinstance(boundary, tuple) else [boundary] * ndim
+
+
+def boundaries(axes: int, among: Any) -> st.SearchStrategy[Any]:
+    """One of all axes, one for each, or some by axis."""
+    one = st.sampled_from(among)
+    return one | st.tuples(*[one] * axes) | st.dictionaries(st.integers(-axes, -1), one)
+
+
+def beyond(boundary: Any, depth: Sequence[int]) -> tuple[int, ...]:
+    """What stands beyond the edges of each axis."""
+    each = zip(of_axes(boundary, len(depth)), depth, strict=True)
+    return tuple(0 if name == "none" else d for name, d in each)
 
 
 def trimmed(result: np.ndarray, whole: np.ndarray, depth: tuple[int, ...]) -> np.ndarray:
     """A result without its halo."""
-    if result.shape == whole.shape:
-        return result
-    return result[tuple(slice(d, d + n) for d, n in zip(depth, whole.shape, strict=True))]
+    places = zip(depth, result.shape, whole.shape, strict=True)
+    return result[tuple(slice(d, d + n) if m != n else slice(None) for d, m, n in places)]
 
 
 def expected(kernel: Callable[..., Any], wholes: list[np.ndarray], depth: tuple[int, ...], boundary: Any) -> Any:

@@ -136,7 +136,7 @@ class ShiftRun(Messages, NotedRun):
         for source, message in messages.items():
             for loan, view in _views(self.plan.halos.loans(source, rank), message):
                 for there, among in loan.strips:
-                    place = _section(there)
+                    place = _section(there, self.plan.halos.shape(rank))
                     yield place, np.broadcast_to(view[among], place.shape)
 
     def _filled(
@@ -144,8 +144,10 @@ class ShiftRun(Messages, NotedRun):
     ) -> np.ndarray:
         """The elements of one box of a rank's halo."""
         values = np.empty(box.shape, dtype)
-        if any(True for _ in self.plan.halos.filled(rank)):
-            values[...] = self.plan.halos.boundary
+        for there, constant in self.plan.halos.filled(rank):
+            common = _section(there, self.plan.halos.shape(rank)).intersection(box)
+            if common is not None:
+                values[common.relative_to(box.lower).slices] = constant
         for place, data in stands:
             common = place.intersection(box)
             if common is not None:
@@ -161,10 +163,11 @@ def _views(loans: Sequence[Loan], message: np.ndarray) -> Iterator[tuple[Loan, n
         start += loan.size
 
 
-def _section(there: Place) -> Section:
-    """A place in what a rank sees, as a section."""
-    along = there[:-1]
-    return Section(tuple(part.start for part in along), tuple(part.stop for part in along))
+def _section(there: Place, shape: tuple[int, ...]) -> Section:
+    """A place in what a rank sees, of this shape, as a section."""
+    parts = (*there[:-1], *[slice(None)] * (len(shape) - len(there) + 1))
+    along = [part.indices(n) for part, n in zip(parts, shape, strict=True)]
+    return Section(tuple(start for start, _, _ in along), tuple(stop for _, stop, _ in along))
 
 
 def build_graph(run: ShiftRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:

@@ -64,8 +64,8 @@ class Shifting(Exchanging):
     def made(self, rank: int) -> np.ndarray:
         """Make the window of a rank, and in it what stands beyond the array's edges."""
         window = np.empty(self.halos.shape(rank), self.dtype)
-        for place in self.halos.filled(rank):
-            window[place] = self.halos.boundary
+        for place, constant in self.halos.filled(rank):
+            window[place] = constant
         return window
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:

@@ -68,7 +68,9 @@ class Course:
     until: float | None
     """The residual at which sweeping ends."""
     source: ArrayFile
-    """What the first pass reads."""
+    """What the first pass sweeps."""
+    beside: tuple[ArrayFile, ...]
+    """What every pass reads, and every sweep sees as it is."""
     target: TargetSpec
     """What the last pass writes."""
     scratch: str | RemoteStore

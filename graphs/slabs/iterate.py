@@ -8,14 +8,17 @@ What a pass reads is removed when the pass is over: a run that stopped goes on w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 import zarr
 
+from oocarrays.errors import JournalError
 from oocarrays.graphs.run.journaled import check_room
+from oocarrays.graphs.run.looking import CHUNKS_READ
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
@@ -51,12 +54,12 @@ class SweepRun(SlabRun):
         self.number, self.sweeps, self.scratch = len(progress.residuals), step.sweeps.count, course.scratch
         self.stored = step.slabs.targets[0]
         self.before, self.gone = dict(progress.done or {}), progress.gone
-        self.room = course.room()
+        self.room, self.beside = course.room(), len(course.beside)
         fused = Fused(kernel=course.kernel, sweeps=step.sweeps, threads=step.threads)
         super().__init__(
             step.slabs,
             (fused, course.residual),  # type: ignore[arg-type]
-            () if self.number else (course.source,),
+            course.beside if self.number else (course.source, *course.beside),
             (course.target,),
             course.content,
             processes=course.processes,
@@ -72,8 +75,8 @@ class SweepRun(SlabRun):
     def given(self) -> tuple[Any, tuple[ArrayFile, ...]]:
         """The sweeps and what is looked at after them; and what is read, which for most passes another one makes."""
         sweeps, sources = super().given
-        if not sources:
-            sources = (self._scratch_array(self.number - 1),)
+        if len(sources) == self.beside:
+            sources = (self._scratch_array(self.number - 1), *sources)
             self._given = Sealed((sweeps, sources))
         return sweeps, sources
 
@@ -85,11 +88,19 @@ class SweepRun(SlabRun):
     @property
     def stores(self) -> dict[str, Any]:
         """Where it reads and writes."""
-        return {"target": self.destination.store} if self.number else super().stores
+        if not self.number:
+            return super().stores
+        read = {f"source {n + 1}": each.zarr.store_path.store for n, each in enumerate(self._beside())}
+        return read | {"target": self.destination.store}
 
     def reads(self) -> Iterable[Presence]:
-        """The source, which the first pass reads; what later ones read this run makes."""
-        return () if self.number else super().reads()
+        """The sources; of later passes those beside what is swept, which this run makes."""
+        return chain.from_iterable(each.presences for each in self._beside()) if self.number else super().reads()
+
+    def _beside(self) -> tuple[ArrayFile, ...]:
+        """What every sweep sees as it is."""
+        _, sources = super().given
+        return sources[len(sources) - self.beside :]
 
     # ------------------------------------------------------------------ beginning and end
 
@@ -113,8 +124,16 @@ class SweepRun(SlabRun):
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
-        """The source, as long as the first pass reads it."""
-        return () if self.number else super().read_from
+        """The sources; the first one as long as the first pass reads it."""
+        return [each.zarr for each in self._beside()] if self.number else super().read_from
+
+    def _read_now(self) -> Any:
+        return [None, *super()._read_now()] if self.number else super()._read_now()
+
+    def _refused(self, content: Mapping[str, Any]) -> JournalError | None:
+        if self.number and content.get(CHUNKS_READ):
+            content = {**content, CHUNKS_READ: content[CHUNKS_READ][1:]}
+        return super()._refused(content)
 
     def _finish(self, *residuals: float | None) -> Any:
         """End the pass; gives the largest residual of its slabs."""
@@ -184,7 +203,7 @@ class SweepRun(SlabRun):
         watch = None if residual is None else lambda before, after: found.append(float(residual(before, after)))
         shape, dtype = self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("=")
         out = self._pool.lend(shape, dtype, elements=self.plan.window_elements)
-        return [fused(blocks[0], *ends, out=out, watch=watch), np.array(largest(found))]
+        return [fused(blocks[0], *ends, beside=blocks[1:], out=out, watch=watch), np.array(largest(found))]
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:
         """Write the chunks of a slab; gives its residual."""

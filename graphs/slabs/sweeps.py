@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import KernelError
-from oocarrays.mapping.layouts.boundary import Boundary, standing
+from oocarrays.mapping.layouts.boundary import Boundary, of_each, standing
 from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
 from oocarrays.storage.local.pages import keep_freed
 
@@ -38,8 +38,8 @@ Watch = Callable[[np.ndarray, np.ndarray], Any]
 class Fused:
     """Several sweeps of one kernel, of any part of an array."""
 
-    kernel: Callable[[np.ndarray], Any]
-    """One sweep: a block in, one of the same shape and type out, which may be the same one, changed."""
+    kernel: Callable[..., Any]
+    """One sweep: a block and those beside it in, one of the same shape and type out, which may be that one, changed."""
     sweeps: Sweeps
     """How many there are, and how far each reaches."""
     threads: int = 1
@@ -51,6 +51,7 @@ class Fused:
         ends: Ends,
         core: Ends,
         *,
+        beside: Sequence[np.ndarray] = (),
         out: np.ndarray | None = None,
         watch: Watch | None = None,
     ) -> np.ndarray:
@@ -62,6 +63,8 @@ class Fused:
             The part, and around it what all sweeps reach. It is not changed.
         ends, core : sequence of (int, int)
             Where the block and the part begin and end along each axis; the block also beyond periodic edges.
+        beside : sequence of numpy.ndarray
+            Further arguments of the kernel, of the same place and shape as the block: every sweep sees them.
         out : numpy.ndarray, optional
             Where the result goes: of the part's shape.
         watch : callable, optional
@@ -90,7 +93,7 @@ class Fused:
         )  # a kernel's intermediate results come and go with every block
 
         def descend(tile: Ends) -> None:
-            _Walk(self, tile, dtype, watch).down(block, ends, made[_places(tile, core)])
+            _Walk(self, tile, dtype, watch).down(block, ends, beside, made[_places(tile, core)])
 
         with ThreadPoolExecutor(self.threads) if self.threads > 1 else nullcontext() as pool:
             list((pool.map if pool else map)(descend, self.sweeps.tiles(core)))
@@ -108,14 +111,16 @@ class _Walk:
         self.twice = 2 * sweeps.depth[0]
         width = [upper - lower for lower, upper in self.across]
         self.buffer = np.empty((max(step.bottom - step.top for step in self.steps), *width), dtype)
+        self.beside: list[np.ndarray] = []
         self.kept = np.empty((sweeps.count, self.twice, *width), dtype)
 
-    def down(self, block: np.ndarray, ends: Ends, out: np.ndarray) -> None:
+    def down(self, block: np.ndarray, ends: Ends, beside: Sequence[np.ndarray], out: np.ndarray) -> None:
         """Walk down the tile; ``out`` takes what comes of it."""
         inside = [self.sweeps.needed(axis, part, 0) for axis, part in enumerate(self.tile)][1:]
         core, (first, _) = _places(self.tile[1:], self.across), self.tile[0]
         for step in self.steps:
             read = [step.made[0], *inside]
+            self.beside = [self._beside(each, ends, step) for each in beside]
             self.buffer[_places(read, [(step.top, 0), *self.across])] = block[_places(read, ends)]
             for sweep in range(1, self.sweeps.count):
                 self.buffer[_rows(step.made[sweep], step.top)] = self._swept(step, sweep)
@@ -127,13 +132,13 @@ class _Walk:
             return self._swept(step, self.sweeps.count)[(slice(None), *core)]
         window, inside = self._block(step, self.sweeps.count), (self._new(step, self.sweeps.count), *core)
         before = window[inside].copy()
-        after = self._checked(window)[inside]
+        after = self._checked(step, self.sweeps.count, window)[inside]
         self.watch(before, after)
         return after
 
     def _swept(self, step: SweepStep, sweep: int) -> np.ndarray:
         """The rows that one sweep adds in a step."""
-        return self._checked(self._block(step, sweep))[self._new(step, sweep)]
+        return self._checked(step, sweep, self._block(step, sweep))[self._new(step, sweep)]
 
     def _new(self, step: SweepStep, sweep: int) -> slice:
         """Where the rows that a sweep adds are in its block."""
@@ -149,8 +154,22 @@ class _Walk:
         fill_edges(window, [step.windows[sweep], *self.across], self.sweeps)
         return window
 
-    def _checked(self, window: np.ndarray) -> np.ndarray:
-        made = np.asarray(self.kernel(window))
+    def _beside(self, block: np.ndarray, ends: Ends, step: SweepStep) -> np.ndarray:
+        """Return the rows of a step of a block that is only read: a view, or a copy with what stands beyond edges."""
+        wanted = [(step.top, step.bottom), *self.across]
+        if all(start <= lower and upper <= stop for (lower, upper), (start, stop) in zip(wanted, ends, strict=True)):
+            view = block[_places(wanted, ends)]
+        else:
+            there = [(max(a, start), min(b, stop)) for (a, b), (start, stop) in zip(wanted, ends, strict=True)]
+            view = np.empty([upper - lower for lower, upper in wanted], block.dtype)
+            view[_places(there, wanted)] = block[_places(there, ends)]
+            fill_edges(view, wanted, self.sweeps)
+        view.flags.writeable = False
+        return view
+
+    def _checked(self, step: SweepStep, sweep: int, window: np.ndarray) -> np.ndarray:
+        rows = _rows(step.windows[sweep], step.top)
+        made = np.asarray(self.kernel(window, *(each[rows] for each in self.beside)))
         if made.shape != window.shape or made.dtype != window.dtype:
             raise KernelError(unlike(made, window))
         return made
@@ -166,13 +185,12 @@ def unlike(made: np.ndarray, block: np.ndarray) -> str:
 
 def fill_edges(window: np.ndarray, ends: Ends, sweeps: Sweeps) -> None:
     """Set what stands beyond the edges of an array."""
-    if sweeps.boundary in ("none", "periodic"):
-        return
-    for axis, ((lower, upper), extent) in enumerate(zip(ends, sweeps.shape, strict=True)):
-        if lower < 0 or upper > extent:
-            for place, element in beyond(sweeps.boundary, extent, lower, upper):
+    boundaries = of_each(sweeps.boundary, len(sweeps.shape))
+    for axis, ((lower, upper), extent, boundary) in enumerate(zip(ends, sweeps.shape, boundaries, strict=True)):
+        if boundary not in ("none", "periodic") and (lower < 0 or upper > extent):
+            for place, element in beyond(boundary, extent, lower, upper):
                 before: Any = (slice(None),) * axis
-                window[(*before, place)] = sweeps.boundary if element is None else window[(*before, element)]
+                window[(*before, place)] = boundary if element is None else window[(*before, element)]
 
 
 @lru_cache(maxsize=256)

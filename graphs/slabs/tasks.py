@@ -20,8 +20,11 @@ from oocarrays.errors import KernelError, OocError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.graphs.slabs.casting import Losses, write_cast
 from oocarrays.graphs.slabs.failing import own_line
+from oocarrays.graphs.slabs.verifying import check_alike, is_verified
 from oocarrays.graphs.slabs.workspace import KernelMemory
+from oocarrays.kernels.binding import BlockInfo, takes_info
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.documents import Document
@@ -38,7 +41,6 @@ from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, Windows, within
-from oocarrays.storage.sections.write import write_section
 from oocarrays.storage.stores.remote import RemoteStore
 
 OBJECT_BYTES = 2**20
@@ -85,12 +87,13 @@ class SlabRun(JournaledRun):
         self.resumes = remains.id is not None
         self.remains = remains
         self._given: Sealed[tuple[Kernel, tuple[Any, ...]]] = Sealed((kernel, tuple(sources)))
+        self.informs = takes_info(kernel)
         super().__init__(self.destination.store, processes, remains.id)
 
     def _here(self) -> None:
         super()._here()
         self._opening = threading.RLock()
-        self._memory = KernelMemory()
+        self._memory, self._losses = KernelMemory(), Losses()
         self._pool = Pool()
         self._threads: dict[tuple[str, int], ThreadPoolExecutor] = {}
         self._written: list[Any] | None = None
@@ -140,7 +143,7 @@ class SlabRun(JournaledRun):
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
-        self._memory, self._written = KernelMemory(), None
+        self._memory, self._losses, self._written = KernelMemory(), Losses(), None
 
     def _check_target(self) -> None:
         for target in self._unmade():
@@ -262,11 +265,26 @@ class SlabRun(JournaledRun):
 
     def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
         """Call the kernel on a window that lacks nothing; returned are results without its halo."""
-        window = self.plan.window(slab)
-        inside = within(self.plan.core(slab), window)
-        results = self._made(slab, self._called(slab, blocks), window.shape)
+        core, window, seen = self.plan.core(slab), self.plan.window(slab), self.plan.seen(slab)
+        wide: Blocks = []
+        if self.plan.margin:
+            narrow = [self._copied(block, within(seen, window)) for block in blocks]
+            if is_verified(self.plan, slab):  # what is not in the copies is gone before the kernel is called again
+                inside = within(core, window)
+                wide = [
+                    self._copied(made, inside) for made in self._made(slab, self._called(slab, blocks), window.shape)
+                ]
+            blocks = narrow
+        results = self._made(slab, self._called(slab, blocks), seen.shape)
         self._check_memory()
-        return [made[inside] for made in results]
+        found = [made[within(core, seen)] for made in results]
+        check_alike(found, wide, self._where(slab))
+        return found
+
+    def _copied(self, array: np.ndarray, place: Any) -> np.ndarray:
+        copied = self._pool.lend(array[place].shape, array.dtype, elements=self.plan.window_elements)
+        copied[...] = array[place]
+        return copied
 
     def _called(self, slab: Slab, blocks: Blocks) -> Any:
         """Call the kernel.
@@ -303,7 +321,11 @@ class SlabRun(JournaledRun):
     def _apply(self, slab: Slab, blocks: Blocks) -> Any:
         kernel, _ = self.given
         with self._memory.computing() if self.plan.estimated else nullcontext():
-            return kernel(*blocks)
+            if not self.informs:
+                return kernel(*blocks)
+            core, window = self.plan.core(slab), self.plan.window(slab)
+            window = window if window.shape == blocks[0].shape else self.plan.seen(slab)
+            return kernel(*blocks, block_info=BlockInfo(core, window, within(core, window)[:-1], self.plan.shape))
 
     def _check_memory(self) -> None:
         """Refuse to go on with a kernel for which there is no room.
@@ -349,6 +371,7 @@ class SlabRun(JournaledRun):
                 raise KernelError(
                     f"the kernel gave dtype {array.dtype} for {where}; the target has {wanted}: give dtype="
                 )
+            self._losses.tell(array, target, where)
         return made
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
@@ -374,5 +397,5 @@ class SlabRun(JournaledRun):
         """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
         receipts = Receipts(kept)
         how: Any = {"meter": self.meter, "past_cache": self.plan.past_cache, "receipts": receipts}
-        self._thread_of("write", rank).submit(write_section, file, axes, values, **how).result()
+        self._thread_of("write", rank).submit(write_cast, file, axes, values, **how).result()
         return receipts.kept

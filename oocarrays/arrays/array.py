@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 
-from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.mapping.layouts.boundary import BoundaryLike, checked_boundary
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.layouts import LayoutLike
 from oocarrays.plan.slabs.options import SlabOptions
@@ -70,7 +70,7 @@ class OutOfCoreArray(StoredArray):
         *,
         memory: int | float | str | None = None,
         depth: int | Sequence[int] = 0,
-        boundary: str | float = "none",
+        boundary: BoundaryLike = "none",
         prefetch: int = 1,
         reuse: bool = True,
         axis: int | None = None,
@@ -120,7 +120,7 @@ class OutOfCoreArray(StoredArray):
         Section(lower=(0,), upper=(4,)) [0 1 2 3 4] [0 1 2 3]
         Section(lower=(4,), upper=(7,)) [3 4 5 6] [4 5 6]
         """
-        edge = checked_boundary(boundary, self.dtype)
+        edge = checked_boundary(boundary, self.ndim, self.dtype)
         options = SlabOptions(
             depth=depth, boundary=edge, prefetch=prefetch, reuse=reuse, axis=axis, height=height, heights=window
         )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from functools import partial
+from contextlib import AbstractContextManager
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,38 +17,34 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
 from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
 from oocarrays.graphs.slabs.residuals import Residual, change
-from oocarrays.graphs.slabs.resume import kernel_name
-from oocarrays.graphs.slabs.sweeps import unlike
 from oocarrays.jobs.job import Job
-from oocarrays.mapping.layouts.boundary import checked_boundary
-from oocarrays.options.asked import scratch_of, workspace_of
+from oocarrays.kernels.depths import own_depth
+from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
+from oocarrays.options.asked import check_alike, workspace_of
 from oocarrays.options.packing import warn_of_packed
-from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
-from oocarrays.plan.documents import Settings
+from oocarrays.options.slabs import SlabRequest
+from oocarrays.options.sweeps import Watch, course_of
 from oocarrays.plan.limits import check_count
-from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
+from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.show.progress import progress_bar
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import check_target
-from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+Source = OutOfCoreArray | zarr.Array | StoreLike
 
 
 class IterateJob(Job[SweepRun, OutOfCoreArray]):
@@ -196,9 +189,10 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         plan, one = self.plan, self.plan.passes[0]
         slabs, swept, text = one.slabs, one.sweeps, report.shape_text
         each = " in each worker" if self._course.processes else ""
+        beside = f"; {len(slabs.sources) - 1} beside it are read in each pass" if slabs.sources[1:] else ""
         most = "" if self._course.until is None else f" at most, until the residual is {self._course.until:g}"
         return [
-            ("array", f"{text(slabs.shape)}, {format_bytes(one.nbytes)}"),
+            ("array", f"{text(slabs.shape)}, {format_bytes(one.nbytes)}{beside}"),
             ("sweeps", f"{plan.sweeps}{most}; depth {text(swept.depth)}, boundary {swept.boundary!r}"),
             ("passes", f"{len(plan.passes)}, of {plan.fuse} sweeps at most"),
             ("slabs", f"{slabs_text(slabs)}, {plan.ranks} ranks"),
@@ -212,12 +206,12 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
 
 def iterate(
     kernel: Callable[[np.ndarray], Any],
-    source: OutOfCoreArray | zarr.Array | StoreLike,
+    source: Source | Sequence[Source],
     target: StoreLike,
     *,
     sweeps: int,
-    depth: int | Sequence[int] = 1,
-    boundary: str | float = "none",
+    depth: int | Sequence[int] | None = None,
+    boundary: BoundaryLike = "none",
     fuse: int | Literal["auto"] = "auto",
     until: float | None = None,
     residual: Residual | None = None,
@@ -245,16 +239,19 @@ def iterate(
     ----------
     kernel : callable
         One sweep: takes a numpy block with its halo and gives one of the same shape and type, the halo of which is
-        left out. It may change its block and give that. Blocks are tiles of about 256 KiB, in several threads.
-    source : OutOfCoreArray, zarr.Array, path, URL or store
-        What is swept: it is not changed.
+        left out. It may change its block and give that. Blocks are tiles of about 256 KiB, in several threads. Of
+        several sources it takes a block of each; only the first may be changed.
+    source : OutOfCoreArray, zarr.Array, path, URL or store, or a list of them
+        What is swept: it is not changed. Of a list, the first: others are arrays of the same shape and of any type that
+        every sweep sees as they are, such as a right-hand side, coefficients or a land mask.
     target : path, URL or Zarr store
         Where the result is to be: of the source's shape, type, chunks, codecs, attributes and dimension names.
     sweeps : int
         How many; with ``until`` at most.
     depth : int or sequence of int
-        Neighbours that one sweep sees on each side: in all axes, or in each.
-    boundary : str or number
+        Neighbours that one sweep sees on each side: in all axes, or in each. By default as many as a kernel of
+        `oocarrays.kernels` needs, as in `map_slabs`, and one for any other kernel.
+    boundary : str or number, or a mapping or sequence of them
         What stands beyond the edges in every sweep, as in `map_slabs`.
     fuse : int or str
         Sweeps of one pass, at most; ``"auto"``: those with which all takes least time. More sweeps of a pass take less
@@ -311,91 +308,25 @@ def iterate(
     if residual is not None and not callable(residual):
         raise InputError(f"residual={residual!r} cannot be called: it takes what was before and after a sweep")
     place, watched = placer(storage_options), residual or (change if until is not None else None)
-    if isinstance(source, LocalArrays):
-        raise InputError(f"{source.store} is local array files: iterate takes one array file, gather_files makes one")
+    sources = list(source) if isinstance(source, list | tuple) else [source]
+    local = next((each for each in sources if isinstance(each, LocalArrays)), None)
+    if local is not None:
+        raise InputError(f"{local.store} is local array files: iterate takes one array file, gather_files makes one")
     options = SweepOptions(
-        sweeps=sweeps, fuse=fuse, watched=watched is not None, depth=depth, boundary=checked_boundary(boundary),
+        sweeps=sweeps, fuse=fuse, watched=watched is not None,
+        depth=(own_depth(kernel) or 1) if depth is None else depth, boundary=as_asked(boundary),
         prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
         workers=workers,
     )  # fmt: skip
-    array = array_file.open_array(place(source))
-    warn_of_packed(array)
-    file = array_file.describe_source(array, missing_of(source, missing))
+    arrays = [array_file.open_array(place(each)) for each in sources]
+    check_alike(arrays)
+    for array in arrays:
+        warn_of_packed(array)
+    policies = (missing_of(each, missing) for each in sources)
+    files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
     asked = scratch and place(scratch)
-    course, cluster = _course(request, file, place(target), asked, _Watch(residual=watched, until=until))
+    course, cluster = course_of(request, files, place(target), asked, Watch(residual=watched, until=until))
     return IterateJob(course, lambda _: open_array(course.target.store), cluster)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Watch:
-    """Watch over the passes: it looks at each, and says when to end."""
-
-    residual: Residual | None
-    until: float | None
-
-
-def _course(
-    request: SlabRequest, file: ArrayFile, store: StoreLike, scratch: Any, watch: _Watch
-) -> tuple[Course, Cluster | None]:
-    """All passes, as `iterate` has them, and where they run."""
-    array, options = file.zarr, request.options
-    assert isinstance(options, SweepOptions), "sweeps are asked for"
-    check_target(array, store, overwrite=request.may_replace(store))
-    cluster, resources = request.resources()
-    made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
-    target = TargetSpec(store=store, settings=made, overwrite=request.overwrite)
-    residual = None if watch.residual is None else kernel_name(watch.residual)
-    known = SlabArrays(
-        shape=array.shape, dtypes=[array.dtype], sources=[file], targets=[target], by="iterate",
-        said={"sweeps": options.sweeps, "until": watch.until, "residual": residual},
-        functions=[None if watch.residual in (None, change) else watch.residual],
-        more={"fuse": options.fuse, "missing": file.presence.missing},
-    )  # fmt: skip
-    where = scratch_of(scratch or setting("scratch"), store, array)
-    stored = file.stored, array_file.preview(_plain(array), where), target.preview()
-    planner = partial(plan_iterate, *stored, costs=resources.costs, threads=resources.threads)
-    found = planned_pass(request, known, resources, planner)
-    _check_kernel(request.kernel, array.dtype, found.plan)
-    id = found.left.id if found.left else uuid.uuid4().hex[:12]
-    course = Course(
-        plan=found.plan,
-        kernel=request.kernel,
-        residual=watch.residual,
-        until=watch.until,
-        source=file,
-        target=target,
-        scratch=scratch_below(where, id),
-        content=found.content,
-        id=id,
-        resumes=found.left is not None,
-        processes=found.processes,
-    )
-    return course.gone_on_with(found.left) if found.left else course, cluster
-
-
-def _plain(array: zarr.Array) -> Settings:
-    """How what passes hand on is stored."""
-    wanted = {"shape": array.shape, "chunks": array.chunks, "dtype": array.dtype}
-    return wanted | {"compressors": None, "filters": None, "fill_value": array.fill_value}
-
-
-def _check_kernel(kernel: Any, dtype: np.dtype, plan: IteratePlan) -> None:
-    """Refuse a kernel that gives another shape or type than that of a small block.
-
-    Raises
-    ------
-    InputError
-        One that fails, as such a block may not suit it, is let pass.
-    """
-    sweeps = plan.passes[0].sweeps
-    block = np.ones(
-        [min(n, 4 * d + 3) for n, d in zip(sweeps.shape, sweeps.depth, strict=True)], dtype.newbyteorder("=")
-    )
-    made = block
-    with suppress(Exception), np.errstate(all="ignore"):
-        made = np.asarray(kernel(block.copy()))
-    if (made.shape, made.dtype) != (block.shape, block.dtype):
-        raise InputError(unlike(made, block))

@@ -20,7 +20,7 @@ from oocarrays.graphs.layouts.halos import windows
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.boundary import Boundary, checked_boundary
+from oocarrays.mapping.layouts.boundary import Boundaries, checked_boundary
 from oocarrays.mapping.layouts.local import depths
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.plan.exchange import ordering
@@ -116,8 +116,9 @@ def shift(
     depth : int or sequence of int
         Neighbours that are seen on each side, in all axes or in each; by default 1, or that of the files. Where it is
         more than a rank's part, ranks farther away send their rows, too.
-    boundary : "none", "reflect", "nearest", "periodic" or a number
-        What stands beyond the array's edges. "none" adds nothing there; in files what is there stays.
+    boundary : "none", "reflect", "nearest", "periodic" or a number, or such by axis
+        What stands beyond the array's edges, as in `map_slabs`. "none" adds nothing there; in files what is there
+        stays.
     schedule : str
         The order of messages between workers, by name; by default ``oocarrays.schedule``, or that of least predicted
         time.
@@ -151,7 +152,7 @@ def shift(
     """
     if not isinstance(x, DistributedArray | LocalArrays):
         raise InputError(f"x={type(x).__name__} is neither a DistributedArray nor LocalArrays")
-    stands = checked_boundary(boundary, x.dtype)
+    stands = checked_boundary(boundary, x.ndim, x.dtype)
     if isinstance(x, LocalArrays):
         how: Any = {"schedule": schedule, "memory": memory, "scheduler": scheduler, "workers": workers}
         return _shift_files(x, depth, stands, **how)
@@ -192,7 +193,7 @@ def schedule_for(halos: Halos, itemsize: int, asked: str) -> Schedule:
 def _shift_files(
     a: LocalArrays,
     depth: int | Sequence[int] | None,
-    boundary: Boundary,
+    boundary: Boundaries,
     *,
     schedule: str,
     memory: int | float | str | None,

@@ -22,10 +22,11 @@ from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
+from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.boundary import checked_boundary
-from oocarrays.options.asked import check_distinct, dtypes_of, workspace_of
+from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
+from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, workspace_of
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
@@ -82,6 +83,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         each = " in each worker" if self._run.processes else ""
         about = " (estimate)" if any(stored.coded for stored in (*plan.sources, *plan.targets)) else ""
         arrays = f"{len(plan.sources)} → {len(plan.targets)} arrays, " if len(plan.sources + plan.targets) > 2 else ""
+        more = f", {report.shape_text(plan.margin)} of it to verify" if plan.margin else ""
         done = f", {len(self._run.done)} of them done before" if self._run.done else ""
         return [
             ("array", f"{arrays}{report.shape_text(plan.shape)}, {format_bytes(plan.source_bytes)}"),
@@ -89,7 +91,9 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
             ("window", f"{format_bytes(plan.window_bytes())}, {plan.held} a rank at a time, {plan.prefetch} ahead"),
             (
                 "halo",
-                f"depth {report.shape_text(plan.depth)}, boundary {plan.boundary!r}" if any(plan.depth) else "none",
+                f"depth {report.shape_text(plan.depth)}, boundary {plan.boundary!r}{more}"
+                if any(plan.depth)
+                else "none",
             ),
             ("reuse", reuse_text(plan)),
             *rows(plan, reads=about, writes=about),
@@ -158,8 +162,10 @@ def map_slabs(
     source: Sources | Sequence[Sources],
     target: StoreLike | Sequence[StoreLike],
     *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
     depth: int | Sequence[int] | None = None,
-    boundary: str | float = "none",
+    boundary: BoundaryLike = "none",
     memory: int | float | str | None = None,
     prefetch: int = 1,
     reuse: bool = True,
@@ -171,6 +177,7 @@ def map_slabs(
     window: Sequence[int | None] | None = None,
     ranks: int | None = None,
     folders: str | None = None,
+    verify: bool = False,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
     missing: Literal["fill", "warn", "error"] | None = None,
@@ -188,19 +195,25 @@ def map_slabs(
     kernel : callable
         Takes a numpy block of each source with its halo, and gives one array of the same shape for each target; the
         halo is trimmed. It may change its blocks. One that needs more of an axis than ``depth``, as a mean along it,
-        gives ``axis`` or ``window``, so that blocks are whole in it.
+        gives ``axis`` or ``window``, so that blocks are whole in it. One with a parameter ``block_info`` is told where
+        its block is: ``.section`` are the elements of the array that it gives results for, ``.window`` these and the
+        halo, ``.inside`` where the first are in the block, and ``.shape`` is that of the array.
     source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
         What is read: arrays of one shape. Of `LocalArrays`, of one layout in blocks, each rank reads its own file, and
         borders travel in memory: halos in files are not read.
     target : path, URL or Zarr store, or a list of them
         Where the result is to be: of the first source's shape, format, codecs, attributes and dimension names; local
         array files of the same layout, without halos, where the sources are.
+    args, kwargs : sequence, mapping
+        Arguments of the kernel after its blocks, and by name. Bound as in a `functools.partial` by name, which `resume`
+        takes as the kernel.
     depth : int or sequence of int
         Neighbours that the kernel sees on each side: in all axes, or in each. By default as many as a kernel of
         `oocarrays.kernels` needs, by itself or in a `functools.partial`, and none for any other kernel.
-    boundary : str or number
+    boundary : str or number, or a mapping or sequence of them
         What stands beyond the edges: ``"reflect"``, ``"nearest"``, ``"periodic"`` or a constant, as in Dask's
-        ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends.
+        ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends. Of each axis its own:
+        ``{0: "periodic", 1: "nearest"}``, where axes that are not named have ``"none"``, or one for each axis.
     memory : int or str
         Bytes that each process may hold; by default as in `rechunk`.
     prefetch : int
@@ -226,6 +239,9 @@ def map_slabs(
     folders : str
         Of local array files: where those of the target are on workers' own disks, as `create_array` takes it; with
         ``{target}`` in it, for its number, where there are several.
+    verify : bool
+        Whether the first, the middle and the last slab of each rank are computed again with a larger halo: a kernel
+        whose results are then others ends the run. It sees farther than its depth, or depends on where slabs are cut.
     overwrite : bool
         Whether a target that is there may be replaced.
     resume : bool
@@ -260,15 +276,18 @@ def map_slabs(
     """
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
+    if not isinstance(verify, bool):
+        raise InputError(f"verify={verify!r} is neither True nor False")
+    kernel = bound(kernel, len(_listed(source)), args, kwargs)
     options = SlabOptions(
-        depth=own_depth(kernel) if depth is None else depth, boundary=checked_boundary(boundary), prefetch=prefetch,
+        depth=own_depth(kernel) if depth is None else depth, boundary=as_asked(boundary), prefetch=prefetch,
         reuse=reuse, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, dtype=dtype, chunks=chunks,
+        workers=workers, dtype=dtype, chunks=chunks, verify=verify,
     )  # fmt: skip
-    more = {"reuse": reuse, "single": not isinstance(target, list | tuple)}
+    more = {"reuse": reuse, "single": not isinstance(target, list | tuple), **({"verify": True} if verify else {})}
     sources, place = _listed(source), placer(storage_options)
     stores, single = [place(each) for each in _listed(target)], more["single"]
     if any(isinstance(each, LocalArrays) for each in sources):
@@ -292,7 +311,7 @@ def _global_pass(
     more: Mapping[str, Any],
 ) -> tuple[SlabRun, Cluster | None]:
     """A pass over arrays in one file each, as `map_slabs` has it."""
-    _check_alike(arrays)
+    check_alike(arrays)
     check_distinct(stores)
     may_replace = request.may_replace(stores[0])
     for array, store in product(arrays, stores):
@@ -325,14 +344,6 @@ def _chunks_of(array: zarr.Array, chunks: ChunksLike | None) -> tuple[int, ...]:
     if chunks is None:
         return tuple(array.chunks)
     return regular_chunks(chunks, ChunkGrid.of(array.shape, array.chunks), array.dtype, dimension_names(array))
-
-
-def _check_alike(arrays: Sequence[zarr.Array]) -> None:
-    if not arrays:
-        raise InputError("no source is given: a pass reads and writes one array at least")
-    other = next((array for array in arrays if array.shape != arrays[0].shape), None)
-    if other is not None:
-        raise InputError(f"sources have shapes {arrays[0].shape} and {other.shape}: aligned arrays have one shape")
 
 
 def _opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:

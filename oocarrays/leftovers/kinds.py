@@ -160,7 +160,7 @@ def _iterate(asked: StoppedJob) -> Job[Any, Any]:
     if was["residual"] and not watched:
         raise JournalError(f"{asked.target} was being written with residual={was['residual']}: call iterate again")
     how = slabs | {"sweeps": was["sweeps"], "until": was["until"], "residual": watched[0] if watched else None}
-    return iterate(kernel, asked.sources()[0], asked.target, **how)  # type: ignore[arg-type]
+    return iterate(kernel, asked.sources(), asked.target, **how)  # type: ignore[arg-type]
 
 
 def _files(asked: StoppedJob) -> Job[Any, Any]:

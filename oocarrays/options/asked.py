@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
 from zarr.storage import StorePath
 
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
@@ -209,3 +210,18 @@ def check_lazy(x: Any) -> None:
     if type(x._meta) is not np.ndarray:
         kind = f"{type(x._meta).__module__}.{type(x._meta).__name__}"
         raise UnsupportedError(f"{x.name} has blocks of {kind}: make them numpy arrays with map_blocks")
+
+
+def check_alike(arrays: Sequence[zarr.Array]) -> None:
+    """Refuse sources of a pass that are none, or not of one shape.
+
+    Raises
+    ------
+    InputError
+        It names two shapes.
+    """
+    if not arrays:
+        raise InputError("no source is given: a pass reads and writes one array at least")
+    other = next((array for array in arrays if array.shape != arrays[0].shape), None)
+    if other is not None:
+        raise InputError(f"sources have shapes {arrays[0].shape} and {other.shape}: aligned arrays have one shape")

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from oocarrays.mapping.layouts.boundary import BoundaryLike
 from oocarrays.options.chunks import ChunksLike
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ class RechunkKeywords(TypedDict, total=False):
 class SlabKeywords(TypedDict, total=False):
     """Keywords of `oocarrays.map_slabs` beside kernel, sources and targets."""
 
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
     depth: int | Sequence[int] | None
-    boundary: str | float
+    boundary: BoundaryLike
     memory: int | float | str | None
     prefetch: int
     reuse: bool
@@ -52,6 +55,7 @@ class SlabKeywords(TypedDict, total=False):
     window: Sequence[int | None] | None
     ranks: int | None
     folders: str | None
+    verify: bool
     overwrite: bool
     resume: bool | Literal["verify", "as-is"]
     missing: Literal["fill", "warn", "error"] | None

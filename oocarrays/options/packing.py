@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import Signature, signature
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,15 @@ class Unpacked:
         decoded = xr.conventions.decode_cf_variable("block", xr.Variable(self.dims, block, dict(self.packing)))
         return np.asarray(decoded.values)
 
-    def __call__(self, block: np.ndarray) -> np.ndarray:
+    @property
+    def __signature__(self) -> Signature:
+        """Its parameters are those of its kernel."""
+        return signature(self.kernel)
+
+    def __call__(self, block: np.ndarray, **more: Any) -> np.ndarray:
         import xarray as xr
 
-        made = np.asarray(self.kernel(self.decoded(block)))
+        made = np.asarray(self.kernel(self.decoded(block), **more))
         self._check(made)
         how = {"_FillValue": self.dtype.type(0), **self.packing, "dtype": self.dtype}  # no value, where none is said
         encoded: np.ndarray = xr.conventions.encode_cf_variable(xr.Variable(self.dims, made, {}, how)).values

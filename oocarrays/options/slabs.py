@@ -54,6 +54,8 @@ class SlabRequest:
     """Of the targets' elements."""
     chunks: ChunksLike | None = None
     """Of the targets."""
+    verify: bool = False
+    """Whether some slabs are computed again with a larger halo."""
 
     def goes_on(self, target: StoreLike) -> bool:
         """Whether it goes on with what a run has left at its first target."""
@@ -137,6 +139,7 @@ def planned_pass(
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
     )
+    options = options.verified() if request.verify else options
     left = None
     if request.goes_on(target):
         left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume, kind=arrays.stopped)
@@ -162,7 +165,7 @@ def _settled(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> 
     ranks = own_ranks(request.kernel) if options.ranks is None and resources.workers is None else options.ranks
     return replace(
         options.checked(arrays.shape),
-        boundary=checked_boundary(options.boundary, *arrays.dtypes),
+        boundary=checked_boundary(options.boundary, len(arrays.shape), *arrays.dtypes),
         budget=resources.budget,
         processes=resources.workers or 1,
         ranks=ranks_of(ranks, resources),

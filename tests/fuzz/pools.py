@@ -94,7 +94,7 @@ GOOD: dict[str, list[Any]] = {
     "schedule": ["auto", "pex", "gen", "bex", "gen-shift", "ipex", "rex"],
     "placement": ["global", "local"],
     "depth": [0, 1, (1, 0)],
-    "boundary": ["none", "reflect", "periodic", "nearest", 0.0],
+    "boundary": ["none", "reflect", "periodic", "nearest", 0.0, {0: "periodic", -1: 1}, ("none", "reflect")],
     "fill_value": [None, 0, 7],
     "compressors": [None, (), "auto"],
     "filters": [None, (), "auto"],

@@ -63,3 +63,26 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(field: Path, tmp_p
         np.testing.assert_array_equal(made[...], plain(6))
         assert len(job.residuals) == 3
         assert job.residuals[-1] == np.abs(plain(6) - plain(5)).max()
+
+
+def with_right_hand_side(block: np.ndarray, right: np.ndarray) -> np.ndarray:
+    made = jacobi(block)
+    made[1:-1, 1:-1] -= right[1:-1, 1:-1]
+    return made
+
+
+@pytest.mark.once
+def test_arrays_beside_what_is_swept_when_a_worker_is_killed(field: Path, tmp_path: Path) -> None:
+    right = np.random.default_rng(6).random(FIELD.shape)
+    zarr.create_array(tmp_path / "f", data=right, chunks=(16, 40))
+    wanted = FIELD
+    for _ in range(6):
+        wanted = with_right_hand_side(wanted, right)
+    with cluster(2) as client:
+        job = ooc.iterate(
+            with_right_hand_side, [field, tmp_path / "f"], tmp_path / "b", sweeps=6, fuse=2, height=16, until=-1.0,
+            memory="64MiB",
+        )  # fmt: skip
+        killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 18)
+        np.testing.assert_array_equal(within(job.run)[...], wanted)
+        killer.join()

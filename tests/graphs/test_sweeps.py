@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.slabs.sweeps import Fused, beyond
+from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.plan.slabs.sweeps import Sweeps, fitting_tile
 from tests.sweeping import BOUNDARIES, MODES, Stencil, cases, plain_sweep, plain_sweeps
 
 
 def fused(case: dict[str, Any], tile: tuple[int, ...], threads: int = 1) -> Fused:
-    sweeps = Sweeps(
-        shape=case["array"].shape, count=case["sweeps"], depth=case["depth"], boundary=case["boundary"], tile=tile
-    )
+    shape, boundary = case["array"].shape, checked_boundary(case["boundary"], case["array"].ndim)
+    sweeps = Sweeps(shape=shape, count=case["sweeps"], depth=case["depth"], boundary=boundary, tile=tile)
     return Fused(kernel=case["kernel"], sweeps=sweeps, threads=threads)
 
 

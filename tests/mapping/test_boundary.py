@@ -24,7 +24,7 @@ def test_what_stands_beyond_edges_is_what_numpy_pads(boundary, extent: int, befo
     [("none", "u1"), (255, "u1"), (-1.5, "f4"), (np.nan, "f2"), (1j, "c8"), (np.float64(2), "i2"), (1, "?")],
 )
 def test_constants_that_elements_can_have(boundary: object, dtype: str) -> None:
-    assert checked_boundary(boundary, np.dtype(dtype)) is boundary
+    assert checked_boundary(boundary, 2, np.dtype(dtype)) is boundary
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,34 @@ def test_constants_that_elements_can_have(boundary: object, dtype: str) -> None:
 )
 def test_constants_that_they_cannot_have(boundary: object, dtype: str) -> None:
     with pytest.raises(InputError, match="is no value that an array of"):
-        checked_boundary(boundary, np.dtype("c16"), np.dtype(dtype))
+        checked_boundary(boundary, 2, np.dtype("c16"), np.dtype(dtype))
 
 
-@pytest.mark.parametrize("boundary", ["wrap", None, True, [0], {0: "none"}, "3"])
+@pytest.mark.parametrize("boundary", ["wrap", None, True, [0, None], {0: "wrap"}, ("none", True), "3"])
 def test_what_is_no_boundary(boundary: object) -> None:
     with pytest.raises(InputError, match="is not 'none', 'reflect', 'nearest', 'periodic' or a number"):
-        checked_boundary(boundary)
+        checked_boundary(boundary, 2)
+
+
+@pytest.mark.parametrize(
+    ("boundary", "each"),
+    [
+        ({0: "periodic", -1: 0}, ("periodic", "none", 0)), ({}, "none"), (["nearest"] * 3, "nearest"),
+        ((0, 1, 0), (0, 1, 0)), ({np.int64(1): "reflect"}, ("none", "reflect", "none")),
+    ],
+)  # fmt: skip
+def test_boundaries_by_axis(boundary: object, each: object) -> None:
+    assert checked_boundary(boundary, 3, np.dtype("f8")) == each
+
+
+@pytest.mark.parametrize(
+    ("boundary", "said"),
+    [
+        ({3: 0}, "names 3, which is none of the 3 axes"), ({"x": 0}, "names 'x', which is none"),
+        ({True: 0}, "names True"), ({2: 0, -1: 0}, "names an axis twice"), ([0, 1], "has 2 entries"),
+        ({1: 300}, "boundary=300 is no value that an array of uint8 can have"),
+    ],
+)  # fmt: skip
+def test_what_is_no_boundary_of_an_axis(boundary: object, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        checked_boundary(boundary, 3, np.dtype("u1"))

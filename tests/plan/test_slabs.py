@@ -18,7 +18,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.slabs.cuts import MOST, plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
-from tests.whole import padded
+from tests.whole import beyond, of_axes, padded
 
 MODES = ["none", "reflect", "nearest", "periodic", 7]
 
@@ -33,7 +33,7 @@ def asked(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
     return shape, {
         "chunks": tuple(draw(st.integers(1, n)) for n in shape),
         "depth": tuple(draw(st.integers(0, 12)) for _ in shape),
-        "boundary": draw(st.sampled_from(MODES)),
+        "boundary": draw(st.sampled_from(MODES) | st.tuples(*[st.sampled_from(MODES)] * len(shape))),
         "prefetch": draw(st.integers(0, 2)),
         "reuse": draw(st.booleans()),
         "ranks": draw(st.integers(1, 6)),
@@ -59,7 +59,7 @@ def check_covers(plan: SlabPlan) -> None:
     shape, depth = plan.shape, plan.depth
     seen = np.zeros(shape, int)
     numbers = np.arange(seen.size).reshape(shape)
-    wide = padded(numbers, depth, -1 if plan.boundary == 7 else plan.boundary)
+    wide = padded(numbers, depth, tuple(-1 if each == 7 else each for each in of_axes(plan.boundary, len(shape))))
     for slab in plan.all_slabs():
         seen[plan.core(slab).slices] += 1
         window, read = plan.window(slab), plan.read(slab)
@@ -72,8 +72,8 @@ def check_covers(plan: SlabPlan) -> None:
             block[piece.place] = -1 if constant else numbers[np.ix_(*among)]
             if piece.owner:
                 assert all(a.min() in b for a, b in zip(among, plan.read(piece.owner).axes, strict=True))
-        beyond = (0,) * len(shape) if plan.boundary == "none" else depth
-        place = tuple(slice(a + d, b + d) for a, b, d in zip(window.lower, window.upper, beyond, strict=True))
+        outside = beyond(plan.boundary, depth)
+        place = tuple(slice(a + d, b + d) for a, b, d in zip(window.lower, window.upper, outside, strict=True))
         np.testing.assert_array_equal(block, wide[place])
     assert (seen == 1).all()
     assert plan.count == len(list(plan.all_slabs()))

@@ -31,7 +31,7 @@ def asked(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
     heights = st.sampled_from([None, -1, 1, 2, 3, 5, 20])
     return shape, {
         "depth": tuple(draw(st.integers(0, 6)) for _ in shape),
-        "boundary": draw(st.sampled_from(MODES)),
+        "boundary": tuple(draw(st.sampled_from(MODES)) for _ in shape),
         "reuse": draw(st.booleans()),
         "ranks": draw(st.integers(1, 4)),
         "axis": draw(st.sampled_from([None, *range(len(shape))])),

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oocarrays.mapping.layouts.axis import Axis
-from oocarrays.mapping.layouts.boundary import Boundary
+from oocarrays.mapping.layouts.boundary import Boundaries, Boundary, of_axis, of_each
 from oocarrays.mapping.layouts.distribution import MOST_RANKS
 from oocarrays.mapping.layouts.halo import AxisWindow, Lent, Strip, axis_window
 from oocarrays.mapping.layouts.layout import Layout
@@ -66,11 +66,11 @@ class Halos:
     """Which rank holds what."""
     depth: Depth
     """Neighbours that are seen on each side, in each axis."""
-    boundary: Boundary
+    boundary: Boundaries
     """What stands beyond the edges."""
 
     @classmethod
-    def of(cls, layout: Layout, depth: Depth, boundary: Boundary) -> Halos:
+    def of(cls, layout: Layout, depth: Depth, boundary: Boundaries) -> Halos:
         """Return the exchange of borders, checked.
 
         Raises
@@ -88,8 +88,12 @@ class Halos:
 
     def windows(self, rank: int) -> tuple[AxisWindow, ...]:
         """Return the window of a rank along each axis."""
-        along = zip(self.layout.axes, self.layout.coordinates(rank), self.depth, strict=True)
-        return tuple(axis_window(axis, place, depth, self.boundary) for axis, place, depth in along)  # type: ignore[arg-type]
+        return tuple(axis_window(*each) for each in self._along(rank))  # type: ignore[arg-type]
+
+    def _along(self, rank: int) -> Iterator[tuple[Axis, int, int, Boundary]]:
+        """Each axis, the place of a rank along it, the depth, and what stands beyond its edges."""
+        boundaries = of_each(self.boundary, len(self.depth))
+        return zip(self.layout.axes, self.layout.coordinates(rank), self.depth, boundaries, strict=True)  # type: ignore[arg-type]
 
     def shape(self, rank: int) -> tuple[int, ...]:
         """Elements in each axis of what a rank sees; one that holds nothing sees what it holds."""
@@ -118,11 +122,12 @@ class Halos:
         for strips in product(*(lent.strips for lent in self._lent(source, rank))):
             yield (*(there for there, _ in strips), ...), (*(among for _, among in strips), ...)
 
-    def filled(self, rank: int) -> Iterator[Place]:
-        """Where a constant stands in what a rank sees, corners once for each axis."""
+    def filled(self, rank: int) -> Iterator[tuple[Place, Boundary]]:
+        """Where constants stand in what a rank sees, and which; in corners that of the last axis."""
         if self.layout.local_size(rank):
             for axis, window in enumerate(self.windows(rank)):
-                yield from ((slice(None),) * axis + (there, ...) for there in window.filled)
+                for there in window.filled:
+                    yield (slice(None),) * axis + (there, ...), of_axis(self.boundary, axis)
 
     def loans(self, source: int, rank: int) -> list[Loan]:
         """Return the elements of ``source``'s part in a rank's halo: one box, or of its own one for each place."""
@@ -136,8 +141,7 @@ class Halos:
         held = self.layout.local_shape(rank)
         if not math.prod(held):
             return []
-        along = zip(self.layout.axes, self.layout.coordinates(rank), self.depth, strict=True)
-        kept = [_kept(axis, place, depth, self.boundary) for axis, place, depth in along]  # type: ignore[arg-type]
+        kept = [_kept(*each) for each in self._along(rank)]  # type: ignore[arg-type]
         lower, upper = zip(*kept, strict=True) if kept else ((), ())
         return frame(Section((0,) * len(held), held), Section(lower, upper))
 

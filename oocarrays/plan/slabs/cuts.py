@@ -234,12 +234,19 @@ class _Cut:
             if fewest <= count <= most:
                 here = least if count == self.counts[-1] else self._windows(count)
                 fitting = (plan for plan in here if plan.ranks >= fewest and plan.bare.nbytes <= plan.budget)
-                alike = (plan for plan in fitting if fewest == 1 or all(plan.depth[axis] for axis in plan.cut_axes))
+                alike = (plan for plan in fitting if fewest == 1 or all(self._depth[axis] for axis in plan.cut_axes))
                 found = next((plan for plan in sorted(alike, key=price) if plan.fits), None)
                 if found is not None:
                     return found
         tried += least
         return None
+
+    @property
+    def _depth(self) -> tuple[int, ...]:
+        """Neighbours that the kernel sees, but for a margin."""
+        assert isinstance(self.options.depth, tuple), "options have been checked"
+        margin = self.options.margin or (0,) * len(self.shape)
+        return tuple(d - m for d, m in zip(self.options.depth, margin, strict=True))
 
     def _windows(self, ranks: int) -> Iterator[SlabPlan]:
         """Windows of every shape, for so many ranks."""

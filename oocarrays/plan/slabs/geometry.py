@@ -31,7 +31,7 @@ from itertools import pairwise, product
 from typing import Literal, NamedTuple
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, ravel, unravel
-from oocarrays.mapping.layouts.boundary import Boundary
+from oocarrays.mapping.layouts.boundary import Boundaries, of_axis, of_each
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs.bands import Along, Stretch, Way, longest, regions_before
@@ -126,8 +126,8 @@ class SlabGeometry(SlabTerms):
     def along(self, axis: int) -> Along:
         """One axis of the pass."""
         return Along(
-            self.edges[axis], self.heights[axis], self.depth[axis], self.boundary, self.shared, self.ways[axis],
-            axis == self.axis,
+            self.edges[axis], self.heights[axis], self.depth[axis], of_axis(self.boundary, axis), self.shared,
+            self.ways[axis], axis == self.axis,
         )  # fmt: skip
 
     def region(self, rank: int) -> Section:
@@ -213,6 +213,16 @@ class SlabGeometry(SlabTerms):
         """
         return _box(along.window(region, number) for along, region, number in self.at(slab))
 
+    def seen(self, slab: Slab) -> Section:
+        """The part of a window that its kernel sees: all of it, but for a margin."""
+        if not self.margin:
+            return self.window(slab)
+        core, window = self.core(slab), self.window(slab)
+        depth = [d - m for d, m in zip(self.depth, self.margin, strict=True)]
+        lower = (max(a - d, least) for a, d, least in zip(core.lower, depth, window.lower, strict=True))
+        upper = (min(b + d, most) for b, d, most in zip(core.upper, depth, window.upper, strict=True))
+        return Section(tuple(lower), tuple(upper))
+
     def read(self, slab: Slab) -> Section:
         """Return the part read into a window at once: the slab, or what only it has of its halo, or without reuse all
         that can be read of it."""
@@ -268,7 +278,8 @@ class SlabGeometry(SlabTerms):
 
     def largest(self, depth: Sequence[int]) -> tuple[int, ...]:
         """The longest that a window with such a halo is along each axis."""
-        return _largest(self.edges, self.heights, tuple(depth), self.boundary != "none")
+        beyond = tuple(each != "none" for each in of_each(self.boundary, len(self.edges)))
+        return _largest(self.edges, self.heights, tuple(depth), beyond)
 
     @property
     def held(self) -> int:
@@ -301,11 +312,13 @@ def _box(ends: Iterable[tuple[int, int]]) -> Section:
 
 
 @lru_cache(256)
-def _largest(edges: Edges, heights: tuple[int, ...], depth: tuple[int, ...], beyond: bool) -> tuple[int, ...]:
+def _largest(
+    edges: Edges, heights: tuple[int, ...], depth: tuple[int, ...], beyond: tuple[bool, ...]
+) -> tuple[int, ...]:
     """Kept, for each number of a plan is made of it."""
     across = (min(height, longest(each)) for height, each in zip(heights, edges, strict=True))
     wide = [n + 2 * d for n, d in zip(across, depth, strict=True)]
-    return tuple(wide if beyond else (min(n, each[-1]) for n, each in zip(wide, edges, strict=True)))
+    return tuple(n if out else min(n, each[-1]) for n, each, out in zip(wide, edges, beyond, strict=True))
 
 
 @lru_cache(256)
@@ -334,7 +347,7 @@ def _takers(plan: SlabGeometry) -> dict[Slab, list[Slab]]:
     return found
 
 
-def example_plan(ranks: Literal[1, 2] = 1, boundary: Boundary = "none") -> SlabGeometry:
+def example_plan(ranks: Literal[1, 2] = 1, boundary: Boundaries = "none") -> SlabGeometry:
     """Nine rows in chunks of two, with one neighbour on each side: for examples."""
     rows = Stored(grid=ChunkGrid((9, 4), (2, 4)), itemsize=8, local=True)
     return SlabGeometry(

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.layouts.boundary import joined, of_each
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import Costs
@@ -60,18 +61,19 @@ class SweptPass:
     def seconds(self, costs: Costs) -> float:
         """Predicted seconds: of disk or processors, whichever is slower, and one slab's of the other."""
         slabs, sweeps = self.slabs, self.sweeps
-        source, target = slabs.sources[0], slabs.targets[0]
-        disk = slabs.read_bytes * costs.stored_ratio(source) / costs.read_bandwidth
+        target, itemsize = slabs.targets[0], sum(each.itemsize for each in slabs.sources)
+        read = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.sources) / itemsize
+        disk = slabs.read_bytes * read / costs.read_bandwidth
         disk += self.nbytes * costs.stored_ratio(target) / costs.write_bandwidth
         copies = swept_copies(slabs, sweeps, together=self.together)
-        compute = self.nbytes * copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
+        compute = slabs.source_bytes * copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
         turns = max(slabs.count // slabs.ranks, 1)
         return max(disk, compute) + min(disk, compute) / turns + 4 * slabs.count * costs.task_seconds
 
 
 def swept_copies(slabs: SlabPlan, sweeps: Sweeps, *, together: bool) -> float:
     """Copies of an array that one core makes in the time of a pass."""
-    count, itemsize = max(sweeps.count, 1), slabs.sources[0].itemsize
+    count, itemsize = max(sweeps.count, 1), sum(each.itemsize for each in slabs.sources)
     _, cost = fitting_tile(sweeps.shape, count, sweeps.depth, itemsize, together=together)
     twice = math.prod(
         1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
@@ -160,7 +162,14 @@ class SweepOptions(SlabOptions):
 
 
 def plan_iterate(
-    source: Stored, scratch: Stored, target: Stored, options: SweepOptions, *, costs: Costs, threads: int = 1
+    source: Stored,
+    scratch: Stored,
+    target: Stored,
+    options: SweepOptions,
+    *,
+    costs: Costs,
+    threads: int = 1,
+    beside: Sequence[Stored] = (),
 ) -> IteratePlan:
     """Choose how many sweeps are fused, and the slabs.
 
@@ -172,6 +181,8 @@ def plan_iterate(
         What the machine takes.
     threads : int
         Processors of a process: what its ranks leave idle, they use for tiles.
+    beside : sequence of Stored
+        What every pass reads beside what it sweeps, and every sweep sees as it is.
 
     Raises
     ------
@@ -182,7 +193,9 @@ def plan_iterate(
     """
     sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(source.grid.shape)
     _check_counts(sweeps, fuse)
-    pass_of = _Passes(source=source, scratch=scratch, target=target, options=asked, costs=costs, threads=threads)
+    pass_of = _Passes(
+        source=source, scratch=scratch, target=target, beside=tuple(beside), options=asked, costs=costs, threads=threads
+    )
     if fuse != "auto":
         return pass_of.plan(sweeps, fuse)
     plans, refused = [], None
@@ -236,6 +249,7 @@ class _Passes:
     source: Stored
     scratch: Stored
     target: Stored
+    beside: tuple[Stored, ...]
     options: SweepOptions
     costs: Costs
     threads: int
@@ -300,18 +314,19 @@ class _Passes:
     def _cut(
         self, count: int, source: Stored, target: Stored, options: SweepOptions, threads: int = 1, *, together: bool
     ) -> SweptPass:
-        shape, itemsize, edge = source.grid.shape, source.itemsize, options.boundary
+        sources, edge, shape = [source, *self.beside], options.boundary, source.grid.shape
+        itemsize = sum(each.itemsize for each in sources)
         assert isinstance(options.depth, tuple), "options have been checked"
         sweeps = Sweeps.of(shape, count, options.depth, edge, itemsize, together=together)
         others = (Sweeps.of(shape, n, options.depth, edge, itemsize, together=together) for n in self.counts - {count})
         held = threads * max(self._held(each, itemsize).nbytes for each in (sweeps, *others))
-        beyond = edge if edge == "periodic" else "none"
+        beyond = joined(tuple("periodic" if each == "periodic" else "none" for each in of_each(edge, len(shape))))
         asked = replace(options, depth=sweeps.reach, boundary=beyond, workspace=held)
 
         def swept_bytes(slabs: SlabPlan) -> float:
             return math.prod(slabs.heights) * itemsize * swept_copies(slabs, sweeps, together=together)
 
-        slabs = plan_slabs([source], [target], asked, partial(seconds, work=swept_bytes, threads=self.threads))
+        slabs = plan_slabs(sources, [target], asked, partial(seconds, work=swept_bytes, threads=self.threads))
         idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle

@@ -16,6 +16,7 @@ from itertools import product
 from typing import NamedTuple
 
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.layouts.boundary import of_each
 from oocarrays.plan.slabs.bands import Along
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 
@@ -54,7 +55,7 @@ def read_elements(plan: SlabGeometry) -> int:
     >>> read_elements(example_plan())
     36
     """
-    if plan.shared and plan.boundary != "periodic":  # nothing is read apart
+    if plan.shared and "periodic" not in of_each(plan.boundary, len(plan.shape)):  # nothing is read apart
         bands = (_bands(plan, axis) for axis in range(len(plan.shape)))
         return math.prod(sum(map(partial(_read, plan.along(axis)), each)) for axis, each in enumerate(bands))
     return sum(plan.read_elements(slab) * times for slab, times in alike(plan))

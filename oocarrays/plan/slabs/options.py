@@ -15,7 +15,7 @@ import numpy as np
 from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.boundary import Boundary
+from oocarrays.mapping.layouts.boundary import Boundaries, of_each
 from oocarrays.plan.documents import Document
 
 Edges = tuple[tuple[int, ...], ...]
@@ -28,8 +28,10 @@ class SlabTerms:
 
     depth: int | Sequence[int] = 0
     """Neighbours that the kernel sees on each side: in all axes, or in each."""
-    boundary: Boundary = "none"
-    """What stands beyond the edges."""
+    margin: tuple[int, ...] = ()
+    """So many more that are read to verify results, in each axis: they are part of the depth of a plan."""
+    boundary: Boundaries = "none"
+    """What stands beyond the edges; until it is checked, as it was asked for."""
     prefetch: int = 1
     """Slabs that are read ahead of the one that is computed."""
     shared: bool = True
@@ -95,6 +97,20 @@ class SlabOptions(SlabTerms):
         if height is not None and (not isinstance(height, int | np.integer) or height < 1):
             raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")
         return replace(self, depth=tuple(map(int, depths)), heights=self._checked_heights(shape))
+
+    def verified(self) -> Self:
+        """The same with a larger halo, to see whether a kernel sees farther than its depth.
+
+        Where something stands beyond the edges of an axis, and the kernel sees no neighbours along it, it may need all
+        of that axis as it is.
+
+        >>> SlabOptions(depth=(2, 0, 0), boundary=("none", "none", "nearest")).verified().depth
+        (5, 1, 0)
+        """
+        assert isinstance(self.depth, tuple), "options have been checked"
+        each = zip(self.depth, of_each(self.boundary, len(self.depth)), strict=True)
+        margin = tuple(d + 1 if d or boundary == "none" else 0 for d, boundary in each)
+        return replace(self, margin=margin, depth=tuple(d + m for d, m in zip(self.depth, margin, strict=True)))
 
     def cut_as(self, **cut: Any) -> Self:
         """The same for slabs that have been cut before: those of one plan are those of another."""

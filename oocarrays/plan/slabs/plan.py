@@ -28,6 +28,8 @@ SLAB_TASKS = 5
 """... of which there are so many, where two others give to it."""
 PROCESS_BYTES = 3 * 2**20
 """Bytes that a process takes to run any pass: stacks of threads, open arrays, the scheduler."""
+COMPARED_BYTES = 2**20
+"""Bytes that a rank takes to compare results with those of a larger halo, piece by piece."""
 CUT = ("edges", "axis", "heights")
 """Fields of a plan that say which slab is which."""
 RESULTS = 2
@@ -74,6 +76,7 @@ class SlabPlan(SlabGeometry, Holding):
             handed_on=(2 * self.held * self._lacking_elements + self._kept_elements) * size,
             results=RESULTS * self.result_bytes,
             kernel=self.workspace,
+            verified=(self.window_bytes() + self.result_bytes + COMPARED_BYTES) if self.margin else 0,
         )
 
     @property

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import pairwise, product
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.layouts.boundary import Boundary
+from oocarrays.mapping.layouts.boundary import Boundaries, of_axis
 
 BLOCK_BYTES = 2**18
 """Bytes of a kernel's block, about: it holds a few such arrays at a time, in a second cache."""
@@ -71,7 +71,7 @@ class Sweeps:
     """How many."""
     depth: tuple[int, ...]
     """Neighbours that one sweep needs on each side, in each axis."""
-    boundary: Boundary
+    boundary: Boundaries
     """What stands beyond the edges."""
     tile: tuple[int, ...]
     """Rows of a step, and elements of a tile along each other axis."""
@@ -82,7 +82,7 @@ class Sweeps:
         shape: tuple[int, ...],
         count: int,
         depth: tuple[int, ...],
-        boundary: Boundary,
+        boundary: Boundaries,
         itemsize: int,
         *,
         together: bool = False,
@@ -105,7 +105,9 @@ class Sweeps:
         """
         reach = (self.count - after) * self.depth[axis]
         lower, upper = part[0] - reach, part[1] + reach
-        return (lower, upper) if self.boundary == "periodic" else (max(lower, 0), min(upper, self.shape[axis]))
+        if of_axis(self.boundary, axis) == "periodic":
+            return lower, upper
+        return max(lower, 0), min(upper, self.shape[axis])
 
     def span(self, axis: int, part: tuple[int, int]) -> tuple[int, int]:
         """All that sweeps of a part go through along an axis, with what stands beyond the edges."""
@@ -113,9 +115,10 @@ class Sweeps:
 
     def _clipped(self, axis: int, lower: int, upper: int) -> tuple[int, int]:
         """Clip a range that may go beyond the edges to what a block has of it."""
-        if self.boundary == "periodic":
+        boundary = of_axis(self.boundary, axis)
+        if boundary == "periodic":
             return lower, upper
-        beyond = 0 if self.boundary == "none" else self.depth[axis]
+        beyond = 0 if boundary == "none" else self.depth[axis]
         return max(lower, -beyond), min(upper, self.shape[axis] + beyond)
 
     def tiles(self, core: Ends) -> Iterator[list[tuple[int, int]]]:

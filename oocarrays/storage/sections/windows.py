@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.mapping.layouts.boundary import of_axis
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, index_of, moved
 from oocarrays.plan.slabs.geometry import Piece, Slab
@@ -98,7 +99,8 @@ class Windows:
             _put(blocks, piece, _taken(blocks, piece, self.plan.window(slab)))
         for piece in self._owned(slab, None):
             if not piece.is_read:
-                _put(blocks, piece, [np.asarray(self.plan.boundary)] * len(blocks))
+                last = max(axis for axis, elements in enumerate(piece.elements) if elements[0] < 0)
+                _put(blocks, piece, [np.asarray(of_axis(self.plan.boundary, last))] * len(blocks))
 
     def _owned(self, slab: Slab, owner: Slab | None) -> list[Piece]:
         return [piece for piece in self.plan.pieces(slab) if piece.owner == owner and (piece.met or owner is None)]

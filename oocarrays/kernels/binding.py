@@ -1,0 +1,90 @@
+"""Calls of a kernel: what it is given beside its blocks.
+
+map_slabs(scale, "a.zarr", "b.zarr", args=(2.0,), kwargs={"offset": 1})
+    ─► scale(block, factor=2.0, offset=1)             where the second parameter of scale is named "factor"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from inspect import Parameter, Signature, signature
+from typing import Any, NamedTuple
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.section import Section
+
+INFO = "block_info"
+"""The parameter by which a kernel asks where its block is."""
+
+
+class BlockInfo(NamedTuple):
+    """Position of a block, for a kernel that has a parameter ``block_info``."""
+
+    section: Section
+    """The elements of the array that the block gives results for."""
+    window: Section
+    """The same with the halo, also beyond the array's edges, where something stands there."""
+    inside: tuple[slice, ...]
+    """Where ``section`` is in the block."""
+    shape: tuple[int, ...]
+    """Extent of each axis of the array, in elements."""
+
+
+def takes_info(kernel: Any) -> bool:
+    """Whether a kernel asks where its block is.
+
+    >>> def ramp(block, block_info): return block + block_info.section.lower[0]
+    >>> takes_info(ramp), takes_info(len)
+    (True, False)
+    """
+    found = _signature(kernel) if callable(kernel) else None
+    return found is not None and INFO in found.parameters and found.parameters[INFO].kind in _NAMED
+
+
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def bound(
+    kernel: Callable[..., Any], blocks: int, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> Callable[..., Any]:
+    """Return a kernel of so many blocks with its other arguments: a partial, in which each has its name.
+
+    >>> def scale(block, factor, offset=0): return factor * block + offset
+    >>> bound(scale, 1, [2.0], {"offset": 1}).keywords
+    {'factor': 2.0, 'offset': 1}
+
+    Raises
+    ------
+    InputError
+        Where it does not take them, or takes some by position alone.
+    """
+    if not isinstance(args, list | tuple):
+        raise InputError(f"args={args!r} is no list or tuple: the arguments of the kernel after its blocks")
+    if not isinstance(kwargs, Mapping | None) or not all(isinstance(name, str) for name in kwargs or ()):
+        raise InputError(f"kwargs={kwargs!r} is no mapping of names: the arguments of the kernel by name")
+    given = dict(kwargs or {})
+    if not args and not given:
+        return kernel
+    found, name = _signature(kernel), getattr(kernel, "__name__", repr(kernel))
+    if found is None:
+        if args:
+            raise InputError(f"args={args!r}: {name} does not say what its parameters are called; give kwargs=")
+        return partial(kernel, **given)
+    try:
+        found.bind_partial(*[None] * blocks, *args, **given)
+    except TypeError as error:
+        text = f"args={tuple(args)!r}, kwargs={given!r}"
+        raise InputError(f"{name}{found} cannot be called with {blocks} blocks and {text}: {error}") from None
+    others = list(found.parameters.values())[blocks : blocks + len(args)]
+    if len(others) < len(args) or any(each.kind != Parameter.POSITIONAL_OR_KEYWORD for each in others):
+        raise InputError(f"args={tuple(args)!r}: {name}{found} takes some of them by position alone; give kwargs=")
+    return partial(kernel, **{each.name: value for each, value in zip(others, args, strict=True)}, **given)
+
+
+def _signature(kernel: Callable[..., Any]) -> Signature | None:
+    """Return the parameters of a kernel; None of one that does not say."""
+    try:
+        return signature(kernel)
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,142 @@
+"""What kernels of passes are given beside their blocks: arguments, and where a block is."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage
+from zarr.storage import MemoryStore
+
+import oocarrays as ooc
+from oocarrays.errors import InputError, JournalError, KernelError
+from oocarrays.kernels import median, sweep, sweeps
+from tests.sweeping import Stencil
+from tests.whole import boundaries
+
+HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
+ROWS = np.random.default_rng(7).random((23, 11))
+
+
+def scaled(block: np.ndarray, factor: float, offset: float = 0, *, power: int = 1) -> np.ndarray:
+    return (factor * block + offset) ** power
+
+
+def added(block: np.ndarray, other: np.ndarray, factor: float) -> np.ndarray:
+    return block + factor * other
+
+
+def placed(block: np.ndarray, block_info: Any, unit: int = 1) -> np.ndarray:
+    """Numbers elements as numpy does, from the position alone; what it is told of the block must be so."""
+    section, window, inside, shape = block_info
+    assert block.shape == window.shape
+    assert tuple(len(range(*part.indices(n))) for part, n in zip(inside, block.shape, strict=True)) == section.shape
+    made = np.full(block.shape, -1, block.dtype)
+    made[inside] = unit * np.arange(np.prod(shape)).reshape(shape)[section.slices]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("how", "wanted"),
+    [
+        ({"args": [2]}, 2 * ROWS), ({"args": (2, 1)}, 2 * ROWS + 1), ({"kwargs": {"factor": 3}}, 3 * ROWS),
+        ({"args": [2], "kwargs": {"power": 2}}, (2 * ROWS) ** 2),
+    ],
+)  # fmt: skip
+def test_arguments_of_a_kernel(how: dict[str, Any], wanted: np.ndarray) -> None:
+    source = zarr.create_array({}, data=ROWS, chunks=(4, 11))
+    np.testing.assert_array_equal(ooc.map_slabs(scaled, source, MemoryStore(), **how, **HERE).run()[...], wanted)
+
+
+def test_arguments_come_after_all_blocks() -> None:
+    sources = [zarr.create_array({}, data=each, chunks=(4, 11)) for each in (ROWS, ROWS**2)]
+    made = ooc.map_slabs(added, sources, MemoryStore(), args=(5,), **HERE).run()
+    np.testing.assert_array_equal(made[...], ROWS + 5 * ROWS**2)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "how", "said"),
+    [
+        (scaled, {"args": (1, 2, 3)}, r"scaled\(block.*cannot be called with 1 blocks.*too many positional"),
+        (scaled, {"kwargs": {"facto": 1}}, "unexpected keyword argument 'facto'"),
+        (scaled, {"args": [1], "kwargs": {"factor": 1}}, "multiple values for argument 'factor'"),
+        (scaled, {"args": 3}, "args=3 is no list or tuple"),
+        (scaled, {"args": "ab"}, "args='ab' is no list or tuple"),
+        (scaled, {"kwargs": "ab"}, "kwargs='ab' is no mapping"),
+        (scaled, {"kwargs": {1: 2}}, "is no mapping of names"),
+        (np.add, {"args": [1]}, "takes some of them by position alone|does not say what"),
+        (lambda *blocks: blocks[0], {"args": [1]}, "by position alone; give kwargs="),
+    ],
+)
+def test_arguments_that_a_kernel_does_not_take(kernel: Any, how: dict[str, Any], said: str, tmp_path: Path) -> None:
+    source = zarr.create_array({}, data=ROWS, chunks=(4, 11))
+    with pytest.raises(InputError, match=said):
+        ooc.map_slabs(kernel, source, tmp_path / "t", **how, **HERE)
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_run_goes_on_with_the_same_arguments_and_no_others(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a", data=ROWS, chunks=(4, 11))
+    broken: dict[str, Any] = {"height": 4, "ranks": 1, **HERE}
+
+    def failing(block: np.ndarray, factor: float, least: list) -> np.ndarray:
+        if block_is_third(block) and least:
+            raise ValueError("not yet")
+        return factor * block
+
+    def block_is_third(block: np.ndarray) -> bool:
+        return bool((block[0] == ROWS[8]).all())
+
+    job = ooc.map_slabs(failing, tmp_path / "a", tmp_path / "b", args=(3, [1]), **broken)
+    with pytest.raises(KernelError, match="not yet"):
+        job.run()
+    with pytest.raises(JournalError, match="has changed since"):
+        ooc.resume(tmp_path / "b", kernel=partial(failing, factor=4, least=[]))
+    made = ooc.resume(tmp_path / "b", kernel=partial(failing, factor=3, least=[]), as_is=True).run()
+    np.testing.assert_array_equal(made[...], 3 * ROWS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_a_kernel_is_told_where_its_block_is(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    how = {
+        "boundary": data.draw(boundaries(len(shape), ["none", "reflect", "periodic", 0])),
+        "depth": tuple(data.draw(st.integers(0, 3)) for _ in shape),
+        "window": tuple(data.draw(st.sampled_from([None, 1, 2, 4])) for _ in shape),
+        "ranks": data.draw(st.integers(1, 3)),
+    }
+    source = zarr.create_array({}, data=np.zeros(shape, int), chunks=tuple(max(n // 2, 1) for n in shape))
+    made = ooc.map_slabs(placed, source, MemoryStore(), kwargs={"unit": 2}, **how, **HERE).run()
+    np.testing.assert_array_equal(made[...], 2 * np.arange(np.prod(shape)).reshape(shape))
+
+
+def test_ranks_of_local_array_files_are_told_so_too() -> None:
+    made = ooc.create_array(MemoryStore(), shape=(9, 6), dtype=int, chunks=(2, 6), layout="(block, *)", ranks=3)
+    told = ooc.map_slabs(placed, made, MemoryStore(), depth=1, **HERE).run()
+    np.testing.assert_array_equal(told[...], np.arange(54).reshape(9, 6))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "depth"), [(sweep, 1), (partial(sweeps, count=3), 3), (partial(median, size=5), 2), (Stencil((1, 1)), 1)]
+)
+def test_iterate_takes_a_kernels_own_depth(kernel: Any, depth: int) -> None:
+    source = zarr.create_array({}, data=np.random.default_rng(0).random((40, 20)), chunks=(8, 20))
+    job = ooc.iterate(kernel, source, MemoryStore(), sweeps=2, fuse=2, height=8, **HERE)
+    assert job.plan.passes[0].sweeps.depth == (depth, depth)
+
+
+def test_medians_swept_twice_are_scipys() -> None:
+    data = np.random.default_rng(0).random((40, 20))
+    source = zarr.create_array({}, data=data, chunks=(8, 20))
+    job = ooc.iterate(
+        partial(median, size=5), source, MemoryStore(), sweeps=2, fuse=2, height=8, boundary="reflect", **HERE
+    )
+    once = ndimage.median_filter(data, 5, mode="reflect")
+    np.testing.assert_array_equal(job.run()[...], ndimage.median_filter(once, 5, mode="reflect"))
