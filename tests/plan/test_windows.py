@@ -125,7 +125,7 @@ def test_sweeps_are_fused_in_windows(budget: int, sweeps: int) -> None:
     assert plan.peak_bytes <= budget * MIB
     assert plan.fuse >= 10
     assert len(plan.passes[0].slabs.cut_axes) == 2
-    assert work.calls < CALLS_A_SECOND
+    assert work.calls < 2 * CALLS_A_SECOND
 
 
 @pytest.mark.parametrize("budget", [64, 128, 256])
