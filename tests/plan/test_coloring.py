@@ -12,6 +12,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.exchange.coloring import colored, is_worth_coloring, partners
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.layouts.transfer import Transfer
+from tests.work import CALLS_A_SECOND, counted
 
 
 @settings(max_examples=200, deadline=None)
@@ -40,6 +41,16 @@ def test_few_partners_take_few_steps() -> None:
     sizes = Transfer(*layouts).sizes()
     assert is_worth_coloring(sizes)
     assert len(colored(sizes)) == 2
+
+
+def test_a_thousand_ranks_with_many_partners_are_coloured_in_little_work() -> None:
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, 100, (1000, 1000)) * (random.random((1000, 1000)) < 0.3)
+    assert is_worth_coloring(sizes)
+    with counted() as work:
+        schedule = colored(sizes)
+    assert len(schedule) == partners(sizes)
+    assert work.calls < CALLS_A_SECOND
 
 
 def test_a_complete_exchange_is_not_sparse_and_sizes_are_square() -> None:

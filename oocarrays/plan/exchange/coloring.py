@@ -18,11 +18,10 @@ from oocarrays.plan.exchange.schedule import COLORING, IDLE, Schedule
 
 FEW = 0.75
 """The share of a complete exchange's steps below which colouring is worth the trouble."""
-MOST_EDGES = 2**16
-"""Messages of an exchange that is coloured, at most."""
-
-MOST_LOOKS = 2**22
-"""Messages times colours that are looked at, at most, where there are no fewer steps for it: a tenth of a second."""
+MOST_EDGES = 2**20
+"""Messages of an exchange that is coloured, at most: those of a thousand ranks take half a second."""
+MOST_ALIKE = 2**16
+"""The same where there are no fewer steps for it: a tenth of a second."""
 
 
 def colored(sizes: np.ndarray) -> Schedule:
@@ -80,27 +79,36 @@ def is_worth_coloring(sizes: np.ndarray) -> bool:
     most = partners(sizes)
     if most <= FEW * (len(sizes) - 1):
         return len(others) <= MOST_EDGES
-    return len(others) * most <= MOST_LOOKS and bool(others.max() > others.min())
+    return len(others) <= MOST_ALIKE and bool(others.max() > others.min())
 
 
 class _Colors:
-    """Edges as they get colours: the target of each source, and the source of each target, in each colour."""
+    """Edges as they get colours: the target of each source, and the source of each target, in each colour.
+
+    Colours that an end has free are the bits of one number: which both ends have free takes one operation.
+    """
 
     def __init__(self, ranks: int, colors: int) -> None:
         self._to = [[IDLE] * ranks for _ in range(colors)]
         self._come = [[IDLE] * ranks for _ in range(colors)]
-        self._colors = range(colors)
+        self._free_to, self._free_come = [2**colors - 1] * ranks, [2**colors - 1] * ranks
 
     def of(self, edges: list[tuple[int, int]]) -> list[list[int]]:
         """Colour edges, the first with the first choice; targets by colour and source."""
         for source, target in edges:
-            both = (c for c in self._colors if self._to[c][source] == IDLE and self._come[c][target] == IDLE)
-            color = next(both, None)
-            self._put(source, target, self._freed(source, target) if color is None else color)
+            both = self._free_to[source] & self._free_come[target]
+            self._put(source, target, _first(both) if both else self._freed(source, target))
         return self._to
 
     def _put(self, source: int, target: int, color: int) -> None:
         self._to[color][source], self._come[color][target] = target, source
+        self._free_to[source] &= ~(1 << color)
+        self._free_come[target] &= ~(1 << color)
+
+    def _take(self, source: int, target: int, color: int) -> None:
+        self._to[color][source] = self._come[color][target] = IDLE
+        self._free_to[source] |= 1 << color
+        self._free_come[target] |= 1 << color
 
     def _freed(self, source: int, target: int) -> int:
         """Free a colour for both ends of an edge, by changing those of a path of two colours that begins at its target.
@@ -108,14 +116,22 @@ class _Colors:
         The path leaves the target by the colour that the source has free. It never comes to the source: it would have
         to come there by just that colour.
         """
-        mine = next(c for c in self._colors if self._to[c][source] == IDLE)
-        yours = next(c for c in self._colors if self._come[c][target] == IDLE)
+        mine, yours = _first(self._free_to[source]), _first(self._free_come[target])
         path, here, at_target, color = [], target, True, mine
         while (there := (self._come if at_target else self._to)[color][here]) != IDLE:
             path.append((there, here, color) if at_target else (here, there, color))
             here, at_target, color = there, not at_target, mine + yours - color
         for a, b, old in path:
-            self._to[old][a] = self._come[old][b] = IDLE
+            self._take(a, b, old)
         for a, b, old in path:
             self._put(a, b, mine + yours - old)
         return mine
+
+
+def _first(colors: int) -> int:
+    """Return the first of some colours.
+
+    >>> _first(0b1100)
+    2
+    """
+    return (colors & -colors).bit_length() - 1
