@@ -20,6 +20,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 
 from oocarrays.graphs.cluster.placement import TOGETHER
+from oocarrays.graphs.cluster.wanted import Wishes
 from oocarrays.graphs.dashboard.course import SeenRun, Told
 from oocarrays.graphs.dashboard.page import keep
 
@@ -87,6 +88,7 @@ class Pins(SchedulerPlugin):
     def start(self, scheduler: Scheduler) -> None:  # type: ignore[override]
         """Begin on a scheduler, with what is known there of these tasks."""
         self._scheduler = scheduler
+        self._wishes = Wishes(scheduler)
         former = scheduler.plugins.get(self.name)
         if isinstance(former, Pins):
             self._homes, self._homeless, self._mine = former._homes, former._homeless, former._mine
@@ -118,6 +120,7 @@ class Pins(SchedulerPlugin):
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
         """Wait for another worker to take the place of one that is gone, or share out its ranks."""
+        self._wishes.release_all(worker)
         ranks = [rank for rank, home in self._homes.items() if home == worker]
         if not (ranks and self._mine) or worker in self._homeless:
             return

@@ -36,6 +36,7 @@ from distributed import Reschedule, Worker
 from distributed.worker_state_machine import SecedeEvent
 
 from oocarrays.errors import RunError
+from oocarrays.graphs.cluster.wanted import Wanted
 from oocarrays.graphs.exchange.between import Delivered, Exchanges, Place
 from oocarrays.graphs.exchange.messages import held_key
 from oocarrays.graphs.exchange.peers import LOOK_SECONDS, NotYet
@@ -282,6 +283,7 @@ class Arrivals(RankRound):
         self._came |= set(self.run.silent(self.round, self.rank))
         self._homes = list(self.run.homes)
         self._look_at, self._pause = 0.0, LOOK_SECONDS
+        self._wanted = Wanted(self._worker, f"{self.run.id}-{self.rank}")
 
     def held_by(self, source: int) -> Place:
         """Name what a rank holds for the others."""
@@ -300,7 +302,7 @@ class Arrivals(RankRound):
         Raises
         ------
         RunError
-            Where somebody has let go what this rank still needs, or what came is not what was to come.
+            Where nobody knows any more how to make what this rank still needs, or what came is not what was to come.
         """
         self._exchanges.enter(self)
         try:
@@ -309,6 +311,7 @@ class Arrivals(RankRound):
             return self._region
         finally:
             self._exchanges.end(self)
+            await self._wanted.release()
 
     async def _missed(self, origin: int) -> None:
         """Ask the scheduler, now and then, where all is that was not where it was to be."""
@@ -320,12 +323,13 @@ class Arrivals(RankRound):
         left = {held_key(self.run.sending, rank): rank for rank in range(self.order.ranks) if rank not in self._came}
         scheduler = self._worker.scheduler
         states, there = await scheduler.get_task_status(keys=[*left]), await scheduler.who_has(keys=[*left])
+        gone = [key for key in left if states[key] in GONE]
+        if gone and not await self._wanted.add(gone):
+            raise RunError(
+                f"a worker was lost when others had let go their parts, of which rank {self.rank} needs some: "
+                "compute it once more"
+            )
         for key, rank in left.items():
-            if states[key] in GONE:
-                raise RunError(
-                    f"a worker was lost when rank {rank} had let go its part, of which rank {self.rank} needs some: "
-                    "compute it once more"
-                )
             if there[key]:
                 self._homes[rank] = there[key][int(now / LOOK_SECONDS) % len(there[key])]
 
