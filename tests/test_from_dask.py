@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from itertools import product
@@ -254,3 +255,11 @@ def test_a_url_is_a_target(chunks: int) -> None:
     a = ooc.from_dask(x, url, chunks=chunks, memory=MEMORY).run()
     np.testing.assert_array_equal(a[...], np.arange(100))
     np.testing.assert_array_equal(ooc.open_array(url)[...], np.arange(100))
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(0, 0), (-1, -1), (None, None)])
+def test_a_fill_value_that_is_given_is_that_of_format_2(tmp_path: Path, asked: int | None, kept: int | None) -> None:
+    """Where none is given, no value stands for none: xarray takes that of format 2 so."""
+    how: dict[str, Any] = {"zarr_format": 2, "dimension_names": ["x"], "scheduler": "threads"}
+    ooc.from_dask(da.arange(5, chunks=2), tmp_path / "a", fill_value=asked, **how).run()
+    assert json.loads((tmp_path / "a" / ".zarray").read_text())["fill_value"] == kept

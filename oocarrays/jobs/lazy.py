@@ -180,6 +180,7 @@ def from_dask(
         compressors=compressors,
         filters=filters,
     )
+    made |= {} if fill_value is None else {"fill_value": fill_value}
     return written(
         x, target, made, memory=memory, overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
         said=cuts(chunks, shards, grid, names),
