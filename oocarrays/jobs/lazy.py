@@ -11,16 +11,17 @@ import zarr
 from dask.utils import ensure_dict, format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
-from oocarrays.errors import UnsupportedError
+from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
+from oocarrays.graphs.lazy.staged import staged
 from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import named
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
 from oocarrays.plan.documents import Settings
@@ -233,6 +234,32 @@ def planned(
     if plan.aligned:
         return AlignedRun(plan, x.dtype, destination, topic)
     return JoinedRun(plan, array_file.describe(described(x, fill_value=made["fill_value"])), destination, topic)
+
+
+def rechunk_lazily(
+    x: da.Array,
+    chunks: ChunksLike,
+    *,
+    names: Sequence[str | None] | None = None,
+    memory: int | float | str | None = None,
+    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    scheduler: Any = None,
+    workers: Sequence[str] | None = None,
+) -> da.Array:
+    """Return a lazy array in other chunks, whose blocks are to come by way of scratch: see `oocarrays.rechunk`."""
+    check_lazy(x)
+    grid = block_grid(x)
+    lengths = regular_chunks(chunks, grid, x.dtype, names)
+    if not x.size:
+        return x.rechunk(lengths)  # type: ignore[no-any-return]  # nothing moves
+    cluster = cluster_of(scheduler, workers)
+    resources = resources_of(cluster, memory)
+    stored = Stored(grid=ChunkGrid.of(x.shape, lengths), itemsize=x.dtype.itemsize, local=True)
+    most = min(grid.chunk_size * x.dtype.itemsize, stored.chunk_bytes) * resources.threads
+    if most > resources.budget:
+        raise BudgetError(resources.budget, most, "writing the blocks of each thread")
+    folder = scratch_folder(scratch, zarr.storage.MemoryStore())
+    return staged(x, stored, folder, cluster.client if cluster else None)
 
 
 def block_grid(x: da.Array) -> ChunkGrid:

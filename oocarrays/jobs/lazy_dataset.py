@@ -20,13 +20,13 @@ import zarr
 from dask.utils import ensure_dict
 from zarr.abc.codec import Codec
 
-from oocarrays.errors import ChunksError, TargetError, UnsupportedError
+from oocarrays.errors import ChunksError, InputError, TargetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.dataset import DatasetBuilder, DatasetRun
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
-from oocarrays.jobs.lazy import block_grid, from_dask, planned
+from oocarrays.jobs.lazy import block_grid, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import cuts, regular_chunks
@@ -327,6 +327,51 @@ def is_dataset(source: Any) -> bool:
 def is_lazy(source: Any) -> bool:
     """Whether ``source`` is a lazy array, or a dataset, and not the place of a stored one."""
     return is_dataset(source) or hasattr(type(source), "__dask_graph__")
+
+
+def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any) -> Any:
+    """Return what `rechunk` does for a lazy source where there is no target.
+
+    Parameters
+    ----------
+    others : mapping
+        What is for targets: refused, where it is given.
+
+    Raises
+    ------
+    InputError
+        Where the source is not lazy, or what is given is for targets.
+    """
+    given = next((name for name, value in others.items() if value not in (None, False, "auto")), None)
+    if given is not None:
+        raise InputError(f"{given}={others[given]!r} is for a target, and none is given")
+    if not is_lazy(source):
+        raise InputError(
+            "only lazy arrays are rechunked without a target: of a stored one open_array(…).to_dask(chunks=…) reads "
+            "each byte once"
+        )
+    if chunks is None:
+        raise ChunksError("chunks= are needed: one length for each axis, or by dimension")
+    if not is_dataset(source):
+        return rechunk_lazily(source, chunks, **how)
+    if isinstance(chunks, Mapping) and (unknown := [dim for dim in chunks if dim not in source.dims]):
+        raise ChunksError(f"chunks={chunks!r}: {unknown[0]!r} is no dimension; there are {', '.join(source.dims)}")
+    if not hasattr(source, "data_vars"):
+        return source.copy(data=_relaid(source.variable, chunks, how).data)
+    found = source.copy()
+    for name in set(source.variables) - set(source.xindexes):
+        found[name] = _relaid(source.variables[name], chunks, how)
+    return found
+
+
+def _relaid(variable: Any, chunks: Any, how: Mapping[str, Any]) -> Any:
+    """Return a variable in other chunks, where it is lazy and has any of the dimensions."""
+    mine = {d: n for d, n in chunks.items() if d in variable.dims} if isinstance(chunks, Mapping) else chunks
+    if variable.chunks is None or mine == {}:
+        return variable
+    made = variable.copy(data=rechunk_lazily(variable.data, mine, names=variable.dims, **how))
+    made.encoding = {name: each for name, each in made.encoding.items() if "chunks" not in name}
+    return made
 
 
 def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str, Any], **options: Any) -> Any:

@@ -21,7 +21,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.group import GroupJob, group_job
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob
-from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job
+from oocarrays.jobs.lazy_dataset import DatasetJob, is_lazy, lazy_job, rechunked
 from oocarrays.jobs.updating import UpdateJob
 from oocarrays.jobs.updating import update as update_array
 from oocarrays.mapping.given import flag
@@ -46,6 +46,7 @@ from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
+    import dask.array as da
     from distributed import Client
     from matplotlib.figure import Figure
 
@@ -100,6 +101,12 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
 lend("draw", lambda plan: load_picture().draw(plan))
 lend("draw exchanges", lambda plan, **how: load_picture("exchanges").draw_plan(plan, **how))
 lend("html", plan_html)
+
+
+@overload
+def rechunk(
+    source: da.Array, target: None = None, *, chunks: ChunksLike | None = None, **keywords: Unpack[RechunkKeywords]
+) -> da.Array: ...
 
 
 @overload
@@ -163,9 +170,15 @@ def rechunk(
 ) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob: ...
 
 
+@overload
+def rechunk(
+    source: Any, target: None = None, *, chunks: ChunksLike | None = None, **keywords: Unpack[RechunkKeywords]
+) -> Any: ...
+
+
 def rechunk(
     source: Any,
-    target: StoreLike,
+    target: StoreLike | None = None,
     *,
     chunks: ChunksLike | None = None,
     shards: ChunksLike | None = None,
@@ -184,7 +197,7 @@ def rechunk(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob | UpdateJob:
+) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob | UpdateJob | da.Array:
     """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
 
     Parameters
@@ -193,7 +206,10 @@ def rechunk(
         What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec; or a group of such arrays, as
         xarray writes it. Of what is lazy each block is computed once (see `from_dask`), and xarray writes the rest.
     target : path, URL or Zarr store
-        Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over.
+        Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over. Without one a lazy
+        source becomes the same in other chunks, in the middle of a pipeline: its blocks, each computed once, go by way
+        of plain files in scratch, which are there as long as what is made of them is still to be computed. Of the
+        options ``memory``, ``scratch``, ``scheduler`` and ``workers`` are taken then.
     chunks : int, str, tuple or dict
         Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
         dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
@@ -246,7 +262,8 @@ def rechunk(
     Returns
     -------
     RechunkJob, GroupJob, FromDaskJob, DatasetJob or UpdateJob
-        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too.
+        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too. Without a target a
+        dask.array.Array, xarray.DataArray or xarray.Dataset, as the source is.
 
     Raises
     ------
@@ -269,6 +286,14 @@ def rechunk(
     array([1, 5, 9])
     """
     settings.refuse_array_expressions()
+    if target is None:
+        others = {
+            "shards": shards, "orientation": orientation, "ranks": ranks, "method": method, "schedule": schedule,
+            "compressors": compressors, "filters": filters, "zarr_format": zarr_format, "overwrite": overwrite,
+            "update": update, "missing": missing, "storage_options": storage_options,
+        }  # fmt: skip
+        how: Any = {"memory": memory, "scratch": scratch, "scheduler": scheduler, "workers": workers}
+        return rechunked(source, chunks, others=others, **how)  # type: ignore[no-any-return]
     if update:
         _check_updatable(source, flag(update, "update"), overwrite)
     if is_lazy(source):

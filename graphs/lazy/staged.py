@@ -1,0 +1,193 @@
+"""Blocks of a lazy array made into other blocks, by way of plain chunk files in scratch.
+
+    block ─► put ──┐                       put     writes its own bytes of each file in which it has any
+    block ─► put ──┼─► joined ─┬─► take    take    reads one file, front to back
+    block ─► put ──┘           └─► take
+
+A put touches no byte that is not its own, so puts need not wait for each other, and one that is done again, after a
+worker was lost, writes the same. Tasks are plain functions: Dask may fuse them with those of others, and put them
+anywhere. Scratch is there as long as a graph that names it, or a task of it on a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+import weakref
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate, product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
+
+from oocarrays.errors import NotFoundError, RunError
+from oocarrays.graphs.lazy.blocks import block_of
+from oocarrays.mapping.grid import Index, Stored
+from oocarrays.mapping.section import Section
+from oocarrays.storage.chunks.pieces import PieceWriter
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import create_scratch
+from oocarrays.storage.journal.leftovers import discard, hold
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections.read import read_section
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from distributed import Client
+
+ARRAY = "staged"
+"""The folder of the array, in that of its scratch."""
+LOOK_SECONDS = 0.5
+"""Seconds between two looks at whether a cluster still knows tasks."""
+
+
+class Owner:
+    """Whoever refers to it wants scratch to stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """Plain chunk files on their way from some blocks to others; what another process gets of it keeps nothing."""
+
+    folder: str
+    """Of scratch."""
+    stored: Stored
+    """Its chunks: one a file."""
+    dtype: np.dtype
+    """Of the elements."""
+    owner: Owner | None = field(default=None, compare=False)
+    """In the process that has made the graph."""
+
+    def __reduce__(self) -> Any:
+        return _again, (self.folder, self.stored, self.dtype)
+
+    def make(self) -> None:
+        """Make it, empty; or leave it as it is."""
+        like = zarr.create_array({}, shape=(), dtype=self.dtype)
+        create_scratch(os.path.join(self.folder, ARRAY), array_file.describe(like), self.stored)
+
+    def put(self, section: Section, block: Any, _: None) -> None:
+        """Write the bytes of a block.
+
+        Raises
+        ------
+        RunError
+            Where it is of another shape or type than its array says, or scratch is not there.
+        DiskFullError, StoreFailure
+            Where the file system does not take them.
+        """
+        PieceWriter(self._opened(), Meter()).write(section, block_of(block, section, self.dtype))
+
+    def take(self, index: Index, _: None) -> np.ndarray:
+        """Read a chunk.
+
+        Raises
+        ------
+        RunError
+            Where it is not there any more.
+        """
+        section = self.stored.grid.section(index)
+        file = self._opened()
+        if not os.path.isfile(os.path.join(file.folder or "", file.chunk_key(index))):
+            raise RunError(f"{self.folder} has lost what blocks have left there: compute it once more")
+        return read_section(file, tuple(map(range, section.lower, section.upper)), threads=1)
+
+    def _opened(self) -> ArrayFile:
+        try:
+            return _open(os.path.join(self.folder, ARRAY))
+        except NotFoundError as error:
+            raise RunError(
+                f"{self.folder} is not there on this worker: scratch must be shared, or it is gone"
+            ) from error
+
+
+def _again(folder: str, stored: Stored, dtype: np.dtype) -> Staged:
+    return Staged(folder=folder, stored=stored, dtype=dtype)
+
+
+@lru_cache(8)
+def _open(folder: str) -> ArrayFile:
+    return array_file.describe(array_file.open_array(folder, mode="r+"))
+
+
+def joined(*_: None) -> None:
+    """All blocks are there."""
+
+
+# ---------------------------------------------------------------------- the graph
+
+
+def staged(x: da.Array, stored: Stored, scratch: str, client: Client | None) -> da.Array:
+    """Return a lazy array whose blocks are chunks of ``stored``, and whose elements are those of ``x``.
+
+    Parameters
+    ----------
+    scratch : str
+        A folder, in which one is made.
+    client : Client, optional
+        Of the cluster on which it is to be computed.
+    """
+    import dask.array as da
+
+    suffix = uuid.uuid4().hex[:12]
+    owner, folder = Owner(), os.path.join(scratch, f".oocarrays-{suffix}")
+    held = hold(folder)
+    weakref.finalize(owner, _let_go, folder, held, suffix, None if client is None else weakref.ref(client))
+    way = Staged(folder=folder, stored=stored, dtype=x.dtype, owner=owner)
+    make, put, join, name = (f"{word}-{suffix}" for word in ("make-scratch", "put-block", "joined", "rechunked"))
+    made: Any = (make, 0)
+    starts = [(0, *accumulate(lengths)) for lengths in x.chunks]
+    puts: dict[Any, Task] = {}
+    for index in product(*(range(len(lengths)) for lengths in x.chunks)):
+        lower, upper = (tuple(each[i + d] for i, each in zip(index, starts, strict=True)) for d in (0, 1))
+        key: Any = (put, *index)
+        puts[key] = Task(key, way.put, Section(lower, upper), TaskRef((x.name, *index)), TaskRef(made))
+    all: Any = (join, 0)
+    takes: dict[Any, Task] = {}
+    for index in product(*map(range, stored.grid.counts)):
+        key = (name, *index)
+        takes[key] = Task(key, way.take, index, TaskRef(all))
+    layers: Any = dict(x.dask.layers) | {
+        make: {made: Task(made, way.make)},
+        put: puts,
+        join: {all: Task(all, joined, *map(TaskRef, puts))},
+        name: takes,
+    }
+    depends: Any = dict(x.dask.dependencies) | {make: set(), put: {x.name, make}, join: {put}, name: {join}}
+    return da.Array(HighLevelGraph(layers, depends), name, _lengths(stored), meta=x._meta)
+
+
+def _lengths(stored: Stored) -> tuple[tuple[int, ...], ...]:
+    """Lengths of all chunks along each axis, as Dask writes them."""
+    grid = stored.grid
+    cut = zip(grid.shape, grid.chunks, strict=True)
+    return tuple(tuple(min(c, n - at) for at in range(0, n, c)) or (0,) for n, c in cut)
+
+
+def _let_go(folder: str, held: Any, suffix: str, client: weakref.ref[Client] | None) -> None:
+    """Remove scratch: on a cluster when that has forgotten all tasks that may read it, for which a thread waits."""
+    there = None if client is None else client()
+    if there is None or there.status != "running":
+        discard(folder, held)
+        return
+    threading.Thread(target=_wait, args=(folder, held, suffix, there), daemon=True).start()
+
+
+def _wait(folder: str, held: Any, suffix: str, client: Client) -> None:
+    try:
+        while client.status == "running" and client.run_on_scheduler(is_known, suffix):
+            time.sleep(LOOK_SECONDS)
+    finally:
+        discard(folder, held)
+
+
+def is_known(suffix: str, dask_scheduler: Any) -> bool:
+    """Whether a scheduler knows tasks that have this in their keys."""
+    return any(suffix in str(key) for key in dask_scheduler.tasks)
