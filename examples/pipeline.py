@@ -1,7 +1,7 @@
 """A two-dimensional filter of the spectrum, in a Dask pipeline with two rechunks in its middle.
 
-Rows are transformed along themselves, then columns; each needs them whole. `oocarrays.rechunk` without a target keeps it
-one lazy array: blocks go by way of plain files in scratch, so that no worker has to hold what it waits for.
+Rows are transformed along themselves, then columns; each needs them whole. `oocarrays.rechunk` without a target keeps
+it one lazy array: blocks go by way of plain files in scratch, so that no worker has to hold what waits.
 """
 
 import tempfile
