@@ -234,7 +234,7 @@ def test_the_client_is_interrupted_and_the_run_resumed(long_field: Path) -> None
     with cluster(2):
         job = long_job_of(long_field, chunks=(2048, 32))
         when(
-            lambda: any(entries.glob("*")),
+            lambda: len(list(entries.glob("*"))) > 1,
             lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT),
         )
         with pytest.raises(KeyboardInterrupt):
@@ -246,4 +246,4 @@ def test_the_client_is_interrupted_and_the_run_resumed(long_field: Path) -> None
             rest = ooc.resume(long_field.parent / "target.zarr")
         assert rest.left < 1
         assert_equal(within(rest.run), long_field)
-        assert rest.meter.decoded_bytes < job.plan.traffic.decoded_bytes
+        assert rest.meter.write_requests < job.plan.traffic.write_requests
