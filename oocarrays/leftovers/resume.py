@@ -27,6 +27,7 @@ from oocarrays.mapping.given import flag
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.plan.documents import Document
+from oocarrays.reductions.reducing import ReduceJob
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike
@@ -40,8 +41,20 @@ if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-Kind = Literal["rechunk", "map_slabs", "iterate", "scatter_files", "gather_files", "write_sections", "shift", "update"]
-Resumed = RechunkJob | GroupJob | SlabJob[Any] | IterateJob | FilesJob[Any] | CollectiveWriteJob | ShiftJob | UpdateJob
+Kind = Literal[
+    "rechunk", "map_slabs", "iterate", "scatter_files", "gather_files", "write_sections", "shift", "update", "reduce"
+]
+Resumed = (
+    RechunkJob
+    | GroupJob
+    | SlabJob[Any]
+    | IterateJob
+    | FilesJob[Any]
+    | CollectiveWriteJob
+    | ShiftJob
+    | UpdateJob
+    | ReduceJob
+)
 
 
 @overload
@@ -107,6 +120,12 @@ def resume(
 
 
 @overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["reduce"], **keywords: Unpack[ResumeKeywords]
+) -> ReduceJob: ...
+
+
+@overload
 def resume(target: StoreLike, *, kind: Literal["shift"], **keywords: Unpack[ResumeKeywords]) -> ShiftJob: ...
 
 
@@ -138,8 +157,8 @@ def resume(
     The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
     Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
     ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`. `write_sections` and `shift`
-    write to what is there, where anybody else may: what they had to write is written again, all of it.
+    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `reduce`, `scatter_files`, `gather_files`. `write_sections`
+    and `shift` write to what is there, where anybody else may: what they had to write is written again, all of it.
 
     Parameters
     ----------
@@ -179,7 +198,7 @@ def resume(
 
     Returns
     -------
-    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob or UpdateJob
+    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob, UpdateJob or ReduceJob
         With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 
