@@ -23,8 +23,8 @@ from oocarrays.reductions.asked import Asked, wanted
 from oocarrays.storage.files import array_file
 from tests.dying import Server
 
-DAYS = np.random.default_rng(0).normal(280, 9, (96, 12, 20)).astype("f4")
-MONTHS = np.arange(96) // 8 % 5
+DAYS = np.random.default_rng(0).normal(280, 9, (1920, 3, 4)).astype("f4")
+MONTHS = np.arange(1920) // 160 % 5
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 
 
@@ -37,7 +37,7 @@ def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def days(tmp_path: Path) -> Path:
     names = {"dimension_names": ("time", "lat", "lon"), "compressors": None}
-    zarr.create_array(tmp_path / "days", data=DAYS, chunks=(2, 12, 20), **names)
+    zarr.create_array(tmp_path / "days", data=DAYS, chunks=(20, 3, 4), **names)
     return tmp_path / "days"
 
 
@@ -90,7 +90,7 @@ def test_it_is_a_job_as_others_are(days: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(lazy[...], DAYS.max(axis=(1, 2)))
     group = zarr.create_group(tmp_path / "group")
     ooc.reduce(days, "sum", 0, target=f"{tmp_path}/group/sum", **HERE).run()
-    assert group["sum"].shape == (12, 20)
+    assert group["sum"].shape == (3, 4)
     np.testing.assert_allclose(xr.open_zarr(tmp_path / "group", consolidated=False)["sum"], DAYS.sum(0, dtype="f8"))
 
 
@@ -106,7 +106,7 @@ def test_targets_of_any_format_and_shape(tmp_path: Path, zarr_format: Any, shape
         np.testing.assert_array_equal(made[...], data.sum(axis=axis))
     z.attrs["x"] = 1
     whole = ooc.reduce(z, "count", target=tmp_path / "count", **HERE).run()
-    assert whole.shape == () and whole[...] == data.size and whole.dtype == "i8"
+    assert (whole.shape, whole[...], whole.dtype) == ((), data.size, "i8")
 
 
 @pytest.mark.parametrize("at", ["journal", "begun", "entry", "unrecorded", "mark", "finished"])
@@ -155,7 +155,7 @@ def test_what_was_asked_for_is_kept(
     runs.run("reduce", str(days), "var", [0, 1], ddof=1, target=str(tmp_path / "var"), **HERE, at="entry")
     assert main(["resume", str(tmp_path / "var")]) == 0
     np.testing.assert_allclose(ooc.open_array(tmp_path / "var")[...], DAYS.var((0, 1), ddof=1, dtype="f8"), rtol=1e-12)
-    land = np.random.default_rng(1).random((12, 20)) < 0.5
+    land = np.random.default_rng(1).random((3, 4)) < 0.5
     job = ooc.reduce(days, "mean", 0, where=land, skipna=False, target=tmp_path / "land", **HERE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reducing.Reducer, "finished", _interrupt)
@@ -175,9 +175,10 @@ def power(block: np.ndarray, axes: tuple[int, ...]) -> Any:
 
 def test_functions_of_ones_own_are_given_again(days: Path, tmp_path: Path) -> None:
     how = (power, np.add, np.sqrt)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reducing.Reducer, "finished", _interrupt)
-        ooc.reduce(days, how, 0, target=tmp_path / "norm", **HERE).run()
+        with pytest.raises(KeyboardInterrupt):
+            ooc.reduce(days, how, 0, target=tmp_path / "norm", **HERE).run()
     with pytest.raises(JournalError, match="give it again"):
         ooc.resume(tmp_path / "norm")
     made = ooc.resume(tmp_path / "norm", kernel=[*how]).run()

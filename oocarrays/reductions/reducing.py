@@ -302,7 +302,9 @@ def resumed_reduction(
     """
     journal, id, content = journal_of(target, "array")
     options = content["call"]["options"]
-    file = array_file.describe_source(array_file.open_array(source), missing_of(source, missing or options["missing"]))
+    file = array_file.describe_source(
+        array_file.open_array(getattr(source, "zarr", source)), missing_of(source, missing or options["missing"])
+    )
     codes, mask = options["by"], options["where"]
     asked = Asked(
         how=options["how"] or tuple(functions), axis=options["axis"], by=None if codes is None else _labels(codes),
