@@ -43,6 +43,7 @@ PUBLIC = [
     "RankStreams",
     "RechunkJob",
     "Redistribution",
+    "ReduceJob",
     "Schedule",
     "Section",
     "SectionArrays",
