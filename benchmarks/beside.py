@@ -23,8 +23,8 @@ from statistics import median
 from typing import Any
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TIMES = ("seconds", "wall", "cpu")
-"""What scripts call a time that was measured, in their JSON."""
+TIMES = ("seconds", "wall", "cpu", "busy")
+"""What scripts call a time that was measured in their JSON; the last is that of processors, or their share of it."""
 NAMES = ("name", "operation", "what", "stored", "section", "store", "file", "cache", "times", "dtype", "kind", "codec")
 """What they call that of which it is."""
 ASIDE = ("told", "workers", "predicted", "metered", "machine", "case")
