@@ -91,7 +91,7 @@ def test_a_group_is_written_to_a_session(repository: Any, dataset: Any, tmp_path
     found = xr.open_zarr(store, group=path or None, consolidated=False, chunks={})
     assert found.load().identical(dataset)
     assert found.air.encoding["chunks"] == (20, 6)
-    with pytest.raises(TargetError, match="no group can be made at .*parent"):
+    with pytest.raises(TargetError, match=r"no group can be made at .*parent"):
         ooc.rechunk(
             tmp_path / "g.zarr",
             StorePath(repository.writable_session("main").store, f"{path}/air/below".lstrip("/")),
