@@ -148,6 +148,6 @@ def _index(files: Files, url: str) -> dict[str, zipfile.ZipInfo]:
 
 def _inflated(data: np.ndarray, url: str, key: str) -> np.ndarray:
     try:
-        return np.frombuffer(zlib.decompress(data, -zlib.MAX_WBITS), np.uint8)
+        return np.frombuffer(zlib.decompress(data.data, -zlib.MAX_WBITS), np.uint8)
     except zlib.error as error:
         raise StoreFailure(f"{key} of {url} cannot be inflated: {error}") from error
