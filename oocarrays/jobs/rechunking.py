@@ -213,7 +213,8 @@ def rechunk(
     chunks : int, str, tuple or dict
         Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
         dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
-        to have it chosen, as multiples of the source's. It may be left out where ``orientation`` is
+        to have it chosen, as multiples of the source's; or lengths that add up, such as ``(3, 5, 2)``, of which unequal
+        ones are written by one process, where zarr-python knows them (3.3). It may be left out where ``orientation`` is
         given: chunks then run along the fastest axes and are about as large as those of the source. Of a group or
         dataset, that for each array that is to be rechunked, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``;
         other arrays of a group are copied as they are stored.
