@@ -179,11 +179,12 @@ def _known(options: argparse.Namespace) -> dict[str, Any]:
     if options.storage == "here":
         return {}
     exchange = settings.costs().exchange
+    wire = {name: value + 1 / NETWORK for name, value in exchange.items() if name not in ("startup", "task")}
     return {
         "oocarrays.requests": NODES["disks"],
         "oocarrays.cost.remote_request_seconds": NODES["service"],
         "oocarrays.cost.remote_bandwidth": NODES["disks"] * NODES["rate"],
-        "oocarrays.cost.exchange": {**exchange, "exchange": exchange["exchange"] + 1 / NETWORK},
+        "oocarrays.cost.exchange": exchange | wire,
     }
 
 
