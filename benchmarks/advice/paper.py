@@ -30,6 +30,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,7 +117,7 @@ def main() -> None:
             print("", *_table(number, found[number]), sep="\n", flush=True)
             print(*_rounds(each, number, options), sep="\n", flush=True)
             print(*_networks(each), sep="\n", flush=True)
-            print(*_sensitivity(found[number], options.setups), sep="\n", flush=True)
+            print(_without_rows(found[number]), *_sensitivity(found[number], options.setups), sep="\n", flush=True)
     beyond = _beyond(options)
     print("", *_beyond_table(beyond), sep="\n", flush=True)
     if options.draw:
@@ -327,6 +328,19 @@ def _networks(each: Runs) -> Iterator[str]:
             f"{NETWORK / times / 1e6:.1f} MB/s a rank: {found['indiscriminate']:.1f} % than indiscriminate, "
             f"{found['naive']:.1f} % than naive"
         )
+
+
+def _without_rows(seconds: Seconds) -> str:
+    """What the setups come to if those who read rows read blocks: these exchange in both ways of storing the array."""
+    alike, gains = {read[1:]: took for read, took in seconds.items()}, []
+    for setup in SETUPS.values():
+        consumers = [consumer for _, consumer in setup.edges]
+        patterns = {name: setup.pattern(name).replace("row", "block") for name in consumers}
+        other = replace(setup, patterns=patterns)
+        times = {v: sum(n * alike[read[1:]] for read, n in reads_of(other, v)) for v in VERSIONS}
+        gains.append(_gains(times))
+    than = [statistics.mean(column) for column in zip(*gains, strict=True)]
+    return f"had readers of rows read blocks: {than[0]:.1f} % than indiscriminate, {than[1]:.1f} % than naive"
 
 
 def _sensitivity(seconds: Seconds, setups: int) -> Iterator[str]:
