@@ -86,15 +86,17 @@ class Buffers:
         self._unit = unit_of(self._unit, count)
         had, total = int(self.fill[0]), int(self.fill[0]) + count
         going, staying = total - total % self.block, total % self.block
-        rows, new = self.data.reshape(self.cells, self.block), values.reshape(self.cells, count)
-        out = new[:, : going - had] if not had else np.concatenate((rows[:, :had], new[:, : going - had]), 1)
+        unit = unit_of(self.block, count, had)
+        rows, new = (in_units(each, unit).reshape(self.cells, -1) for each in (self.data, values))
+        had, count, going, staying = had // unit, count // unit, going // unit, staying // unit
+        out = _beside(rows[:, :had], new[:, : going - had]) if had and going else new[:, : max(going - had, 0)]
         kept = staying if going else count
         rows[:, staying - kept : staying] = new[:, count - kept :]
-        self.fill[:] = staying
+        self.fill[:] = staying * unit
         if not going:
             return NOTHING
-        data = np.ascontiguousarray(out).reshape(-1)
-        return CellRun(cells=np.arange(self.cells), counts=np.full(self.cells, going), data=data)
+        data = np.ascontiguousarray(out).reshape(-1).view(np.uint8)
+        return CellRun(cells=np.arange(self.cells), counts=np.full(self.cells, going * unit), data=data)
 
     def _push_each(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
         """Push in units: ``counts`` and ``values`` are so many of them."""
@@ -145,6 +147,13 @@ class Buffers:
     def held_bytes(cells: int, block: int) -> int:
         """Bytes that the buffers of so many cells take."""
         return cells * (block + np.dtype(np.int32).itemsize)
+
+
+def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Put rows beside others."""
+    out = np.empty((len(left), left.shape[1] + right.shape[1]), left.dtype)
+    out[:, : left.shape[1]], out[:, left.shape[1] :] = left, right
+    return out
 
 
 NOTHING = CellRun(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))
