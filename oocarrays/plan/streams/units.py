@@ -106,4 +106,4 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
             rows = sliding_window_view(source, width)[of[same] // unit]
             sliding_window_view(target, width, writeable=True)[into[same] // unit] = rows
         return
-    target[spread(into // unit, units)] = source[spread(of // unit, units)]
+    target[spread(into // unit, units)] = source.take(spread(of // unit, units))

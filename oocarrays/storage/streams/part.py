@@ -310,6 +310,8 @@ class RanksPart:
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return bytes of some cells, which rise and have them, one cell after the other."""
+        if len(cells) and int(offsets.min()) >= self.cb_end and self.apart.is_there:
+            return self.apart.reader.read(cells - self.lower, offsets - self.cb_end, counts)
         within = np.iinfo(np.int64).max
         parts = segments(offsets, counts, self.nb_end, self.cb_end, np.full(len(cells), within))
         out = np.empty(int(counts.sum()), np.uint8)
