@@ -3,12 +3,12 @@
     python benchmarks/streams.py --cells 65536 --rounds 5
     python benchmarks/streams.py --cells 1048576 --ranks 1,2,4
     python benchmarks/streams.py --events 1e8 --event-cells 1e6 --only events
-    python benchmarks/streams.py --cells 65536,1048576 --ranks 1,2,4 --events 1e8 --store streams   (results/streams.json)
+    python benchmarks/streams.py --ranks 1,2,4 --events 1e8 --store streams            (results/streams.json)
     python benchmarks/streams.py --scale 0.01                              (seconds)
 
-Seconds are of the wall, closing and syncing included; rounds run the candidates in turn, and ratios are medians of those
-within a round. Beside them is the processor's time, which is steady where others use the machine. Everything that is
-read is checked. Peers that take too long write fewer events, and are told in events a second.
+Seconds are of the wall, closing and syncing included; rounds run the candidates in turn, and ratios are medians of
+those within a round; in brackets those of the processor's time, which is steady where others use the machine.
+Everything that is read is checked. Peers that take too long write fewer events, and are told in events a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -164,7 +163,9 @@ def regular_rows(found: Times, cells: int, ranks: int) -> list[list[str]]:
         for kind in ("write", "cold", "warm"):
             name, base = f"{kind} {mode}", f"{kind} NB"
             rate = cells * 64 * 8 / 1e6 / least(found, name)
-            cells_of_row.append(f"{rate:.0f} MB/s, {speed(found, name, base):.2f} × ({speed(found, name, base, 1):.2f})")
+            cells_of_row.append(
+                f"{rate:.0f} MB/s, {speed(found, name, base):.2f} × ({speed(found, name, base, 1):.2f})"
+            )
         rows.append([*cells_of_row, PAPER_MODES.get(mode, "")])
     return rows
 

@@ -6,10 +6,10 @@ A pointer is a block of the segment and the bytes from there on, which may run o
 ``block << 24 | bytes``. Entries are written with no next, as their blocks are; when a file is closed they are gone
 through backwards and linked (section 5.2.4, Figure 7). Their cells alone are enough to do that again.
 
-    level entry │ −2 − cell │ cells │ pointer │            as many bytes of each of these cells, one cell after the other
+    level entry │ −2 − cell │ cells │ pointer │        as many bytes of each of these cells, one after the other
 
-Cells that fill together need no pointer each: one entry says where the blocks of all of them begin. Of each cell, blocks
-lie in the order of its stream, whoever points to them.
+Cells that fill together need no pointer each: one entry says where the blocks of all of them begin. Of each cell,
+blocks lie in the order of its stream, whoever points to them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def level_entries(
     """
     entries = np.full((len(cells), HEAD + pointers_each), NONE, np.int64)
     entries[:, 0], entries[:, 1] = LEVEL - cells, counts
-    entries[:, HEAD] = pointers(blocks, nbytes)
+    entries[:, HEAD] = pointers(blocks, np.full(len(cells), nbytes))
     return entries
 
 
@@ -198,7 +198,8 @@ def are_whole(entries: np.ndarray, cells: int, block: int, superblock: int) -> n
     stride = np.where(is_level, -(-nbytes[:, 0] // block) * block, 0)
     fits = (found == NONE) | ((found > 0) & (nbytes > 0) & (nbytes + ((count - 1) * stride)[:, None] <= room))
     whole: np.ndarray = fits.all(1) & (found[:, 0] != NONE) & (lower < cells) & (count > 0) & (lower <= cells - count)
-    return whole | (entries == NONE).all(1)
+    whole |= (entries == NONE).all(1)
+    return whole
 
 
 def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

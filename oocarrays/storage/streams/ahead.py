@@ -10,6 +10,7 @@ brings at once is turned into what the next calls return.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -54,9 +55,7 @@ class Ahead:
         """Forget what has been read."""
         self._ready = {}
 
-    def level(
-        self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], Blocks | None]
-    ) -> np.ndarray | None:
+    def level(self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], Blocks | None]) -> np.ndarray | None:
         """Return the same bytes of all streams, a row for each cell; None where they do not lie in such blocks.
 
         Parameters
@@ -79,9 +78,7 @@ class Ahead:
         return self._ready.pop((offset, nbytes))
 
 
-def _fill(
-    outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[[int], Blocks | None]
-) -> bool:
+def _fill(outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[[int], Blocks | None]) -> bool:
     """Turn the bytes that calls will want, from ``offset`` on, into what each returns."""
     place, end = offset, offset + len(outs) * nbytes
     while place < end:
@@ -170,27 +167,15 @@ class LevelBlocks:
             return None
         first = int(self.offsets[here].max())
         parts = [
-            (lower, upper, _Rows(self, number, first - int(self.offsets[number])))
+            (lower, upper, partial(self._rows, number, first - int(self.offsets[number])))
             for number, (lower, upper) in zip(here, own, strict=True)
         ]
         return Blocks(first, int(ends[here].min()), parts)
 
-
-class _Rows(NamedTuple):
-    """What gives the bytes of a level entry, from some on."""
-
-    blocks: LevelBlocks
-    """Where it is from."""
-    number: int
-    """Which entry."""
-    skipped: int
-    """Bytes of each cell that are not wanted."""
-
-    def __call__(self) -> np.ndarray:
-        """Return a row for each cell."""
-        levels, (lower, upper) = self.blocks.levels, self.blocks._own(self.number)
-        stride = int(levels.stride[self.number])
-        superblock, place = divmod(int(levels.place[self.number]), self.blocks.superblock)
-        place += (self.blocks.cells[0] + lower - int(levels.lower[self.number])) * stride
-        data = self.blocks.data.view(superblock)[place : place + (upper - lower) * stride]
-        return data.reshape(upper - lower, stride)[:, self.skipped :]
+    def _rows(self, number: int, skipped: int) -> np.ndarray:
+        """The bytes of a level entry, a row for each cell, from ``skipped`` of each on."""
+        (lower, upper), stride = self._own(number), int(self.levels.stride[number])
+        superblock, place = divmod(int(self.levels.place[number]), self.superblock)
+        place += (self.cells[0] + lower - int(self.levels.lower[number])) * stride
+        data = self.data.view(superblock)[place : place + (upper - lower) * stride]
+        return data.reshape(upper - lower, stride)[:, skipped:]

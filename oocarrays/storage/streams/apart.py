@@ -113,7 +113,7 @@ class IndependentSegment:
         return self._reader
 
     def blocks_at(self, offset: int, before: int) -> Blocks | None:
-        """Return the blocks that hold a byte of all streams, of which ``before`` come before IB; None if there are none.
+        """Return the blocks that hold a byte of all streams, ``before`` of which come before IB; None or None.
 
         They are read where the system has them; those of other stores are better read at once, whoever wants them.
         """
@@ -177,7 +177,7 @@ class IndependentSegment:
         self._each_writer(RankWriter.settle)
 
     def link(self, ib: Independent) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Link the directory, as all ranks have settled it: first entries, level entries and the length of each cell."""
+        """Link the directory, as all ranks have settled it: first and level entries, and the length of each cell."""
         return *Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
 
     def prime(self, starts: np.ndarray) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from oocarrays.plan.streams.buffers import Buffers, CellRun, grouped
 from oocarrays.plan.streams.directory import HEAD, NONE, level_entries, pointers
 from oocarrays.plan.streams.meta import Independent
-from oocarrays.plan.streams.units import UNITS, in_units, side_by_side, unit_of
+from oocarrays.plan.streams.units import UNITS, side_by_side, unit_of
 from oocarrays.storage.streams.raw import RawChunks
 from oocarrays.storage.streams.superblocks import Superblocks
 

@@ -157,6 +157,7 @@ class RawChunks:
         return pages
 
     def _mapped(self, number: int) -> np.ndarray:
+        assert isinstance(self._blobs, LocalBlobs)
         try:
             blob = self._blobs.open(self.key(number))
         except MissingBlob:
@@ -237,7 +238,8 @@ class Steps(RawChunks):
     def view(self, number: int) -> np.ndarray:
         """Return a step."""
         self.read_into(number, 0, np.empty(0, np.uint8))
-        return self._rows[number - self._first]
+        step: np.ndarray = self._rows[number - self._first]
+        return step
 
     def read_into(self, number: int, place: int, out: np.ndarray) -> None:
         """Fill contiguous bytes from those of a step."""

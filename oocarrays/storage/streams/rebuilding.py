@@ -83,7 +83,9 @@ def _as_far(ib: Independent, chunks: RawChunks, directory: list[int], data: set[
     return replace(ib, ends=tuple(ends), is_linked=False)
 
 
-def _whole_entries(ib: Independent, rank: int, chunks: RawChunks, directory: set[int], data: set[int], cells: int) -> int:
+def _whole_entries(
+    ib: Independent, rank: int, chunks: RawChunks, directory: set[int], data: set[int], cells: int
+) -> int:
     count, blocks = 0, ib.superblock // ib.block
     there = np.array(sorted(data), np.int64)
     for number in range(ib.base[1] + rank, max(directory, default=-1) + 1, ib.ranks):
@@ -91,7 +93,11 @@ def _whole_entries(ib: Independent, rank: int, chunks: RawChunks, directory: set
             break
         words = chunks.get(number).view(np.int64).reshape(-1, HEAD + ib.pointers)
         pointed = words[:, HEAD:]
-        fine = (words[:, 0] != NONE) & are_whole(words, cells, ib.block, ib.superblock) & ((pointed == NONE) | np.isin((pointed >> BITS) // blocks, there)).all(1)
+        fine = (
+            (words[:, 0] != NONE)
+            & are_whole(words, cells, ib.block, ib.superblock)
+            & ((pointed == NONE) | np.isin((pointed >> BITS) // blocks, there)).all(1)
+        )
         whole = int(np.argmin(fine)) if not fine.all() else len(fine)
         count += whole
         if whole < len(fine):
