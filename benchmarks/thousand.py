@@ -16,6 +16,7 @@ import asyncio
 import json
 import logging
 import pickle
+import re
 import statistics
 import subprocess
 import sys
@@ -47,6 +48,10 @@ QUIET = {
     "oocarrays.patience": "2s",
 }
 """What measures workers has nothing to see here."""
+
+
+FAILED = re.compile(r"ERROR|CRITICAL|^[\w.]*(Error|Exception|Impossible\w*)\b")
+"""What a scheduler's log says where something went wrong: its own lines, and the last one of each traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +153,8 @@ def simulate(name: str, method: str, lost: int) -> dict[str, Any]:
         with Client(address) as client:
             row = driven(client, job, workers, lost, runner)
         runner.run_sync(vanish, workers)
-        said = [line for line in log.read_text().splitlines() if "ERROR" in line or "Traceback" in line]
-        print(*(line[:160] for line in said[:6]), sep="\n")
+        said = [line for line in log.read_text().splitlines() if FAILED.search(line)]
+        print(*dict.fromkeys(re.sub(r"[\d.:]+", "#", line)[:160] for line in said), sep="\n")
         return {"case": name, "workers": case.workers, "lost": lost, "errors": len(said), **row}
 
 
