@@ -55,6 +55,7 @@ def measured(runs: Server, **options: Any) -> dict[str, Any]:
 
 
 def check(told: dict[str, Any], budget: int) -> None:
+    print("HELD", told["held"] / told["peak"], told["peak"] / 2**20, told["budget"] / 2**20)
     assert told["samples"] > 10
     assert told["held"] <= told["peak"] <= told["budget"] == budget, told
     assert told["watched"] <= told["peak"]
