@@ -111,8 +111,10 @@ GROUPS = {
 def main() -> None:
     """Run what the command line asks for."""
     options = _parser().parse_args()
-    os.makedirs(options.workdir, exist_ok=True)
-    os.environ["DASK_CONFIG"] = os.path.abspath(options.workdir)  # constants of this machine, for all processes
+    costs = os.path.join(options.workdir, "costs")
+    os.makedirs(costs, exist_ok=True)
+    os.environ["DASK_CONFIG"] = os.path.abspath(costs)  # constants of this machine, for all processes
+    found: list[dict] = []
     with rounds.working_folder(options):
         for what in options.what:
             if what == "calibrate":
@@ -120,7 +122,8 @@ def main() -> None:
             elif what == "tables":
                 _tables(options)
             else:
-                _measure(what, options)
+                found += _measure(what, options)
+                rounds.save(options, {"machine": machine.facts(None), "results": found})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -133,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--methods", type=lambda text: text.split(","), default=["auto"], help="strategies (default: auto)")
     add("--prepare", action="store_true", help="only make the sources")
     add("--store", action="store_true", help="keep the tables as results/matrix.json")
-    parser.set_defaults(rounds=1, discard=0, pause=0.3)
+    parser.set_defaults(rounds=1, discard=0, pause=0)
     return parser
 
 
@@ -146,8 +149,9 @@ def _calibrate(options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------------- measuring
 
 
-def _measure(group: str, options: argparse.Namespace) -> None:
+def _measure(group: str, options: argparse.Namespace) -> list[dict]:
     """Run a group's cells, and add what they took to the working folder's file."""
+    measured = []
     for cell in cells(group):
         if options.budgets and cell.case.memory // MIB not in options.budgets:
             continue
@@ -157,12 +161,18 @@ def _measure(group: str, options: argparse.Namespace) -> None:
         if options.prepare:
             _prepare(case, options)
             continue
-        played = play(case.scaled(options.scale) if options.scale > 1 else case, options)
-        found = {"group": group, "cell": cell.name, "budget": cell.case.memory, "when": date.today().isoformat()}
-        for row in rows([found | {"rounds": played}]):
+        played = play(_scaled(case, options.scale), options)
+        about = {"group": group, "cell": cell.name, "budget": cell.case.memory, "when": date.today().isoformat()}
+        measured.append(about | {"machine": machine.facts(None), "load": os.getloadavg()[0], "rounds": played})
+        for row in rows(measured[-1:]):
             print(results.table({"columns": COLUMNS, "rows": [row]}).splitlines()[-1], flush=True)
         if options.scale == 1:
-            _add(Path(options.workdir) / "matrix.json", found | {"machine": machine.facts(None), "rounds": played})
+            _add(Path(options.workdir) / "matrix.json", measured[-1])
+    return measured
+
+
+def _scaled(case: Case | slab_cases.Case, factor: int) -> Case | slab_cases.Case:
+    return case.scaled(factor) if isinstance(case, Case) else replace(case, edge=case.edge // factor)
 
 
 def _prepare(case: Case | slab_cases.Case, options: argparse.Namespace) -> None:
@@ -186,6 +196,8 @@ def _play(case: Case, options: argparse.Namespace) -> list[dict]:
 
 
 def _limits(case: Case) -> Sequence[str]:
+    if case.source_per_shard:
+        return ()
     return LIMITS if case.name.endswith("columns") else LIMITS[:1]
 
 
