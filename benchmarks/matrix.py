@@ -189,7 +189,8 @@ def _prepare(case: Case | slab_cases.Case, options: argparse.Namespace) -> None:
 def _play(case: Case, options: argparse.Namespace) -> list[dict]:
     ours = [entry(OURS if method == "auto" else f"{OURS}:{method}") for method in options.methods]
     limits = [] if options.without_limits or case.codec != "none" else [entry(name) for name in _limits(case)]
-    played = rounds.plain(case, "cold", rounds.play(case, [*ours, *limits], "cold", options))["rounds"]
+    (cache,) = options.cache
+    played = rounds.plain(case, cache, rounds.play(case, [*ours, *limits], cache, options))["rounds"]
     if not (options.without_limits or case.codec == "none"):
         played[0]["codecs"] = {"verdict": "ok", "seconds": codec_seconds(case)}
     return played
@@ -208,7 +209,7 @@ def _play_slabs(case: slab_cases.Case, options: argparse.Namespace) -> list[dict
         ways.append(
             slab_race.Way(label="numba", module="peers.slab_in_core", variant="numba-parallel", layout="squares")
         )
-    played = slab_race.play(case, ways, "cold", options)
+    played = slab_race.play(case, ways, *options.cache, options)
     return [{label: asdict(run) for label, run in found.items()} for found in played]
 
 

@@ -183,6 +183,8 @@ def _last(inverse: np.ndarray) -> np.ndarray:
 
 
 def _is_integer(entry: Any) -> bool:
+    if type(entry) is int or type(entry) is slice:
+        return type(entry) is int
     if not hasattr(entry, "__index__") or isinstance(entry, bool | np.bool_):
         return False
     return not isinstance(entry, np.ndarray) or (entry.ndim == 0 and entry.dtype.kind in "iu")
