@@ -55,11 +55,11 @@ def measured(runs: Server, **options: Any) -> dict[str, Any]:
 
 
 def check(told: dict[str, Any], budget: int) -> None:
-    print("HELD", told["held"] / told["peak"], told["peak"] / 2**20, told["budget"] / 2**20)
     assert told["samples"] > 10
     assert told["held"] <= told["peak"] <= told["budget"] == budget, told
     assert told["watched"] <= told["peak"]
     assert told["held"] > told["buffers"] / 2, "the measurement sees the buffers"
+    assert told["held"] > told["peak"] / 2, "what is planned is held: 0.7 to 0.92 of it were"
     assert told["after"] < 16 * 2**20, "what was held is given back"
 
 

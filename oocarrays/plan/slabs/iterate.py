@@ -319,23 +319,27 @@ class _Passes:
         sources, edge, shape = [source, *self.beside], options.boundary, source.grid.shape
         itemsize = sum(each.itemsize for each in sources)
         assert isinstance(options.depth, tuple), "options have been checked"
-        how = {"tiles": threads, "largest": largest, "together": self.threads > 1}
+        depth, together = options.depth, self.threads > 1
 
         def swept(within: tuple[int, ...], n: int = count) -> Sweeps:
-            return Sweeps.of(shape, n, options.depth, edge, itemsize, within=within, **how)
+            return Sweeps.of(
+                shape, n, depth, edge, itemsize, within=within, tiles=threads, largest=largest, together=together
+            )
 
         def held(heights: tuple[int, ...]) -> int:
             return threads * max(self._held(swept(heights, n), itemsize).nbytes for n in {count, *self.counts})
 
         def copies(slabs: SlabPlan) -> float:
-            _, cost = fitting_tile(slabs.heights, max(count, 1), options.depth, itemsize, **how)
+            _, cost = fitting_tile(
+                slabs.heights, max(count, 1), depth, itemsize, tiles=threads, largest=largest, together=together
+            )
             return swept_copies(slabs, swept(slabs.heights), cost)
 
         def swept_bytes(slabs: SlabPlan) -> float:
             return math.prod(slabs.heights) * itemsize * copies(slabs)
 
         beyond = joined(tuple("periodic" if each == "periodic" else "none" for each in of_each(edge, len(shape))))
-        reach = tuple(count * each for each in options.depth)
+        reach = tuple(count * each for each in depth)
         asked = replace(options, depth=reach, boundary=beyond, workspace=held, cores_only=True)
         slabs = plan_slabs(sources, [target], asked, partial(seconds, work=swept_bytes, threads=self.threads))
         idle = self.threads // slabs.ranks_here
@@ -349,6 +353,7 @@ class _Passes:
         """Say what sweeping a tile holds: buffers, what a kernel does, residuals."""
         block = sweeps.block_bytes(itemsize)
         asked = self.options.workspace
+        assert not callable(asked), "callables are made here, of what is asked for"
         multiple = WORKSPACE if asked is None else asked
         return Memory.of(
             buffers=sweeps.held_bytes(itemsize),

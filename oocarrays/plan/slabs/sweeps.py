@@ -91,8 +91,7 @@ class Sweeps:
         together: bool = False,
     ) -> Sweeps:
         """Sweeps in tiles that suit them, ``within`` slabs of some shape, or the array: see `fitting_tile`."""
-        how = {"tiles": tiles, "largest": largest, "together": together}
-        tile, _ = fitting_tile(within or shape, count, depth, itemsize, **how)
+        tile, _ = fitting_tile(within or shape, count, depth, itemsize, tiles=tiles, largest=largest, together=together)
         return cls(shape=shape, count=count, depth=depth, boundary=boundary, tile=tile)
 
     @property
