@@ -46,6 +46,22 @@ def test_the_benchmark_of_formats_runs(runs: Server, tmp_path: Path) -> None:
             assert run["peak"] <= run.get("planned", run["peak"])
 
 
+def test_the_matrix_runs_and_says_how_near_predictions_are(runs: Server, tmp_path: Path) -> None:
+    asked = ("rows", "jacobi", "--codec", "none,zstd", "--budgets", "64", "--scale", "16", "--cache", "warm")
+    cells = benchmarked.results(runs, tmp_path, "matrix.py", *asked)
+    assert [set(cell["rounds"][0]) for cell in cells] == [
+        {"oocarrays", "limit-inplace", "limit-append"},
+        {"oocarrays", "codecs"},
+        {"oocarrays"},
+        {"oocarrays"},
+    ]
+    for cell in cells:
+        ours = cell["rounds"][0]["oocarrays"]
+        assert ours["verdict"] == "ok"
+        assert ours["peak"] <= ours["told"]["plan"]["peak_bytes"] <= cell["budget"] == 64 * 2**20
+        assert ours["told"]["plan"]["seconds"] > 0
+
+
 def test_the_benchmark_of_shards_runs(runs: Server, tmp_path: Path) -> None:
     ran = results(runs, tmp_path, "shards.py", "--codec", "zstd")
     assert {name: run["verdict"] for name, run in ran.items()} == dict.fromkeys(

@@ -60,8 +60,8 @@ class RechunkPlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Logical processors."""
-        return self.passes[0].ranks if self.passes else 1
+        """Logical processors; of several passes those of the one with most."""
+        return max((step.ranks for step in self.passes), default=1)
 
     @property
     def memory(self) -> Memory:
