@@ -28,12 +28,12 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.jobs.updating import update
 from oocarrays.leftovers.resume import kind_left, resume
+from oocarrays.leftovers.standing import standing
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
 from oocarrays.show.pictures import load_picture
-from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
 from oocarrays.storage.streams.rebuilding import Rebuilt
@@ -82,7 +82,11 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
         choices=(2, 3),
         help="of the target (default: the source's); a group, too, changes it",
     )
-    parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
+    parser.add_argument(
+        "--scratch",
+        action="append",
+        help="folder for what is written on the way, once for each of several disks (default: beside the target)",
+    )
     missing_option(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
@@ -148,8 +152,10 @@ def _update(options: argparse.Namespace) -> None:
 def _what_now(options: argparse.Namespace) -> str:
     """Say how to go on after an interruption."""
     with suppress(OocError):
-        if unfinished_run(placer(dict(options.storage_option))(options.target)) is not None:
-            return f"; what was written stays, go on with: oocarrays resume {shlex.quote(options.target)}"
+        left = standing(placer(dict(options.storage_option))(options.target))
+        if left is not None:
+            at = "" if left.done is None else f" at {100 * left.done:.0f} %"
+            return f"{at}; what was written stays, go on with: oocarrays resume {shlex.quote(options.target)}"
     return ""
 
 

@@ -16,6 +16,7 @@ from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.slabs.graph import build_graph
 from oocarrays.graphs.slabs.local import local_graph
@@ -27,7 +28,7 @@ from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
 from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, workspace_of
-from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, uneven_lengths
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
@@ -43,6 +44,7 @@ from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.files.uneven_target import uneven_target
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -317,12 +319,7 @@ def _global_pass(
     for array, store in product(arrays, stores):
         check_target(array, store, overwrite=may_replace)
     cluster, resources = request.resources()
-    made = target_settings(arrays[0], _chunks_of(arrays[0], request.chunks))
-    said = cuts(request.chunks, None, ChunkGrid.of(arrays[0].shape, arrays[0].chunks), dimension_names(arrays[0]))
-    targets = [
-        TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=request.overwrite, said=said)
-        for store, dtype in zip(stores, dtypes_of(request.dtype, arrays[0].dtype, len(stores)), strict=True)
-    ]
+    targets = _targets(request, arrays[0], stores)
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     known = SlabArrays(
         shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
@@ -333,6 +330,19 @@ def _global_pass(
     remains, processes = found.remains(targets), found.processes
     run = SlabRun(found.plan, request.kernel, files, targets, found.content, processes=processes, remains=remains)
     return run, cluster
+
+
+def _targets(request: SlabRequest, like: zarr.Array, stores: Sequence[StoreLike]) -> list[TargetSpec]:
+    """Where results go, in the chunks that are asked for."""
+    grid, names = ChunkGrid.of(like.shape, like.chunks), dimension_names(like)
+    lengths = uneven_lengths(request.chunks, grid, like.dtype, names)
+    made = target_settings(like, tuple(map(max, lengths)) if lengths else _chunks_of(like, request.chunks))
+    said, durable = cuts(request.chunks, None, grid, names), setting("durable")
+    targets = []
+    for store, dtype in zip(stores, dtypes_of(request.dtype, like.dtype, len(stores)), strict=True):
+        place, settings = uneven_target(store, made | {"dtype": dtype}, lengths, durable=durable)
+        targets.append(TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=said))
+    return targets
 
 
 def _listed(given: Any) -> list[Any]:

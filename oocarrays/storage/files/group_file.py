@@ -252,6 +252,8 @@ def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bo
             group.create_group(name, attributes=attributes)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+    except ValueError as error:
+        raise TargetError(f"no group can be made at {store}: {error}") from error
     except OSError as error:
         raise write_error(str(store), error) from error
 

@@ -166,13 +166,14 @@ class LocalBlobs:
 
     def __init__(self, root: str, *, past_cache: bool = False) -> None:
         self.root = root.rstrip("/") or "/"  # of an array that is its store's root the name ends with a slash
+        self._below = os.path.join(self.root, "")
         self.past_cache = past_cache and hasattr(os, "O_DIRECT")
         self._local = threading.local()
         self._folders: set[str] = set()
 
     def path(self, key: str) -> str:
         """Where the chunk under ``key`` is, or would be."""
-        return os.path.join(self.root, key)
+        return self._below + key
 
     def range_of(self, key: str) -> tuple[str, int, int | None]:
         """The file of a chunk, where it begins in it, and its bytes; None for all of the file.
