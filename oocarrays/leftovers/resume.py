@@ -172,9 +172,9 @@ def resume(
     The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
     Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
     ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `reduce`, `scatter_files`, `gather_files`. `write_sections` and
-    `shift` write to what is there, where anybody else may: what they had to write is written again, all of it. A stream file
-    (`open_streams`) is made whole with all blocks that are there, and closed.
+    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `reduce`, `scatter_files`, `gather_files`. `write_sections`
+    and `shift` write to what is there, where anybody else may: what they had to write is written again, all of it. A
+    stream file (`open_streams`) is made whole with all blocks that are there, and closed.
 
     Parameters
     ----------
