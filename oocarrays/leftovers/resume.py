@@ -18,6 +18,7 @@ from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.iterating import IterateJob
+from oocarrays.jobs.pyramid import PyramidJob
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.jobs.shifting import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-Kind = Literal["rechunk", "map_slabs", "iterate", "scatter_files", "gather_files", "write_sections", "shift", "update"]
+Kind = Literal[
+    "rechunk", "map_slabs", "pyramid", "iterate", "scatter_files", "gather_files", "write_sections", "shift", "update"
+]
 Resumed = RechunkJob | GroupJob | SlabJob[Any] | IterateJob | FilesJob[Any] | CollectiveWriteJob | ShiftJob | UpdateJob
 
 
@@ -74,6 +77,12 @@ def resume(
 def resume(
     target: StoreLike, *, source: Any = None, kind: Literal["map_slabs"], **keywords: Unpack[ResumeKeywords]
 ) -> SlabJob[Any]: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["pyramid"], **keywords: Unpack[ResumeKeywords]
+) -> PyramidJob: ...
 
 
 @overload
@@ -138,8 +147,8 @@ def resume(
     The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
     Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
     ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`. `write_sections` and `shift`
-    write to what is there, where anybody else may: what they had to write is written again, all of it.
+    planned: `rechunk`, `update`, `map_slabs`, `pyramid`, `iterate`, `scatter_files`, `gather_files`. `write_sections`
+    and `shift` write to what is there, where anybody else may: what they had to write is written again, all of it.
 
     Parameters
     ----------
@@ -179,7 +188,7 @@ def resume(
 
     Returns
     -------
-    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob or UpdateJob
+    RechunkJob, GroupJob, SlabJob, PyramidJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob or UpdateJob
         With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 
