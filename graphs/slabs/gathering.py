@@ -60,7 +60,7 @@ class GatheringRun(SlabRun):
         blocks = self._thread_of("read", rank).submit(self.windows.read, slab).result()
         return self._parts(slab, self._results(slab, blocks))
 
-    def _gather(self, rank: int, *given: Parts) -> None:
+    def _gather(self, *given: Parts) -> None:
         """Put together and write what slabs gave of targets of which they had no whole chunks, one after the other."""
         for place, number in enumerate(gathered(self.plan)):
             file = self._open_targets()[number]
@@ -68,4 +68,4 @@ class GatheringRun(SlabRun):
             for parts in given:
                 lower, values = parts[place]
                 whole[Section(lower, tuple(map(add, lower, values.shape))).slices] = values
-            self._put(rank, file, all_of(self.plan.targets[number]).axes, whole)
+            self._put(0, file, all_of(self.plan.targets[number]).axes, whole)

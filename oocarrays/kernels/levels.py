@@ -21,9 +21,9 @@ import numpy as np
 
 from oocarrays.mapping.coarsening import pieces
 
-PIECE_BYTES = 2**19
+PIECE_BYTES = 2**18
 """Bytes of a block that are coarsened at a time: what is made on the way stays in a cache, and is next to nothing."""
-WORKSPACE = 32 * PIECE_BYTES
+WORKSPACE = 16 * PIECE_BYTES
 """Bytes that are held on the way, beside a block and what is made of it."""
 METHODS = ("mean", "median", "nearest", "mode")
 """How a value is chosen for a group."""

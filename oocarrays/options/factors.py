@@ -40,7 +40,8 @@ def factors_of(
     ((1, 2, 2), (2, 4), (1, 3))
     """
     if isinstance(asked, Mapping):
-        known = {**{axis: axis for axis in range(ndim)}, **{name: axis for axis, name in enumerate(names or ())}}
+        known: dict[Any, int] = {axis: axis for axis in range(ndim)}
+        known |= {name: axis for axis, name in enumerate(names or ())}
         unknown = next((each for each in asked if each not in known), None)
         if unknown is not None:
             told = ", ".join(map(str, names)) if names else f"0 to {ndim - 1}"

@@ -293,7 +293,7 @@ def finish_group(
     store: StoreLike,
     consolidated: tuple[str, ...] = (),
     *,
-    attributes: Document = MappingProxyType({}),
+    attributes: Mapping[str, Any] = MappingProxyType({}),
     durable: bool = True,
 ) -> str:
     """Write consolidated metadata where the source has it, then take the unfinished mark away; returns the place.
@@ -316,9 +316,9 @@ def finish_group(
     return group_location(group)
 
 
-def _take_mark_away(group: zarr.Group, more: Document) -> None:
+def _take_mark_away(group: zarr.Group, more: Mapping[str, Any]) -> None:
     """Write the group's documents without the mark, last the one that carried it."""
-    attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK} | more
+    attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK} | dict(more)
     metadata = replace(group.metadata, attributes=attributes)
     documents = metadata.to_buffer_dict(default_buffer_prototype())
     for key in sorted(documents, key=lambda key: key in ATTRIBUTES):
