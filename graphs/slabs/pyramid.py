@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.slabs.gathering import GatheringRun, Parts
 from oocarrays.kernels.levels import Levels
 from oocarrays.plan.documents import Document
@@ -33,6 +34,9 @@ class PyramidRun(GatheringRun):
     """
 
     says: Document
+
+    def _check_visible(self) -> None:
+        check_folder(self.destination.store)
 
     def _check_target(self) -> None:
         for source in self.given[1]:
