@@ -5,9 +5,10 @@
 
 32768² uint16 in chunks of 512², six levels of factor 2 and means of 2 × 2, not coded or in zstd, each way in a fresh
 process on all cores. `dask` makes a level of the one below, which it reads again from the disk; `dask, one graph`
-computes all levels together. ngff-zarr makes means by its method ``DASK_BIN_SHRINK``, and codes as it does by default. Peers
-have no budget. The third level of each is held against numpy's, of a corner; `read` is what was asked of the files of the
-source, as the system counts it, in multiples of the source; `peak` is what the process holds above its level before.
+computes all levels together. ngff-zarr makes means by its method ``DASK_BIN_SHRINK``, and codes as it does by default.
+Peers have no budget. A corner of each third level is held against numpy's; `read` is what the process asked of files,
+as the system counts it (what is mapped is not among it), in multiples of the decoded source; `peak` is what it holds
+above its level before.
 """
 
 from __future__ import annotations

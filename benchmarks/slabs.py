@@ -8,9 +8,9 @@
     python benchmarks/slabs.py poisson --sweeps 10                a right-hand side and a mask beside what is swept
     python benchmarks/slabs.py windows                            both in chunks of 1024², in budgets down to 64 MiB
 
-`filter`, `jacobi`, `poisson` and `windows` are races: each way in a process of its own, in turn, from a cold cache, its output
-compared with OpenCV's median of the whole image, or numpy's sweeps of the whole grid, element by element. Peers have
-the chunks, the number of threads and the way of working that serve them best, and no limit of memory. Who takes
+`filter`, `jacobi`, `poisson` and `windows` are races: each way in a process of its own, in turn, from a cold cache, its
+output compared with OpenCV's median of the whole image, or numpy's sweeps of the whole grid, element by element. Peers
+have the chunks, the number of threads and the way of working that serve them best, and no limit of memory. Who takes
 longer than `--patience` runs once. The others are ours alone, in one process; every result is checked there, too.
 """
 
@@ -52,6 +52,7 @@ SWEEPS = (
     Way(label="in-core numba", module="peers.slab_in_core", variant="numba", layout="tall"),
     Way(label="in-core numba, parallel", module="peers.slab_in_core", variant="numba-parallel", layout="tall"),
 )
+RACES = ("filter", "jacobi", "poisson", "windows")
 BUDGETS = (64, 128, 256, 1024)
 """Of `windows`, in MiB."""
 FILTERS_MUST = (
@@ -72,7 +73,7 @@ def main() -> None:
     """Run the benchmark as the command line asks."""
     options = _parser().parse_args()
     facts, found = machine.facts(None), []
-    print(facts, *([report.LEGEND] if options.what in ("filter", "jacobi", "poisson", "windows") else []), sep="\n\n", flush=True)
+    print(facts, *([report.LEGEND] if options.what in RACES else []), sep="\n\n", flush=True)
     with rounds.working_folder(options):
         for result in QUESTIONS[options.what](options):
             found.append(result)

@@ -19,7 +19,7 @@ def cells(edge: int = EDGE) -> np.ndarray:
     image = np.full((edge, edge), 200.0)
     for row, column in rng.integers(40, edge - 40, (400, 2)):
         y, x = np.ogrid[-30:31, -30:31]
-        disc = 1800 * np.exp(-((x**2 + y**2) / 250.0) ** 2)
+        disc = 1800 * np.exp(-(((x**2 + y**2) / 250.0) ** 2))
         image[row - 30 : row + 31, column - 30 : column + 31] += disc
     return rng.poisson(image).clip(0, 2**16 - 1).astype("u2")
 

@@ -54,5 +54,5 @@ def _lengths(name: str, text: str) -> Any:
     try:
         found = parsed_chunks(text)
     except ValueError:
-        raise InputError(f"--{name} {text}: give a number, one for each axis (1,2,2), or some by name (y=2,x=2)") from None
+        raise InputError(f"--{name} {text}: give a number, one for each axis (1,2,2), or by name (y=2,x=2)") from None
     return found[0] if isinstance(found, tuple) and len(found) == 1 else found
