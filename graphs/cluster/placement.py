@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,31 @@ IDLE_BYTES = 110_000_000
 """Bytes that a worker holds when it has imported what it needs and has nothing to do."""
 TOGETHER = "exchange round"
 """How the keys begin of tasks of which all of a round go on together, and hold its whole exchange."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Ranks that were put on another worker, because theirs was lost."""
+
+    ranks: tuple[int, ...]
+    """All that the lost worker had."""
+    lost: str
+    """The address of that worker."""
+    worker: str
+    """The address of the one that has them now."""
+
+    def event(self) -> dict[str, object]:
+        """Return it as a scheduler's log keeps it."""
+        return {"moved": list(self.ranks), "lost": self.lost, "worker": self.worker}
+
+    @classmethod
+    def of_event(cls, told: Mapping[str, Any]) -> Move:
+        """Read it from a scheduler's log.
+
+        >>> Move.of_event(Move(ranks=(2, 3), lost="a", worker="b").event())
+        Move(ranks=(2, 3), lost='a', worker='b')
+        """
+        return cls(ranks=tuple(told["moved"]), lost=told["lost"], worker=told["worker"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,7 +271,7 @@ class RankRound:
         return await self._exchanges.in_a_thread(work)
 
 
-class Arrivals(RankRound):
+class Takes(RankRound):
     """One rank that takes what others hold for it, in the order in which it is there: no step waits for another.
 
     It needs nobody to be under way with it, but what they hold: that is kept until all have taken it, and is found

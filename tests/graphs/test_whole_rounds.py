@@ -213,7 +213,7 @@ def test_a_worker_dies_in_a_step(two: Client, field: Path, name: str, stage: int
     victim = job.placement[3]
     two.run(dies_at, stage, workers=[victim])
     np.testing.assert_array_equal(within(job.run), FIELD)
-    assert [move["lost"] for move in job.moves] == [victim]
+    assert [move.lost for move in job.moves] == [victim]
     again = job.meter.decoded_bytes - job.plan.traffic.decoded_bytes
     assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
     assert sorted(path.name for path in field.parent.iterdir()) == ["field.zarr", "target.zarr"]

@@ -117,7 +117,7 @@ class UpdatePlan(Holding):
 
     @cached_property
     def _pieces(self) -> dict[Index, list[Section]]:
-        """What has changed, by the part in which it lies."""
+        """Return what has changed, by the part in which it lies."""
         found: dict[Index, list[Section]] = defaultdict(list)
         grid = ChunkGrid.of(self.target.grid.shape, _part_shape(self.target.grid, self.lengths))
         for box in self.changed:
