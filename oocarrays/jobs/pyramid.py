@@ -23,6 +23,7 @@ from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.factors import FactorLike, coarsened, factors_of
 from oocarrays.options.slabs import SlabArrays, SlabRequest, chunks_of, planned_pass
 from oocarrays.plan.documents import Document
+from oocarrays.plan.files.multiscales import axis_names, axis_type, multiscales
 from oocarrays.plan.slabs.coarser import gathered
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
@@ -30,7 +31,6 @@ from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.group_file import check_group_target, member_store
-from oocarrays.storage.files.multiscales import axis_names, axis_type, multiscales
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.stored.array import missing_of, placer
