@@ -39,7 +39,7 @@ FLOORS = """
     graphs.run
     graphs.exchange
     graphs.rechunk
-    graphs.slabs graphs.lazy
+    graphs.slabs graphs.lazy graphs.reductions
     graphs.layouts
     graphs.collective graphs.calibrate
     graphs.files graphs.tracing graphs.streams

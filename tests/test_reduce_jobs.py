@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, InputError, JournalError, KernelError, TargetError, UnfinishedError
-from oocarrays.graphs.slabs import reducing
-from oocarrays.graphs.slabs.reduction import GivenReduction, build_graph
+from oocarrays.graphs.reductions import reducing
+from oocarrays.graphs.reductions.run import GivenReduction, build_graph
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs import reductions
 from oocarrays.reductions.asked import Asked, wanted

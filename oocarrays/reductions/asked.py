@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import InputError, UnsupportedError
-from oocarrays.graphs.slabs.reducing import Groups, Reducer
+from oocarrays.graphs.reductions.reducing import Groups, Reducer
 from oocarrays.kernels.reductions import NAMES, Reduction, reduction
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.exchange.ordering import schedule_for

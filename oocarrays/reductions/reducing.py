@@ -18,12 +18,12 @@ from dask.utils import format_bytes
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import JournalError
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.reductions.run import GivenReduction, WrittenReduction, build_graph, reduced_here
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, journal_of
-from oocarrays.graphs.slabs.reduction import GivenReduction, WrittenReduction, build_graph, reduced_here
 from oocarrays.jobs.job import Job
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.packing import warn_of_packed

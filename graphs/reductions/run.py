@@ -28,6 +28,7 @@ from zarr.storage import MemoryStore
 
 from oocarrays.errors import KernelError, OocError
 from oocarrays.graphs.exchange.messages import VERBS, Messages
+from oocarrays.graphs.reductions.reducing import Partial, Reducer, packed, unpacked
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.in_place import InPlace
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder
@@ -35,7 +36,6 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.graphs.run.work import Work
-from oocarrays.graphs.slabs.reducing import Partial, Reducer, packed, unpacked
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.reductions import ReducePlan
 from oocarrays.storage.files.array_file import ArrayFile

@@ -1,0 +1,1 @@
+"""Reductions as tasks: boxes become partial results, and these the result."""
