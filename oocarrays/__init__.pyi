@@ -12,7 +12,6 @@ from oocarrays.arrays.creating import open_array as open_array
 from oocarrays.arrays.groups import OutOfCoreGroup as OutOfCoreGroup
 from oocarrays.arrays.groups import open_group as open_group
 from oocarrays.arrays.local_array import LocalArrays as LocalArrays
-from oocarrays.arrays.reducing import reduce as reduce
 from oocarrays.distributed.collective import read_sections as read_sections
 from oocarrays.distributed.distributed_array import DistributedArray as DistributedArray
 from oocarrays.distributed.distributing import distribute as distribute
@@ -63,6 +62,8 @@ from oocarrays.plan.exchange.topologies import Hypercube as Hypercube
 from oocarrays.plan.exchange.topologies import Torus as Torus
 from oocarrays.plan.layouts.redistribution import Redistribution as Redistribution
 from oocarrays.plan.layouts.saved import load_plan as load_plan
+from oocarrays.reductions.reducing import ReduceJob as ReduceJob
+from oocarrays.reductions.reducing import reduce as reduce
 from oocarrays.show.counting import count_requests as count_requests
 from oocarrays.storage.foreign.places import files as files
 from oocarrays.storage.metered import metered as metered

@@ -82,7 +82,11 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
         choices=(2, 3),
         help="of the target (default: the source's); a group, too, changes it",
     )
-    parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
+    parser.add_argument(
+        "--scratch",
+        action="append",
+        help="folder for what is written on the way, once for each of several disks (default: beside the target)",
+    )
     missing_option(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"

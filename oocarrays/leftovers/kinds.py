@@ -30,6 +30,7 @@ from oocarrays.jobs.updating import resumed_update
 from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
+from oocarrays.reductions.reducing import resumed_reduction
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
 from oocarrays.storage.stores.remote import RemoteStore
@@ -194,6 +195,13 @@ def _update(asked: StoppedJob) -> Job[Any, Any]:
     )
 
 
+def _reduce(asked: StoppedJob) -> Job[Any, Any]:
+    functions, (source,) = asked.kernels(), asked.sources(asked.missing)
+    return resumed_reduction(
+        asked.target, functions, source, asked.arranged, asked.missing, asked.trust, given=asked.given is not None
+    )
+
+
 KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
     "rechunk": _rechunk,
     "map_slabs": _map_slabs,
@@ -203,6 +211,7 @@ KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
     "write_sections": _write_sections,
     "shift": _shift,
     "update": _update,
+    "reduce": _reduce,
 }
 """How each kind of job goes on, by the function that was called."""
 

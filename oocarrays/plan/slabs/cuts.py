@@ -164,6 +164,7 @@ class _Cut:
     def of(self, edges: Edges, axis: int, heights: tuple[int, ...], ways: tuple[Way, ...]) -> SlabPlan:
         """Slabs of one shape in such regions."""
         asked = WORKSPACE if self.options.workspace is None else self.options.workspace
+        asked = asked(heights) if callable(asked) else asked
         written = math.prod(self.shape) * sum(each.itemsize for each in self.targets or self.sources)
         plan = SlabPlan(
             **self.options.terms,

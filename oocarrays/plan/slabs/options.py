@@ -6,7 +6,7 @@ map_slabs, iterate, a.slabs ─► SlabOptions ─► the same, checked, with bu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -40,6 +40,8 @@ class SlabTerms:
     """Of each source that is in a file a rank: elements of the halo there, on either side; they are not read."""
     among: tuple[Stored, ...] = ()
     """What else is read and written in such slabs, by other passes: there must be room for all."""
+    cores_only: bool = False
+    """Whether a kernel gives the elements of its slab alone, as sweeps do, and not those of its window."""
     processes: int = 1
     """Processes among which the ranks are shared out."""
     budget: int = 0
@@ -54,8 +56,9 @@ TERMS = tuple(field.name for field in fields(SlabTerms))
 class SlabOptions(SlabTerms):
     """All that may be asked of a pass over slabs; what is left out is chosen."""
 
-    workspace: int | float | None = None
-    """Bytes that the kernel holds beside its blocks and its results, or as a float multiples of its blocks."""
+    workspace: int | float | Callable[[tuple[int, ...]], int] | None = None
+    """Bytes that the kernel holds beside its blocks and its results, or as a float multiples of its blocks; or what
+    gives the bytes for a slab of some shape."""
     reuse: bool = True
     """Whether what two windows share is handed on in memory instead of being read again."""
     axis: int | None = None

@@ -10,24 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from operator import mod
 
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Holding, Memory
-from oocarrays.plan.sections.write import plan_section_write
+from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory
+from oocarrays.plan.sections.write import can_change, plan_section_write
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.geometry import SlabGeometry
 from oocarrays.plan.slabs.kinds import neighbours, read_elements
 from oocarrays.plan.slabs.reads import reading
-from oocarrays.plan.slabs.traffic import slab_tasks, slab_traffic
+from oocarrays.plan.slabs.traffic import lies_packed, slab_tasks, slab_traffic
 
 SLAB_BYTES = 12 * 2**10
 """Bytes of the tasks of a slab, as Dask keeps and orders them, ..."""
 SLAB_TASKS = 5
 """... of which there are so many, where two others give to it."""
-PROCESS_BYTES = 3 * 2**20
-"""Bytes that a process takes to run any pass: stacks of threads, open arrays, the scheduler."""
 COMPARED_BYTES = 2**20
 """Bytes that a rank takes to compare results with those of a larger halo, piece by piece."""
 CUT = ("edges", "axis", "heights")
@@ -122,8 +122,19 @@ class SlabPlan(SlabGeometry, Holding):
         each = product({*self.sources, *self.among}, self._starts)
         reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
         targets, first = {*self.targets, *self.among}, (0,) * len(wide)
-        writes = (plan_section_write(target, _longest(target, first, wide)).held_bytes for target in targets)
+        writes = (
+            plan_section_write(target, _longest(target, first, wide)).held_bytes
+            for target in targets
+            if not self._lies_as_stored(target)
+        )
         return Memory.of(codecs=max(reads, default=0) + max(writes, default=0)) * self.ranks_here
+
+    def _lies_as_stored(self, target: Stored) -> bool:
+        """Whether what a kernel gives is written from where it is: whole plain chunks, each in one piece."""
+        core, chunk, first = self.largest((0,) * len(self.shape)), target.grid.chunks, (0,) * len(self.shape)
+        if not self.cores_only or not can_change(target) or target.order or any(map(mod, self.heights, chunk)):
+            return False
+        return lies_packed(Section(first, tuple(map(min, chunk, core))), Section(first, core))
 
     @property
     def _starts(self) -> list[tuple[int, ...]]:
