@@ -28,11 +28,11 @@ from oocarrays.storage.foreign.files import Files, listed_files, local_files, re
 from oocarrays.storage.foreign.looking import Contents
 from oocarrays.storage.foreign.numpy_files import piece_facts
 from oocarrays.storage.foreign.references import references
-from oocarrays.storage.foreign.sessions import session
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.foreign.zip_ranges import ZipRanges
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.sessions import session
 from oocarrays.storage.stores.underway import got
 from oocarrays.storage.stores.urls import Ways, opened, store_of
 from oocarrays.storage.stores.zipped import new_zip, zip_target
