@@ -33,11 +33,13 @@ from oocarrays.jobs.iterating import iterate as iterate
 from oocarrays.jobs.lazy import FromDaskJob as FromDaskJob
 from oocarrays.jobs.lazy import from_dask as from_dask
 from oocarrays.jobs.lazy_dataset import DatasetJob as DatasetJob
-from oocarrays.jobs.multicasting import multicast as multicast
+from oocarrays.jobs.pyramid import PyramidJob as PyramidJob
+from oocarrays.jobs.pyramid import pyramid as pyramid
 from oocarrays.jobs.rechunking import RechunkJob as RechunkJob
 from oocarrays.jobs.rechunking import clean as clean
 from oocarrays.jobs.rechunking import rechunk as rechunk
 from oocarrays.jobs.shifting import ShiftJob as ShiftJob
+from oocarrays.jobs.shifting import multicast as multicast
 from oocarrays.jobs.shifting import shift as shift
 from oocarrays.jobs.slabs import SlabJob as SlabJob
 from oocarrays.jobs.slabs import map_slabs as map_slabs

@@ -18,6 +18,7 @@ from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.iterating import IterateJob
+from oocarrays.jobs.pyramid import PyramidJob
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.jobs.shifting import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 Kind = Literal[
     "rechunk",
     "map_slabs",
+    "pyramid",
     "iterate",
     "scatter_files",
     "gather_files",
@@ -98,6 +100,12 @@ def resume(
 def resume(
     target: StoreLike, *, source: Any = None, kind: Literal["map_slabs"], **keywords: Unpack[ResumeKeywords]
 ) -> SlabJob[Any]: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["pyramid"], **keywords: Unpack[ResumeKeywords]
+) -> PyramidJob: ...
 
 
 @overload
@@ -172,9 +180,9 @@ def resume(
     The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
     Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
     ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `reduce`, `scatter_files`, `gather_files`. `write_sections` and
-    `shift` write to what is there, where anybody else may: what they had to write is written again, all of it. A stream file
-    (`open_streams`) is made whole with all blocks that are there, and closed.
+    planned: `rechunk`, `update`, `map_slabs`, `pyramid`, `iterate`, `reduce`, `scatter_files`, `gather_files`.
+    `write_sections` and `shift` write to what is there, where anybody else may: what they had to write is written
+    again, all of it. A stream file (`open_streams`) is made whole with all blocks that are there, and closed.
 
     Parameters
     ----------
@@ -214,8 +222,8 @@ def resume(
 
     Returns
     -------
-    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob, UpdateJob,
-    StreamsJob or ReduceJob
+    RechunkJob, GroupJob, SlabJob, PyramidJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob, UpdateJob, StreamsJob
+    or ReduceJob
         With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 

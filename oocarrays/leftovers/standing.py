@@ -57,7 +57,7 @@ def standing(target: StoreLike) -> Standing | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # who resumes is told
             job = resume(target)
-        done, plan = 1 - job.left, repr(job.plan).removeprefix("<oocarrays.").removesuffix(">")
+        done, plan = 1 - job.left, repr(getattr(job, "plan", job)).removeprefix("<oocarrays.").removesuffix(">")
     except OocError as error:
         why = str(error)
     return Standing(kind=kind, done=done, age=_age(target), plan=plan, why=why)

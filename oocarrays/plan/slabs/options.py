@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundaries, of_each
@@ -42,6 +43,8 @@ class SlabTerms:
     """What else is read and written in such slabs, by other passes: there must be room for all."""
     cores_only: bool = False
     """Whether a kernel gives the elements of its slab alone, as sweeps do, and not those of its window."""
+    coarser: tuple[Coarsening, ...] = ()
+    """Of each target, the elements for which each of its own stands; none where all are of the shape of the sources."""
     processes: int = 1
     """Processes among which the ranks are shared out."""
     budget: int = 0
@@ -99,6 +102,8 @@ class SlabOptions(SlabTerms):
             raise InputError(f"axis={axis!r} is none of the {len(shape)} axes of shape {shape}")
         if height is not None and (not isinstance(height, int | np.integer) or height < 1):
             raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")
+        if self.coarser and any(depths):
+            raise InputError(f"depth={depth!r}: a kernel whose results are coarser than its blocks sees no neighbours")
         return replace(self, depth=tuple(map(int, depths)), heights=self._checked_heights(shape))
 
     def verified(self) -> Self:
