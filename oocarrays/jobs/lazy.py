@@ -35,7 +35,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_place, is_empty
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder
-from oocarrays.storage.files.uneven_target import uneven_target
+from oocarrays.storage.files.target import uneven_target
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer

@@ -47,8 +47,7 @@ from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Policy
-from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.files.uneven_target import uneven_target
+from oocarrays.storage.files.target import TargetSpec, uneven_target
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike, in_files
 from oocarrays.storage.files.presence import Policy
-from oocarrays.storage.files.uneven_target import uneven_target
+from oocarrays.storage.files.target import uneven_target
 from oocarrays.storage.stores.remote import RemoteStore
 
 

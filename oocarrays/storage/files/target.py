@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from zarr.codecs import BytesCodec
+from zarr.dtype import parse_dtype
+
+from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_target
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
+from oocarrays.storage.stores.remote import Patience, RemoteStore
+from oocarrays.storage.stores.uneven import check_known
+from oocarrays.storage.stores.uneven_target import UnevenTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +47,36 @@ class TargetSpec:
 def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:
     """Open an unfinished array, and describe it as it is written."""
     return array_file.describe(array_file.open_array(store, mode=mode, unfinished=True), written=True)
+
+
+def uneven_target(
+    target: StoreLike, settings: Settings, lengths: tuple[tuple[int, ...], ...] | None, *, durable: bool
+) -> tuple[StoreLike, Settings]:
+    """Return the place and the arguments of ``zarr.create_array`` by which a run makes an array of such chunks.
+
+    Parameters
+    ----------
+    settings : dict
+        Those of an array of regular chunks, the longest along each axis.
+    lengths : tuple of tuple of int
+        None where chunks are to be regular: then both come back as they were given.
+
+    Raises
+    ------
+    UnsupportedError
+        Where zarr-python does not know them, or the format.
+    """
+    if lengths is None:
+        return target, settings
+    name = name_of(target)
+    check_known(name)
+    if settings.get("shards") is not None or settings["zarr_format"] == 2:
+        raise UnsupportedError("chunks of unequal lengths are of format 3, and not in shards")
+    made = {key: value for key, value in settings.items() if key != "shards"} | {"chunks": list(map(list, lengths))}
+    path, folder = store_path(target), local_folder(target)
+    place = RemoteStore(path.store, name, Patience(), f"{path.path}/" if path.path else "")
+    wide = parse_dtype(settings["dtype"], zarr_format=3).to_native_dtype().itemsize > 1
+    plain = BytesCodec(endian="little" if wide else None)
+    seen = {**made, "chunks": settings["chunks"], "compressors": None, "filters": None, "serializer": plain}
+    store = RemoteStore(UnevenTarget(place, made, folder if durable else None), name, Patience())
+    return store, seen

@@ -13,21 +13,15 @@ import asyncio
 import json
 from typing import Any
 
-import zarr
 from zarr.abc.store import Store
-from zarr.codecs import BytesCodec
 from zarr.core.buffer import Buffer
 
-from oocarrays.errors import TargetError, UnsupportedError
+from oocarrays.errors import TargetError
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.local.devices import sync_file_system
 from oocarrays.storage.stores.aside import AsideStore
-from oocarrays.storage.stores.remote import Patience, RemoteStore
-from oocarrays.storage.stores.uneven import METADATA, UnevenStore, check_known, made_uneven
+from oocarrays.storage.stores.uneven import METADATA, UnevenStore, made_uneven
 
-Lengths = tuple[tuple[int, ...], ...]
-"""Lengths of chunks along each axis."""
 MARK = b"oocarrays:unfinished"
 """What stands in the document of an array while it is not finished."""
 
@@ -86,36 +80,3 @@ class UnevenTarget(AsideStore[Store]):
         if not prefix:
             self._seen = None
         await super().delete_dir(prefix)
-
-
-def uneven_target(
-    target: StoreLike, settings: Settings, lengths: Lengths | None, *, durable: bool
-) -> tuple[StoreLike, Settings]:
-    """Return the place and the arguments of ``zarr.create_array`` by which a run makes an array of such chunks.
-
-    Parameters
-    ----------
-    settings : dict
-        Those of an array of regular chunks, the longest along each axis.
-    lengths : tuple of tuple of int
-        None where chunks are to be regular: then both come back as they were given.
-
-    Raises
-    ------
-    UnsupportedError
-        Where zarr-python does not know them, or the format.
-    """
-    if lengths is None:
-        return target, settings
-    name = name_of(target)
-    check_known(name)
-    if settings.get("shards") is not None or settings["zarr_format"] == 2:
-        raise UnsupportedError("chunks of unequal lengths are of format 3, and not in shards")
-    made = {key: value for key, value in settings.items() if key != "shards"} | {"chunks": list(map(list, lengths))}
-    path, folder = store_path(target), local_folder(target)
-    place = RemoteStore(path.store, name, Patience(), f"{path.path}/" if path.path else "")
-    wide = zarr.dtype.parse_dtype(settings["dtype"], zarr_format=3).to_native_dtype().itemsize > 1
-    plain = BytesCodec(endian="little" if wide else None)
-    seen = {**made, "chunks": settings["chunks"], "compressors": None, "filters": None, "serializer": plain}
-    store = RemoteStore(UnevenTarget(place, made, folder if durable else None), name, Patience())
-    return store, seen
