@@ -9,7 +9,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -43,7 +43,7 @@ def calls(kind: str, cells: int, rng: np.random.Generator) -> list[dict[str, Any
     return made
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])  # to shrink takes minutes
 @given(
     kinds=st.lists(st.sampled_from(["level", "strided", "masked", "events"]), min_size=1, max_size=3),
     cells=st.integers(2_000, 60_000),

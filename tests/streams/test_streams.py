@@ -393,3 +393,10 @@ def test_wrong_openings(place: Path, tmp_path: Path) -> None:
         ooc.open_streams(place, layout="(cyclic)")
     with pytest.raises(UnsupportedError, match="is closed"):
         s.read()
+
+
+def test_cells_that_are_at_their_ends_are_read_beside_others_of_one_length(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=200, dtype="f8") as s:
+        s.write(np.arange(398.0), at=np.arange(398) // 2)
+    with ooc.open_streams(place) as s:
+        assert s.read(2).to_list() == [*([2.0 * k, 2.0 * k + 1] for k in range(199)), []]
