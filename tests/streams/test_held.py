@@ -21,7 +21,7 @@ STEPS = 6
 
 @pytest.fixture(autouse=True, scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Have everything imported: that is no array's."""
+    """Have everything imported, which takes memory once."""
     with ooc.open_streams(tmp_path_factory.mktemp("warm") / "s.zarr", "w", shape=4, dtype="f8") as s:
         s.write(np.ones(4), where=np.arange(4) > 1)
     ooc.open_streams(s._file.store).read(-1)
