@@ -73,11 +73,11 @@ class Run:
 
 
 @contextmanager
-def workers(number: int) -> Iterator[Client]:
-    """A cluster of processes of one thread, warm: all that the ways import is there."""
+def workers(number: int, threads: int = 1) -> Iterator[Client]:
+    """A cluster of processes of so many threads, warm: all that the ways import is there."""
     with (
         LocalCluster(
-            n_workers=number, threads_per_worker=1, processes=True, memory_limit=0, dashboard_address=None
+            n_workers=number, threads_per_worker=threads, processes=True, memory_limit=0, dashboard_address=None
         ) as cluster,
         Client(cluster) as client,
     ):

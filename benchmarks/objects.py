@@ -3,7 +3,8 @@
     python benchmarks/objects.py [--latency SECONDS]      prints its port
 
 Told ``disks``, ``service`` and ``rate``, it is a file system of so many I/O nodes with a disk each: objects go to them
-in turn, and a node serves one read at a time, in ``service`` seconds and at ``rate`` bytes a second.
+in turn, and a node serves one read at a time, in ``service`` seconds and at ``rate`` bytes a second. What an array is
+(its ``zarr.json``) they know without their disks. ``busiest`` among the counts is the seconds of the busiest disk.
 
 It takes a fraction of a millisecond a request, where moto's server takes 3: what is measured against it is the
 distance. It is told what to do, and tells what it counted, as `proxy.py`.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+from collections import Counter
 from email.utils import formatdate
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -32,6 +34,15 @@ class Objects(Proxy):
         self.objects: dict[str, bytes] = {}
         self.free: dict[int, float] = {}
         self.told |= {"disks": 0, "service": 0.0, "rate": float("inf")}
+
+    def reset(self) -> None:
+        """Begin to count anew."""
+        super().reset()
+        self.busy = Counter[int]()
+
+    def tell(self) -> dict[str, float]:
+        """Return what was counted, of disks, too."""
+        return super().tell() | {"busiest": max(self.busy.values(), default=0.0)}
 
     async def asked(self, head: list[str], body: bytes) -> tuple[bytes, bytes]:
         """Return the answer to a request, and its body."""
@@ -59,10 +70,11 @@ class Objects(Proxy):
 
     async def _turn(self, key: str, nbytes: int) -> None:
         """Wait until the disk that has an object has read so much of it."""
-        if not self.told["disks"] or key not in self.objects:
+        if not self.told["disks"] or key not in self.objects or key.endswith("zarr.json"):
             return
         disk, now = list(self.objects).index(key) % self.told["disks"], asyncio.get_running_loop().time()
         seconds = self.told["service"] + nbytes / self.told["rate"]
+        self.busy[disk] += seconds
         self.free[disk] = max(self.free.get(disk, 0.0), now) + seconds
         await asyncio.sleep(self.free[disk] - now)
 

@@ -73,9 +73,13 @@ class Proxy:
     def _control(self, path: str, body: bytes) -> bytes:
         if path == "/-/set":
             self.told |= json.loads(body)
-        told = {**self.counts, "most": self.most}
+        told = self.tell()
         self.reset()
         return json.dumps(told).encode()
+
+    def tell(self) -> dict[str, float]:
+        """Return what was counted."""
+        return {**self.counts, "most": self.most}
 
     async def _passed_on(self, writer, head: list[str], body: bytes, request: str) -> bool:
         fault = self._fault(request)

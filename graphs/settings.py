@@ -31,7 +31,7 @@ def schedule(asked: Order) -> Order:
 
 
 def carrier(ranks: int, assembly: str = "asynchronous") -> Carrier:
-    """What carries messages between workers, as `oocarrays calibrate` has measured it."""
+    """Return what carries messages between workers, as `oocarrays calibrate` has measured it."""
     direct = assembly == "asynchronous" and ranks >= setting("steps-below")
     return Carrier.between_workers(ranks, costs(), direct=direct)
 

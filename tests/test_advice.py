@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import dask.array as da
@@ -166,6 +167,18 @@ def test_memory_in_which_no_chunks_fit_is_refused_with_the_least(tmp_path: Path)
     assert trace.advise(memory=error.value.least, scheduler="threads").arrays
 
 
+def test_ranks_for_which_no_chunks_fit_are_refused_with_the_least(tmp_path: Path) -> None:
+    z = zarr.create_array(str(tmp_path / "x.zarr"), shape=(2048, 2048), chunks=(64, 2048), dtype="f8")
+    trace = Trace().reads(z, "(*, block)", by="oocarrays", ranks=8)
+    with pytest.raises(BudgetError, match=r"array '.*x.zarr' in any chunks needs at least") as error:
+        trace.advise(memory="16MiB", scheduler="threads")
+    assert error.value.least >= z.nbytes, "threads hold the parts of all ranks"
+    assert trace.advise(memory=error.value.least, scheduler="threads").arrays
+    many = ooc.trace(x=da.from_zarr(z).sum())
+    with pytest.raises(BudgetError, match="in any chunks needs at least"):
+        many.advise(memory="1MiB", ranks=10**6, scheduler="threads")
+
+
 def test_todays_chunks_that_do_not_fit_are_said_to(tmp_path: Path) -> None:
     z = zarr.create_array(str(tmp_path / "x.zarr"), shape=(2048, 2048), chunks=(2048, 2048), dtype="f8")
     trace = Trace().reads(z, "(*, block)", ranks=64, by="zarr")
@@ -218,11 +231,32 @@ def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float) -> No
         trace.advise(weights={("a", "b"): weight})
 
 
-def test_an_array_that_is_gone_or_has_changed_is_not_rewritten(tmp_path: Path) -> None:
-    advice = columns(made(tmp_path / "x.zarr")).advise(memory="1GiB")
-    zarr.create_array(str(tmp_path / "x.zarr"), data=VALUES[:100].astype("f4"), chunks=(8, 512), overwrite=True)
-    with pytest.raises(InputError, match=r"is <f4 of shape .* and was <f8 .* when it was traced: trace it again"):
-        advice.apply(tmp_path / "y.zarr")
+@pytest.mark.parametrize("change", [{"data": VALUES[:100]}, {"data": VALUES.astype("f4")}, {"chunks": (16, 512)}])
+def test_an_array_that_has_changed_is_advised_on_and_rewritten_when_it_is_traced_again(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    trace = columns(made(tmp_path / "x.zarr"))
+    advice = trace.advise(memory="1GiB")
+    zarr.create_array(tmp_path / "x.zarr", **{"data": VALUES, "chunks": (8, 512), "overwrite": True, **change})
+    for late in (lambda: trace.advise(memory="1GiB"), lambda: advice.apply(tmp_path / "y.zarr")):
+        with pytest.raises(InputError, match=r"x.zarr is <f. of shape .* and was <f8 .* when it was traced: trace it"):
+            late()
+
+
+def test_an_array_that_is_gone_is_said_to_be_and_is_not_rewritten(tmp_path: Path) -> None:
+    trace = columns(made(tmp_path / "x.zarr"))
+    assert "not there" not in str(trace.advise(memory="1GiB"))
     (tmp_path / "x.zarr").rename(tmp_path / "gone")
-    with pytest.raises(NotFoundError):
+    trace.save(tmp_path / "trace.json")
+    advice = ooc.Trace.load(tmp_path / "trace.json").advise(memory="1GiB")
+    assert sum("is not there any more, or not on this machine" in line for line in advice.arrays[0].against) == 1
+    assert "x.zarr: it is not there any more" in str(advice)
+    with pytest.raises(NotFoundError, match=r"no such store: .*x\.zarr"):
         advice.apply(tmp_path / "y.zarr")
+
+
+def test_what_is_yet_to_be_made_is_not_missed() -> None:
+    about = {"shape": (64, 64), "dtype": "f4"}
+    trace = Trace().writes("/nowhere/made.zarr", "(block, *)", ranks=2, block="make", **about)
+    advice = trace.reads("/nowhere/made.zarr", "(*, block)", ranks=2, block="use").advise(memory="1GiB")
+    assert "not there" not in str(advice)

@@ -80,6 +80,41 @@ def test_jobs_and_arrays_over_ranks_are_traced(stored: zarr.Array, tmp_path: Pat
     assert told(ooc.trace(lazy).accesses[0]) == ("a.zarr", False, "zarr", 16, (6, 10))
 
 
+@pytest.mark.parametrize("method", ["independent", "two-phase"])
+def test_parts_of_ranks_are_traced_in_whatever_takes_them(tmp_path: Path, stored: zarr.Array, method: str) -> None:
+    parts = ooc.read_sections(tmp_path / "a.zarr", "(*, block)", ranks=4, method=method, scheduler="threads")
+    every, anew = 4, 4 if method == "two-phase" else 1  # a part of a collective read takes those of all ranks with it
+    programs = {
+        "all": (parts, every),
+        "one of them": (parts.local(2), anew),
+        "arithmetic": (parts.local(2).sum() + 1, anew),
+        "a call": (dask.delayed(np.sum)(parts.local(2)), anew),
+        "calls, of which Dask makes each a read of its own": (
+            [dask.delayed(np.sum)(parts.local(rank)) for rank in range(4)],
+            4 * anew,
+        ),
+    }
+    for name, (program, sections) in programs.items():
+        (access,) = ooc.trace(**{name: program}).accesses
+        assert (told(access), access.ranks) == (("a.zarr", False, "oocarrays", sections, (24, 10)), 4), name
+        with ooc.trace(block=name) as seen:
+            dask.compute(program, scheduler="synchronous")
+        assert seen.accesses[0].kind == access.kind, f"{name}: a run tells what ranks want, not who reads it for them"
+    here = dask.compute(programs["a call"][0], scheduler="synchronous")
+    assert here == (np.asarray(stored[:, 20:30]).sum(),)
+    with pytest.raises(InputError, match="what has been computed already is seen in a run"):
+        ooc.trace(parts.persist(scheduler="threads"))
+
+
+def test_calls_that_share_what_they_read_are_traced_together(stored: zarr.Array) -> None:
+    shared = dask.delayed(np.asarray)(da.from_zarr(stored))
+    calls = [dask.delayed(np.sum)(shared), dask.delayed(np.max)(shared)]
+    assert ooc.trace(both=calls).accesses[0].tasks == 16
+    with ooc.trace() as seen:
+        dask.compute(*calls, scheduler="synchronous")
+    assert seen.accesses[0].tasks == 16
+
+
 def test_what_xarray_reads_without_dask_is_traced(tmp_path: Path) -> None:
     xr.Dataset({"t": (("y", "x"), np.ones((20, 30)))}).to_zarr(tmp_path / "x.zarr", zarr_format=2)
     data = xr.open_zarr(tmp_path / "x.zarr", chunks=None)

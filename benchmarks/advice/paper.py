@@ -6,15 +6,17 @@ Eight code blocks read what one of them has made, in eight setups (`programs.py`
 it is made, and each rank reads for itself. *Indiscriminate*: the same, and every read is collective. *Selective*: the
 array lies as the weighted communication graph says, and a read is collective only where it does not conform.
 
-Ranks are on four workers of a local cluster, whatever their number. Every different read of a figure (a block, how the
-array lies, and the method) is run in turn with the others, from the call to the last rank's result, and the medians of
-the rounds are added up with the weights of the setup: so all setups and versions are made of the same measurements.
-Results are checked. What the model says of more ranks, each on a worker of its own, is drawn beside, and marked so.
+Ranks are on four workers of a local cluster, whatever their number, each with a thread of its own. Every different
+read of a figure (a block, how the array lies, and the method) is run in turn with the others, from the call to the last
+rank's result, and the medians of the rounds are added up with the weights of the setup: so all setups and versions are
+made of the same measurements. Results are checked. What the model says of more ranks, each on a worker of its own, is
+drawn beside, and marked so.
 
 ``--storage nodes`` puts the arrays where a read takes as long as on the paper's machine: on eight I/O nodes with a disk
 each, which all workers share (`NODES`). Requests, messages and Dask are real; what messages would take more on its
-network (`NETWORK`) is added to the seconds that are measured. Arrays are small there (``--edge``), for such disks give
-33 MB a second together.
+network (`NETWORK`) is added to the seconds that are measured: the bytes of the rank that sends or receives most. Who
+plans is told of both, as `oocarrays calibrate` would. Arrays are small there (``--edge``), for such disks give 33 MB a
+second together. Of each read is told what disks and network take of it, and what a slower network would make of all.
 
 What Figure 3 leaves open is varied: a thousand setups of random weights and patterns are made of the same measurements.
 """
@@ -30,6 +32,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -79,6 +82,22 @@ PRINTED = {6: (18.01, 78.84), 7: (16.42, 40.23), 8: (26.27, 80.74), 9: (13.57, 7
 Read = tuple[str, str, str, str]
 """A block, its access pattern, how the array lies, and the method."""
 Seconds = Mapping[Read, float]
+SLOWER = (1, 2, 4, 8)
+"""Times as slow as it is that a network is looked at."""
+
+
+class Took(NamedTuple):
+    """Seconds that a read took."""
+
+    all: float
+    """From the call to the last result, and what the network adds."""
+    disks: float
+    """Of the busiest disk."""
+    network: float
+    """What the network adds."""
+
+
+Runs = Mapping[Read, list[Took]]
 
 
 def main() -> None:
@@ -89,13 +108,16 @@ def main() -> None:
     with ExitStack() as stack:
         stack.enter_context(rounds.working_folder(options))
         options.server = stack.enter_context(served(options.workdir, False)) if options.storage == "nodes" else None
-        client, found = stack.enter_context(workers(WORKERS)), {}
+        stack.enter_context(dask.config.set(_known(options)))
+        found = {}
         for number in options.figures:
-            each = _figure(client, number, options)
-            found[number] = {read: statistics.median(seconds) for read, seconds in each.items()}
+            with workers(WORKERS, max(FIGURES[number]["ranks"] // WORKERS, 1)) as client:
+                each = _figure(client, number, options)
+            found[number] = _medians(each)
             print("", *_table(number, found[number]), sep="\n", flush=True)
             print(*_rounds(each, number, options), sep="\n", flush=True)
-            print(*_sensitivity(found[number], options.setups), sep="\n", flush=True)
+            print(*_networks(each), sep="\n", flush=True)
+            print(_without_rows(found[number]), *_sensitivity(found[number], options.setups), sep="\n", flush=True)
     beyond = _beyond(options)
     print("", *_beyond_table(beyond), sep="\n", flush=True)
     if options.draw:
@@ -153,22 +175,40 @@ def _readers() -> dict[str, str]:
     return {each.pattern(name): name for name, each in reversed(BLOCKS.items())}
 
 
-def _figure(client: Client, number: int, options: argparse.Namespace) -> dict[Read, list[float]]:
+def _known(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings by which who plans knows of disks and network."""
+    if options.storage == "here":
+        return {}
+    exchange = settings.costs().exchange
+    wire = {name: value + 1 / NETWORK for name, value in exchange.items() if name not in ("startup", "task")}
+    return {
+        "oocarrays.requests": NODES["disks"],
+        "oocarrays.cost.remote_request_seconds": NODES["service"],
+        "oocarrays.cost.remote_bandwidth": NODES["disks"] * NODES["rate"],
+        "oocarrays.cost.exchange": exchange | wire,
+    }
+
+
+def _medians(each: Runs) -> dict[Read, float]:
+    return {read: statistics.median(took.all for took in runs) for read, runs in each.items()}
+
+
+def _figure(client: Client, number: int, options: argparse.Namespace) -> dict[Read, list[Took]]:
     """Seconds of every different read, in the numbers of a figure: one of each round."""
     ranks, size = FIGURES[number]["ranks"], FIGURES[number]["size"]
     shape = options.edge // options.scale * size, options.edge // options.scale
     places = {stored: _made(shape, stored, options) for stored in LAYOUTS}
     expected: dict[tuple[str, str], list[float]] = {}
     measured = {read: _alike(read) if options.by_pattern else read for read in _all_reads()}
-    runs: dict[Read, list[float]] = {read: [] for read in measured.values()}
+    runs: dict[Read, list[Took]] = {read: [] for read in measured.values()}
     for turn in range(options.rounds + options.discard):
         for read in runs:
-            seconds, results = _run(client, read, places[read[2]], ranks, options)
+            took, results = _run(client, read, places[read[2]], ranks, options)
             known = expected.setdefault(read[:2], results)
             if not np.allclose(known, results):
                 raise SystemExit(f"{read}: {results} is not {known}")
             if turn >= options.discard:
-                runs[read].append(seconds)
+                runs[read].append(took)
     return {read: runs[alike] for read, alike in measured.items()}
 
 
@@ -201,17 +241,22 @@ def _chunks(stored: str, shape: tuple[int, int]) -> tuple[int, int]:
     return max(down * shape[0] // 64, 1), max(across * shape[1] // 64, 1)
 
 
-def _run(client: Client, read: Read, place: str, ranks: int, options: argparse.Namespace) -> tuple[float, list[float]]:
+def _run(client: Client, read: Read, place: str, ranks: int, options: argparse.Namespace) -> tuple[Took, list[float]]:
     """One run of a block: seconds from the call to the last result, and what every rank found."""
     block, pattern, _, method = read
+    if options.server:
+        options.server.counts()
     start = _now(client, options.clock)
     # persisted: the optimiser of a delayed call would put the whole read in the task of each rank
     parts = ooc.read_sections(place, LAYOUTS[pattern], ranks=ranks, method=method, scheduler=client).persist()
     results = [dask.delayed(BLOCKS[block].compute)(parts.local(rank)) for rank in range(ranks)]
     found = list(dask.compute(*results, scheduler=client))
     seconds = _now(client, options.clock) - start
-    sent = parts.plan.exchanged_bytes if options.storage == "nodes" else 0
-    return seconds + sent / ranks / NETWORK, found
+    if not options.server:
+        return Took(seconds, 0.0, 0.0), found
+    sent = parts.plan.between.sum(axis=0) * parts.plan.stored.itemsize
+    network = float(max(sent.sum(axis=0).max(), sent.sum(axis=1).max())) / NETWORK
+    return Took(seconds + network, options.server.counts()["busiest"], network), found
 
 
 def _now(client: Client, clock: str) -> float:
@@ -255,18 +300,47 @@ def _table(number: int, seconds: Seconds) -> Iterator[str]:
     )
 
 
-def _rounds(each: Mapping[Read, list[float]], number: int, options: argparse.Namespace) -> Iterator[str]:
+def _rounds(each: Runs, number: int, options: argparse.Namespace) -> Iterator[str]:
     """What each round says for itself, each way of reading with its quartiles, and what the model says of both."""
-    turns = [_averages({read: runs[turn] for read, runs in each.items()}) for turn in range(options.rounds)]
+    turns = [_averages({read: runs[turn].all for read, runs in each.items()}) for turn in range(options.rounds)]
     for other in turns[0]:
         yield f"than {other}, by rounds: " + ", ".join(f"{found[other]:.1f}" for found in turns) + " %"
     model, ways = _model(number, options), {read[1:]: (read, runs) for read, runs in each.items()}
     for (pattern, stored, method), (read, runs) in sorted(ways.items()):
-        low, middle, high = np.percentile(runs, (25, 50, 75))
-        said = f"{pattern:>7} of {stored:<7} {method:<12}"
-        yield f"{said} {middle:.2f} s, half of the runs {low:.2f} to {high:.2f}; the model {model[read]:.2f}"
+        low, middle, high = np.percentile([took.all for took in runs], (25, 50, 75))
+        disks, network = (statistics.median(column) for column in list(zip(*runs, strict=True))[1:])
+        said = f"{pattern:>7} of {stored:<7} {method:<12} {middle:.2f} s, half of the runs {low:.2f} to {high:.2f}"
+        rest = middle - disks - network
+        yield f"{said}: disks {disks:.2f}, network {network:.2f}, the rest {rest:.2f}; the model {model[read]:.2f}"
     found = _averages(model)
     yield f"the model: {found['indiscriminate']:.1f} % than indiscriminate, {found['naive']:.1f} % than naive"
+
+
+def _networks(each: Runs) -> Iterator[str]:
+    """What a network would make of it that is so many times as slow."""
+    for times in SLOWER:
+        seconds = {
+            read: statistics.median(took.all + (times - 1) * took.network for took in runs)
+            for read, runs in each.items()
+        }
+        found = _averages(seconds)
+        yield (
+            f"{NETWORK / times / 1e6:.1f} MB/s a rank: {found['indiscriminate']:.1f} % than indiscriminate, "
+            f"{found['naive']:.1f} % than naive"
+        )
+
+
+def _without_rows(seconds: Seconds) -> str:
+    """What the setups come to if those who read rows read blocks: these exchange in both ways of storing the array."""
+    alike, gains = {read[1:]: took for read, took in seconds.items()}, []
+    for setup in SETUPS.values():
+        consumers = [consumer for _, consumer in setup.edges]
+        patterns = {name: setup.pattern(name).replace("row", "block") for name in consumers}
+        other = replace(setup, patterns=patterns)
+        times = {v: sum(n * alike[read[1:]] for read, n in reads_of(other, v)) for v in VERSIONS}
+        gains.append(_gains(times))
+    than = [statistics.mean(column) for column in zip(*gains, strict=True)]
+    return f"had readers of rows read blocks: {than[0]:.1f} % than indiscriminate, {than[1]:.1f} % than naive"
 
 
 def _sensitivity(seconds: Seconds, setups: int) -> Iterator[str]:
@@ -296,34 +370,30 @@ def _sensitivity(seconds: Seconds, setups: int) -> Iterator[str]:
 
 
 def _beyond(options: argparse.Namespace) -> dict[int, dict[str, float]]:
-    """What the cost model says of more ranks, each on a worker of its own with a processor."""
-    edge = max(options.edge // options.scale, 64)
-    found = {}
+    """What the cost model says of more ranks, each on a worker of its own with a processor, and the same storage."""
+    edge, found = max(options.edge // options.scale, 64), {}
     for ranks in (4, 8, 16, 32, 64, 128):
-        costs = settings.costs(workers=ranks)
-        resources = Resources(costs=costs, workers=ranks, threads=1)
-        seconds = {read: _predicted(read, (edge, edge), ranks, resources) for read in _all_reads()}
-        found[ranks] = _averages(seconds)
+        resources = Resources(costs=settings.costs(workers=ranks), workers=ranks, threads=1, **_at_once(options))
+        reads = _all_reads()
+        found[ranks] = _averages({r: _predicted(r, (edge, edge), ranks, resources, options.storage) for r in reads})
     return found
+
+
+def _at_once(options: argparse.Namespace) -> dict[str, int]:
+    """Requests under way at one time, which are as many as there are nodes."""
+    return {"requests": int(NODES["disks"])} if options.storage == "nodes" else {}
 
 
 def _model(number: int, options: argparse.Namespace) -> dict[Read, float]:
     """Seconds that the cost model says of every read of a figure, on the workers and in the storage that there are."""
     figure, costs = FIGURES[number], settings.costs(workers=WORKERS)
     shape = options.edge // options.scale * figure["size"], options.edge // options.scale
-    if options.storage == "nodes":
-        costs = replace(
-            costs,
-            remote_request_seconds=NODES["service"],
-            remote_bandwidth=NODES["disks"] * NODES["rate"],
-            exchange={**costs.exchange, "exchange": costs.exchange["exchange"] + 1 / NETWORK},
-        )
-    here = {"requests": int(NODES["disks"])} if options.storage == "nodes" else {}
-    resources = Resources(costs=costs, workers=WORKERS, threads=1, **here)
+    threads = max(figure["ranks"] // WORKERS, 1)
+    resources = Resources(costs=costs, workers=WORKERS, threads=threads, **_at_once(options))
     return {read: _predicted(read, shape, figure["ranks"], resources, options.storage) for read in _all_reads()}
 
 
-def _predicted(read: Read, shape: tuple[int, int], ranks: int, resources: Resources, storage: str = "here") -> float:
+def _predicted(read: Read, shape: tuple[int, int], ranks: int, resources: Resources, storage: str) -> float:
     _, pattern, stored, method = read
     patterns, _ = patterns_of(LAYOUTS[pattern], shape, ranks)
     use = Use(footprints=tuple(footprint(each, shape) for each in patterns), ranks=ranks)

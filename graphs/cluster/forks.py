@@ -15,7 +15,7 @@ from oocarrays.errors import PlacementError
 from oocarrays.graphs.defaults import setting
 from oocarrays.storage.files.places import store_path
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.foreign.sessions import SessionStore, taken_fork
+from oocarrays.storage.stores.sessions import SessionStore, taken_fork
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -19,7 +19,7 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 
-from oocarrays.graphs.cluster.placement import TOGETHER
+from oocarrays.graphs.cluster.placement import TOGETHER, Move
 from oocarrays.graphs.cluster.wanted import Wishes
 from oocarrays.graphs.dashboard.course import SeenRun, Told
 from oocarrays.graphs.dashboard.page import keep
@@ -157,7 +157,7 @@ class Pins(SchedulerPlugin):
         mine = [key for key in self._mine if self._homes.get(key[-1]) == worker]
         for key in mine:
             self._pin(key)
-        scheduler.log_event(self._topic, {"moved": ranks, "lost": lost, "worker": worker})
+        scheduler.log_event(self._topic, Move(ranks=tuple(ranks), lost=lost, worker=worker).event())
         waiting = {key: "processing" for key in mine if scheduler.tasks[key].state == "no-worker"}
         scheduler.transitions(waiting, stimulus_id=f"{self.name}-moved")  # type: ignore[arg-type]
 

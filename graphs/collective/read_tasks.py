@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,10 +27,13 @@ from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.sections.piecewise import read_pieces
 from oocarrays.storage.sections.read import read_section
+from oocarrays.storage.watched import WATCHERS, watched_for
 
 if TYPE_CHECKING:
     from oocarrays.graphs.collective.deliveries import Delivery, FilledPart
 
+FIRST = ("independent", "make", "begin")
+"""What the first task of each rank's part is called."""
 Packed = tuple[Place, np.ndarray]
 """Elements, and where they belong in a part."""
 
@@ -68,9 +72,16 @@ class Reading(Messages):
         return bool(self.plan.workers)
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
-        result = super()._do(verb, args, inputs)
+        with self._watched(verb, args) if WATCHERS else nullcontext():
+            result = super()._do(verb, args, inputs)
         warn_of_missing(self.meter, self.file.presence.name, so_far=True)
         return result
+
+    def _watched(self, verb: str, args: tuple[int, ...]) -> AbstractContextManager[None]:
+        """Tell whoever watches what ranks want, not what is read for them."""
+        requests = self.plan.requests
+        wanted = requests[args[-1]] if verb in FIRST else (range(0),) * len(self.plan.stored.grid.shape)
+        return watched_for(self.file, wanted, len(requests))
 
     def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
         """Read a section of the file, by this thread alone: ranks are side by side."""

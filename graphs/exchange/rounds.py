@@ -21,9 +21,9 @@ async def whole_round(run: Messages, key: tuple[Any, ...], args: tuple[int, ...]
 
 async def arrivals(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
     """Have a rank take what others hold for it, as it is there, on a worker; returns what it has then."""
-    from oocarrays.graphs.exchange.whole import Arrivals
+    from oocarrays.graphs.exchange.whole import Takes
 
-    return await _through(Arrivals, run, key, args, held)
+    return await _through(Takes, run, key, args, held)
 
 
 async def _through(kind: type[RankRound], run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:

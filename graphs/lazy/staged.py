@@ -46,6 +46,7 @@ ARRAY = "staged"
 """The folder of the array, in that of its scratch."""
 LOOK_SECONDS = 0.5
 """Seconds between two looks at whether a cluster still knows tasks."""
+_GONE = "{} is not there on this worker: scratch must be shared, or it is gone"
 
 
 class Owner:
@@ -69,7 +70,15 @@ class Staged:
         return _again, (self.folder, self.stored, self.dtype)
 
     def make(self) -> None:
-        """Make it, empty; or leave it as it is."""
+        """Make it, empty; or leave it as it is.
+
+        Raises
+        ------
+        RunError
+            Where scratch is not there any more.
+        """
+        if not os.path.isdir(self.folder):  # a task that nobody wants any more makes nothing that nobody removes
+            raise RunError(_GONE.format(self.folder))
         like = zarr.create_array({}, shape=(), dtype=self.dtype)
         create_scratch(os.path.join(self.folder, ARRAY), array_file.describe(like), self.stored)
 
@@ -103,9 +112,7 @@ class Staged:
         try:
             return _open(os.path.join(self.folder, ARRAY))
         except NotFoundError as error:
-            raise RunError(
-                f"{self.folder} is not there on this worker: scratch must be shared, or it is gone"
-            ) from error
+            raise RunError(_GONE.format(self.folder)) from error
 
 
 def _again(folder: str, stored: Stored, dtype: np.dtype) -> Staged:
@@ -177,17 +184,28 @@ def _let_go(folder: str, held: Any, suffix: str, client: weakref.ref[Client] | N
     if there is None or there.status != "running":
         discard(folder, held)
         return
-    threading.Thread(target=_wait, args=(folder, held, suffix, there), daemon=True).start()
+    threading.Thread(target=_wait, args=(folder, held, suffix, there, _pending(there)), daemon=True).start()
 
 
-def _wait(folder: str, held: Any, suffix: str, client: Client) -> None:
+def _wait(folder: str, held: Any, suffix: str, client: Client, sent: set[Any]) -> None:
+    """Wait for the graphs that were on their way, too: those of the keys that were sent for."""
     try:
-        while client.status == "running" and client.run_on_scheduler(is_known, suffix):
+        while client.status == "running":
+            sent &= _pending(client)
+            known, sent = client.run_on_scheduler(known_of, suffix, sent)
+            if not known and not sent:
+                break
             time.sleep(LOOK_SECONDS)
     finally:
         discard(folder, held)
 
 
-def is_known(suffix: str, dask_scheduler: Any) -> bool:
-    """Whether a scheduler knows tasks that have this in their keys."""
-    return any(suffix in str(key) for key in dask_scheduler.tasks)
+def _pending(client: Client) -> set[Any]:
+    """Keys that somebody waits for, and of which a scheduler may not have heard."""
+    return {key for key, state in list(client.futures.items()) if state.status == "pending"}
+
+
+def known_of(suffix: str, sent: set[Any], dask_scheduler: Any) -> tuple[bool, set[Any]]:
+    """Tell whether a scheduler knows tasks that have this in their keys, and which of those sent it does not know."""
+    tasks = dask_scheduler.tasks
+    return any(suffix in str(key) for key in tasks), {key for key in sent if key not in tasks}

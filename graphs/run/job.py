@@ -26,7 +26,7 @@ from oocarrays.errors import (
 )
 from oocarrays.graphs.cluster.forks import check_forked, check_forks, forked
 from oocarrays.graphs.cluster.pinning import pin
-from oocarrays.graphs.cluster.placement import Worker, idle_workers
+from oocarrays.graphs.cluster.placement import Move, Worker, idle_workers
 from oocarrays.graphs.dashboard.course import Told
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.missing import warn_of_missing
@@ -100,7 +100,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         self._built: Graph | None = None
         self.measured_seconds: float | None = None
         """Seconds that the last `run` took."""
-        self.moves: list[dict[str, Any]] = []
+        self.moves: list[Move] = []
         """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
 
     @abstractmethod
@@ -237,8 +237,8 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
                 return name
             except TimeoutError:
                 if future.done():  # meanwhile; or it is the error of a task
-                    return str(future.result())
-            mine = {*self._addresses, *(move["worker"] for move in self.moves)}
+                    return future.result()  # type: ignore[no-any-return]
+            mine = {*self._addresses, *(move.worker for move in self.moves)}
             idle = idle_workers(cluster.client, mine)
             now = time.monotonic()
             idle_since = {why: idle_since.get(why, now) for why in idle}
@@ -340,7 +340,7 @@ def forget(ends: Sequence[tuple[Journal, str]]) -> None:
 def _hear(
     client: Client,
     run: Work,
-    moves: list[dict[str, Any]],
+    moves: list[Move],
     ends: Mapping[str, Sequence[tuple[Journal, str]]],
     warned_of: str,
 ) -> None:
@@ -359,10 +359,10 @@ def _hear(
         run = there()
         return run.meter if run is not None else None
 
-    def moved(told: dict[str, Any]) -> None:
-        if told not in moves:  # the tasks of every array of a group are moved, in the same way
-            moves.append(told)
-            LOG.warning("worker %s was lost: ranks %s went to %s", told["lost"], told["moved"], told["worker"])
+    def moved(move: Move) -> None:
+        if move not in moves:  # the tasks of every array of a group are moved, in the same way
+            moves.append(move)
+            LOG.warning("worker %s was lost: ranks %s went to %s", move.lost, list(move.ranks), move.worker)
 
     def ended(suffix: str) -> None:
         if (counted := meter()) is not None:

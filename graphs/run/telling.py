@@ -6,9 +6,10 @@ scheduler   Pins    ─► {moved, lost, worker}, {ended}                 ─┴
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from oocarrays.graphs.cluster.placement import Move
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ def listen(client: Client, topic: str, meter: Callable[[], Meter | None], **othe
 def hearing(
     meter: Callable[[], Meter | None],
     *,
-    moved: Callable[[dict[str, Any]], None] = _ignore,
+    moved: Callable[[Move], None] = _ignore,
     ended: Callable[[str], None] = _ignore,
-) -> Callable[[tuple[float, dict[str, Any]]], None]:
+) -> Callable[[tuple[float, Mapping[str, Any]]], None]:
     """Make what hears of work; a client keeps it for ever, and so it is to keep no run and no array.
 
     Parameters
@@ -97,10 +98,10 @@ def hearing(
         Takes the suffix of a graph whose last task has been done.
     """
 
-    def hear(event: tuple[float, dict[str, Any]]) -> None:
+    def hear(event: tuple[float, Mapping[str, Any]]) -> None:
         _, told = event
         if "moved" in told:
-            moved(told)
+            moved(Move.of_event(told))
         elif "ended" in told:
             ended(told["ended"])
         elif (counted := meter()) is not None:

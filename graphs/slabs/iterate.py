@@ -98,7 +98,7 @@ class SweepRun(SlabRun):
         return chain.from_iterable(each.presences for each in self._beside()) if self.number else super().reads()
 
     def _beside(self) -> tuple[ArrayFile, ...]:
-        """What every sweep sees as it is."""
+        """Return the arrays that every sweep sees as they are."""
         _, sources = super().given
         return sources[len(sources) - self.beside :]
 

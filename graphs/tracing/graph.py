@@ -19,11 +19,12 @@ from dask._task_spec import convert_legacy_graph
 from dask.base import is_dask_collection
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, DataNode
+from dask.task_spec import Alias
 
+from oocarrays.graphs.collective.read_tasks import Reading
 from oocarrays.graphs.tracing import tasks
 from oocarrays.graphs.tracing.layers import Layers
-from oocarrays.graphs.tracing.parts import TakenPart, part_of
+from oocarrays.graphs.tracing.parts import TakenPart, as_ranges, part_of
 from oocarrays.graphs.tracing.seen import Seen
 
 MOST_TASKS = 100_000
@@ -60,6 +61,9 @@ class FoundAccesses:
 
     def add(self, use: tasks.TaskUse, node: Any) -> None:
         """Add one read or write."""
+        if isinstance(use.source, Reading):
+            self._add_wanted(use.source, use.key)
+            return
         part = self.part(use.source)
         if part is None:
             return
@@ -68,6 +72,13 @@ class FoundAccesses:
             self._blind[name] = str(node.key[0] if isinstance(node.key, tuple) else node.key)
             return
         self.seen.add(part.array, part.take(use.key), writes=use.writes, by=part.by)
+
+    def _add_wanted(self, read: Reading, rank: int) -> None:
+        """Add what a rank wants of a collective read."""
+        requests = read.plan.requests
+        if all(map(len, requests[rank])):
+            wanted = tuple(map(as_ranges, requests[rank]))
+            self.seen.add(read.file.zarr, [wanted], by="oocarrays", ranks=len(requests))
 
     def warn(self) -> None:
         """Warn of arrays that tasks are given whole: what they read of them is seen in a run alone."""
@@ -99,11 +110,12 @@ def trace_collections(collections: Sequence[Any], seen: Seen) -> None:
             others.append(each)
     if arrays:
         _trace_arrays(list({array.name: array for array in arrays}.values()), found)
+    together: dict[Any, Any] = {}
     for each in others:
         keys = list(flatten([each.__dask_keys__()]))
         graph = each.__dask_graph__()
-        optimised = each.__dask_optimize__(graph, keys) if each.__dask_optimize__ else graph
-        _every_task(dict(optimised), found)
+        together |= dict(each.__dask_optimize__(graph, keys) if each.__dask_optimize__ else graph)
+    _every_task(together, found)
     found.warn()
 
 
@@ -158,7 +170,7 @@ def _every_task(graph: Mapping[Any, Any], found: FoundAccesses) -> None:
         node = nodes.get(key)
         while isinstance(node, Alias):
             node = nodes.get(node.target)
-        return node.value if isinstance(node, DataNode) else tasks.NOTHING
+        return tasks.value(node, find)
 
     for node in nodes.values():
         found.add_task(node, find)

@@ -25,7 +25,7 @@ from dask.array.optimization import fuse_slice
 from dask.blockwise import Blockwise, blockwise_token, optimize_blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
-from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+from dask.task_spec import Alias, GraphNode, Task, TaskRef
 
 from oocarrays.graphs.tracing import tasks
 from oocarrays.plan.advice.patterns import Pattern
@@ -231,7 +231,7 @@ class Layers:
         if isinstance(node, Alias):
             return self._object(node.target)
         if isinstance(node, GraphNode):
-            return node.value if isinstance(node, DataNode) else tasks.NOTHING
+            return tasks.value(node, self._object)
         if isinstance(node, tuple | list):
             return tasks.NOTHING
         return self._object(node) if isinstance(node, str) and self._layer_of(node) else node

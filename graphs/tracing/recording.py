@@ -129,9 +129,10 @@ def _telling(method: Callable[..., Any], way: str, writes: bool) -> Callable[...
     return told
 
 
-def _hear(file: Any, axes: Any, writes: bool, seconds: float) -> None:
+def _hear(file: Any, axes: Any, writes: bool, seconds: float, ranks: int | None = None) -> None:
     """Take what one of our own functions was asked for."""
     taken = [tuple(map(as_ranges, axes))] if all(len(each) for each in axes) else []
     part = TakenPart.whole(file.zarr, "oocarrays")
+    told: dict[str, Any] = {"by": part.by, "seconds": seconds, "thread": threading.get_ident(), "ranks": ranks}
     for seen in tuple(_RECORDED):
-        seen.add(part.array, taken, writes=writes, by=part.by, seconds=seconds, thread=threading.get_ident())
+        seen.add(part.array, taken, writes=writes, **told)

@@ -3,6 +3,7 @@
 getter(z, index)                       reads     as da.from_zarr, from_array and xarray have it
 read_span(part, span)                  reads     as our lazy arrays have it
 load_store_chunk(x, z, index, …)       writes    as da.store and xarray's to_zarr have it
+make, begin or independent of a rank   reads     as collective reads have it: what the rank wants, whoever reads it
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dask._expr import ProhibitReuse
 from dask._task_spec import _execute_subgraph
 from dask.array.chunk import getitem as chunk_getitem
 from dask.array.core import getter, getter_inline, getter_nofancy, load_store_chunk
 from dask.array.optimization import fuse_slice
 from dask.task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 
+from oocarrays.graphs.collective.read_tasks import FIRST, Reading
 from oocarrays.graphs.lazy.reads import PlainCopy, copy_tile, read_copy, read_group, read_span, tiles
+from oocarrays.graphs.run.builder import itself
 
 GETTERS = (getter, getter_nofancy, getter_inline, chunk_getitem, operator.getitem)
 """Functions that take an index of what they are given."""
-ELSEWHERE = (PlainCopy.make, read_copy)
+HANDING_ON = (itself, ProhibitReuse._identity)
+"""Functions that give what they are given: of our graphs, and of what Dask makes of collections in `delayed`."""
+ELSEWHERE = (PlainCopy.make, read_copy, *HANDING_ON)
 """Functions that are given an array and read nothing of it where all goes well."""
 READERS = frozenset({*GETTERS, read_span, copy_tile, read_group, load_store_chunk})
 """Functions whose arguments tell what they read or write."""
@@ -34,9 +40,9 @@ class TaskUse(NamedTuple):
     """One read or write that a task does."""
 
     source: Any
-    """What is read from or written to."""
+    """What is read from or written to; of a collective read, the read."""
     key: Any
-    """The index that is taken; None where that cannot be told."""
+    """The index that is taken; None where that cannot be told; of a collective read the rank that wants its part."""
     writes: bool = False
     """Whether it is written."""
 
@@ -78,6 +84,16 @@ def _inner(node: Task, find: Find, is_source: Callable[[Any], bool]) -> Iterator
         yield from uses(each, find_inside, is_source)
 
 
+def value(node: Any, find: Find) -> Any:
+    """Return the object that a node of a graph holds, or hands on as it is; `NOTHING` of any other."""
+    return known(node, find) if isinstance(node, DataNode) or _hands_on(node) else NOTHING
+
+
+def _hands_on(node: Any) -> bool:
+    """Whether a task gives what it is given."""
+    return isinstance(node, Task) and node.func in HANDING_ON
+
+
 def known(arg: Any, find: Find) -> Any:
     """Return what an argument is, where that is known before anything runs."""
     if isinstance(arg, DataNode):
@@ -86,6 +102,8 @@ def known(arg: Any, find: Find) -> Any:
         return find(arg.target)
     if isinstance(arg, TaskRef):
         return find(arg.key)
+    if _hands_on(arg):
+        return known(arg.args[0], find)
     if isinstance(arg, GraphNode):
         return arg({}) if not arg.dependencies and type(arg) is not Task else NOTHING
     return arg
@@ -96,6 +114,10 @@ def _of_call(
 ) -> Iterator[TaskUse]:
     """Yield what one call reads and writes."""
     if function in ELSEWHERE:
+        return
+    if function is Reading.task and isinstance(args[0], Reading):
+        if args[1] in FIRST:
+            yield TaskUse(args[0], args[2][-1])
         return
     if function is load_store_chunk:
         yield from _stored(*args, **named)

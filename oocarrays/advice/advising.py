@@ -10,17 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import Token
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import zarr
 
 from oocarrays.errors import ChunksError, InputError, NotFoundError
+from oocarrays.graphs.tracing.seen import dataset_of
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.options import advised
 from oocarrays.options.asked import cluster_of, resources_of
+from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.counting import footprints
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.uses import seen_in
@@ -91,7 +94,7 @@ class Advice:
         """
         wanted = self._to_rewrite(array)
         for each in wanted:
-            self._check_unchanged(each)
+            _check_unchanged(self.trace.dataset(each.array))
         if len(wanted) == 1:
             (one,) = wanted
             name = one.array
@@ -118,17 +121,6 @@ class Advice:
             what = "no array" if array is None else repr(array)
             raise InputError(f"{what} should be rewritten: keep what is there as it is")
         return found[:1] if array is not None else found
-
-    def _check_unchanged(self, each: Verdict) -> None:
-        """Refuse an array that is not the one that was traced."""
-        known = self.trace.dataset(each.array)
-        there = array_file.open_array(each.array)
-        seen = there.shape, there.dtype.str
-        if seen != (known.shape, known.dtype):
-            raise InputError(
-                f"{each.array} is {seen[1]} of shape {seen[0]} and was {known.dtype} of shape {known.shape} when it "
-                f"was traced: trace it again"
-            )
 
     def _shards(self, each: Verdict) -> tuple[int, ...] | None:
         """Return the shards that go with the advised chunks: as long as today's, as whole numbers of chunks."""
@@ -232,8 +224,8 @@ def advise(
     Raises
     ------
     InputError
-        Where nothing that is stored is in the trace, blocks make each other's input in a cycle, weights are negative
-        or not finite, or `keep` names no array.
+        Where nothing that is stored is in the trace, an array has changed since, blocks make each other's input in a
+        cycle, weights are negative or not finite, or `keep` names no array.
     BudgetError
         Where some array fits in memory in no chunks; it names the least.
     """
@@ -244,9 +236,34 @@ def advise(
     ranks = None if ranks is None else whole(ranks, "ranks", 1)
     resources = resources_of(cluster_of(scheduler, workers), memory)
     used = {access.dataset for access in trace.accesses}
-    arrays = {each.name: each.stored for each in trace.datasets if each.name in used}
+    datasets = [each for each in trace.datasets if each.name in used]
+    gone = {each.name for each in datasets if _is_gone(each)}
+    arrays = {each.name: each.stored for each in datasets}
     found = verdicts(arrays, seen_in(trace, ranks), resources, weights=weights, fixed=kept.__contains__)
-    return Advice(trace, found)
+    return Advice(trace, [replace(v, against=(*v.against, GONE)) if v.array in gone else v for v in found])
+
+
+GONE = "it is not there any more, or not on this machine: this is about what it was when it was traced"
+
+
+def _is_gone(known: Dataset) -> bool:
+    """Whether a local array that was there when it was traced is not there now; one that has changed is refused."""
+    if known.planned or not known.stored.local or not os.path.isabs(known.name):
+        return False
+    try:
+        _check_unchanged(known)
+    except NotFoundError:
+        return True
+    return False
+
+
+def _check_unchanged(known: Dataset) -> None:
+    """Refuse an array that is not the one that was traced."""
+    there = dataset_of(array_file.open_array(known.name))
+    was, now = ((each.dtype, each.shape, each.chunks) for each in (known, there))
+    if was != now:
+        was_said, now_said = (f"{dtype} of shape {shape} in chunks {chunks}" for dtype, shape, chunks in (was, now))
+        raise InputError(f"{known.name} is {now_said} and was {was_said} when it was traced: trace it again")
 
 
 def _kind(each: Sequence[Any]) -> tuple[Any, ...]:

@@ -166,7 +166,7 @@ def chunk_times(file: ArrayFile, costs: Costs) -> ChunkTimes | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RankSelections:
     """Selections of all ranks, as they were asked for."""
 
     requests: tuple[Any, ...]
@@ -211,12 +211,12 @@ def wanted_by_ranks(
     grid: Sequence[int] | None,
     within: Section | None,
     about: int,
-) -> Wanted:
+) -> RankSelections:
     """Check the selections of all ranks."""
     if _is_layout(sections):
         whole = _inside(within, shape)
         layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
-        return Wanted(requests=requests_of(layout, whole), layout=layout, selections=())
+        return RankSelections(requests=requests_of(layout, whole), layout=layout, selections=())
     if grid is not None or within is not None:
         raise SelectionError(f"{'grid' if within is None else 'within'}= goes with a layout, not with sections")
     ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=SelectionError)
@@ -225,7 +225,7 @@ def wanted_by_ranks(
         what = f"{len(given)} sections" if given else f"sections={sections!r}"
         raise SelectionError(f"{what}: a layout, or a sequence of one section for each of {ranks or 'some'} ranks")
     selections = tuple(_selection(section, shape, rank) for rank, section in enumerate(given))
-    return Wanted(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
+    return RankSelections(requests=tuple(s.axes for s in selections), layout=None, selections=selections)
 
 
 def _is_layout(sections: Any) -> bool:

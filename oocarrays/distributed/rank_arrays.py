@@ -125,6 +125,8 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
     def local(self, rank: int) -> da.Array:
         """Return the part of ``rank``, in its own order: a Dask array of one block.
 
+        Persist what you hand to `dask.delayed`: for each call Dask makes all tasks anew that a part comes from.
+
         Raises
         ------
         LayoutError

@@ -12,7 +12,7 @@ from dask.task_spec import Task
 from dask.utils import ensure_dict, format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
-from oocarrays.distributed.collective import SectionsLike, Wanted, chunk_times, disk_of, wanted_by_ranks
+from oocarrays.distributed.collective import RankSelections, SectionsLike, chunk_times, disk_of, wanted_by_ranks
 from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, JournalError, SelectionError, UnsupportedError
 from oocarrays.graphs import settings
@@ -229,7 +229,7 @@ def write_sections(
     return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections, note), held, cluster, there)
 
 
-def _note(file: ArrayFile, wanted: Wanted, resources: Resources, **how: Any) -> Document:
+def _note(file: ArrayFile, wanted: RankSelections, resources: Resources, **how: Any) -> Document:
     """Write down a call, so that it can be asked for again after a kill; nothing of an array without a name."""
     if named(file.zarr.store_path) is None:
         return {}

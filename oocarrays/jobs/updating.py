@@ -164,7 +164,7 @@ def update(
 
 
 def _left_by_update(target: StoreLike) -> Document | None:
-    """What the journal of an update that was killed keeps; None where there is none.
+    """Return what the journal of an update that was killed keeps; None where there is none.
 
     Raises
     ------

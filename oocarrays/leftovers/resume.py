@@ -18,6 +18,7 @@ from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.iterating import IterateJob
+from oocarrays.jobs.pyramid import PyramidJob
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.jobs.shifting import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
@@ -27,6 +28,7 @@ from oocarrays.mapping.given import flag
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.plan.documents import Document
+from oocarrays.reductions.reducing import ReduceJob
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 Kind = Literal[
     "rechunk",
     "map_slabs",
+    "pyramid",
     "iterate",
     "scatter_files",
     "gather_files",
@@ -51,6 +54,7 @@ Kind = Literal[
     "shift",
     "update",
     "open_streams",
+    "reduce",
 ]
 Resumed = (
     RechunkJob
@@ -62,6 +66,7 @@ Resumed = (
     | ShiftJob
     | UpdateJob
     | StreamsJob
+    | ReduceJob
 )
 
 
@@ -99,6 +104,12 @@ def resume(
 
 @overload
 def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["pyramid"], **keywords: Unpack[ResumeKeywords]
+) -> PyramidJob: ...
+
+
+@overload
+def resume(
     target: StoreLike, *, source: Any = None, kind: Literal["iterate"], **keywords: Unpack[ResumeKeywords]
 ) -> IterateJob: ...
 
@@ -125,6 +136,12 @@ def resume(
 def resume(
     target: StoreLike, *, source: Any = None, kind: Literal["update"], **keywords: Unpack[ResumeKeywords]
 ) -> UpdateJob: ...
+
+
+@overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["reduce"], **keywords: Unpack[ResumeKeywords]
+) -> ReduceJob: ...
 
 
 @overload
@@ -163,9 +180,9 @@ def resume(
     The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
     Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
     ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`. `write_sections` and `shift`
-    write to what is there, where anybody else may: what they had to write is written again, all of it. A stream file
-    (`open_streams`) is made whole with all blocks that are there, and closed.
+    planned: `rechunk`, `update`, `map_slabs`, `pyramid`, `iterate`, `reduce`, `scatter_files`, `gather_files`.
+    `write_sections` and `shift` write to what is there, where anybody else may: what they had to write is written
+    again, all of it. A stream file (`open_streams`) is made whole with all blocks that are there, and closed.
 
     Parameters
     ----------
@@ -205,7 +222,8 @@ def resume(
 
     Returns
     -------
-    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob, UpdateJob or StreamsJob
+    RechunkJob, GroupJob, SlabJob, PyramidJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob, UpdateJob, StreamsJob
+    or ReduceJob
         With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 

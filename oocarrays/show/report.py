@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes, format_time
 
@@ -11,6 +11,9 @@ from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.planned import rows
+
+if TYPE_CHECKING:
+    from oocarrays.graphs.cluster.placement import Move
 
 LINE_WIDTH = 100
 
@@ -178,9 +181,8 @@ def number_text(value: float | Mapping[str, float]) -> str:
     return f"{value:.3g}"
 
 
-def move_text(move: Mapping[str, Any], placement: Mapping[int, str]) -> str:
+def move_text(move: Move, placement: Mapping[int, str]) -> str:
     """Say where the ranks of a lost worker went."""
-    ranks, worker = move["moved"], move["worker"]
-    there = len(ranks) + sum(home == worker for home in placement.values())
-    several = f", whose budget now holds {there} ranks" if there > len(ranks) else ""
-    return f"worker {move['lost']} was lost: ranks {', '.join(map(str, ranks))} went to {worker}{several}"
+    there = len(move.ranks) + sum(home == move.worker for home in placement.values())
+    several = f", whose budget now holds {there} ranks" if there > len(move.ranks) else ""
+    return f"worker {move.lost} was lost: ranks {', '.join(map(str, move.ranks))} went to {move.worker}{several}"

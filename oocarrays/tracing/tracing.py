@@ -16,12 +16,10 @@ from dask.utils import key_split
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
-from oocarrays.distributed.rank_arrays import RankArrays
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.cluster.placement import client_of
-from oocarrays.graphs.collective.read_tasks import Reading
 from oocarrays.graphs.run.job import GraphJob
-from oocarrays.graphs.tracing.parts import Product, as_ranges
+from oocarrays.graphs.tracing.parts import Product
 from oocarrays.graphs.tracing.recording import Recording
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
 from oocarrays.graphs.tracing.store import TracedStore
@@ -197,14 +195,12 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
     for each in flat:
         if isinstance(each, GraphJob):
             _add_job(each, seen)
-        elif isinstance(each, RankArrays):
-            _add_wanted(each, seen)
         elif not (is_dask_collection(each) or type(each).__module__.startswith("xarray.")):
             raise UnsupportedError(
                 f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor a job of ours: "
                 "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
             )
-    trace_collections([each for each in flat if not isinstance(each, GraphJob | RankArrays)], seen)
+    trace_collections([each for each in flat if not isinstance(each, GraphJob)], seen)
     found = _trace_of(seen, name, weight, cut_by_chunks=True)
     if not found.accesses:
         raise InputError(
@@ -228,7 +224,7 @@ def _add_job(job: Any, seen: Seen) -> None:
     if isinstance(target, Stored) and hasattr(run, "source"):
         grid = target.grid
         place = name_of(run.destination.store)
-        made = Dataset(name=place, dtype=run.source.dtype.str, stored=target)
+        made = Dataset(name=place, dtype=run.source.dtype.str, stored=target, planned=True)
         seen.add_planned(made, _by_chunks(grid.shape, grid.chunks))
 
 
@@ -236,25 +232,6 @@ def _by_chunks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Product]
     """Return the chunks of an array as a product of ranges."""
     along = [tuple(range(i, min(i + c, n)) for i in range(0, n, c)) for n, c in zip(shape, chunks, strict=True)]
     return [tuple(along)] if all(along) else []
-
-
-def _add_wanted(collection: Any, seen: Seen) -> None:
-    """Add what each rank wants of a collective read."""
-    readings = {}
-    for node in dict(collection.__dask_graph__()).values():
-        for each in _arguments(node):
-            if isinstance(each, Reading):
-                readings[id(each)] = each
-    for reading in readings.values():
-        wanted = [tuple(map(as_ranges, axes)) for axes in reading.plan.requests if all(map(len, axes))]
-        seen.add(reading.file.zarr, wanted, by="oocarrays", ranks=len(reading.plan.requests))
-
-
-def _arguments(node: Any) -> Iterable[Any]:
-    """Return all that a task is made of."""
-    function = getattr(node, "func", None)
-    bound = (getattr(function, "__self__", None), *getattr(function, "args", ()))
-    return [*bound, *(getattr(each, "value", each) for each in getattr(node, "args", ())), getattr(node, "value", None)]
 
 
 def _trace_of(seen: Seen, block: str, weight: float, *, cut_by_chunks: bool = False) -> Trace:

@@ -110,7 +110,7 @@ def test_a_worker_dies_and_the_run_goes_on(spare: Client, tmp_path: Path, case: 
     dies(spare, victim, *where)
     np.testing.assert_array_equal(within(job.run), expected)
     assert victim not in known_workers(spare), "it was there that it died"
-    assert [move["lost"] for move in job.moves] == [victim]
+    assert [move.lost for move in job.moves] == [victim]
     assert not list((tmp_path / "z").rglob("*.partial"))
 
 

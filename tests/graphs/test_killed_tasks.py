@@ -143,9 +143,9 @@ def check(job: ooc.RechunkJob, target: ooc.OutOfCoreArray) -> None:
 def check_moves(job: ooc.RechunkJob, victim: str) -> None:
     """All ranks of the worker went together to one that had none."""
     (move,) = job.moves
-    assert move["lost"] == victim
-    assert list(move["moved"]) == [rank for rank, home in job.placement.items() if home == victim]
-    assert move["worker"] not in job.placement.values()
+    assert move.lost == victim
+    assert list(move.ranks) == [rank for rank, home in job.placement.items() if home == victim]
+    assert move.worker not in job.placement.values()
     assert "was lost" in job.explain()
     assert "budget now holds" not in job.explain()
 
@@ -153,7 +153,7 @@ def check_moves(job: ooc.RechunkJob, victim: str) -> None:
 def check_done_again(job: ooc.RechunkJob) -> None:
     """What a worker held, or was in the middle of: the outboxes of its ranks, or a batch."""
     again = job.meter.read_requests - job.plan.read_requests
-    (ranks,) = (len(move["moved"]) for move in job.moves)
+    (ranks,) = (len(move.ranks) for move in job.moves)
     if job.plan.strategy == "two-phase":
         (step,) = job.plan.passes
         assert again <= ranks * (step.slabs + 1) * step.slab
@@ -168,7 +168,7 @@ def test_ranks_that_share_a_worker_move_together(spare: Client, job_of: Callable
     victim = job.placement[2]
     dies(spare, victim, RUN, "_receive", 4, "after")
     check(job, within(job.run))
-    assert [list(move["moved"]) for move in job.moves] == [[2, 3]]
+    assert [list(move.ranks) for move in job.moves] == [[2, 3]]
     check_moves(job, victim)
 
 
@@ -178,7 +178,7 @@ def test_workers_die_one_after_the_other(spare: Client, job_of: Callable) -> Non
     for rank, name in ((1, "read"), (2, "write")):
         dies(spare, job.placement[rank], EXCHANGE, name, 2, "before")
     check(job, within(job.run))
-    assert {move["lost"] for move in job.moves} >= {job.placement[1], job.placement[2]}
+    assert {move.lost for move in job.moves} >= {job.placement[1], job.placement[2]}
 
 
 def test_a_worker_dies_at_any_time(spare: Client, job_of: Callable) -> None:

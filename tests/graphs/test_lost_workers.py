@@ -84,7 +84,7 @@ def test_a_worker_dies_in_each_phase(three: Client, field: Path, method: str, ve
     kill_when(three, job, victim, phase_begun(job, verb))
     np.testing.assert_array_equal(within(job.run), FIELD)
     held = [rank for rank, home in job.placement.items() if home == victim]
-    assert all(move["lost"] != victim or list(move["moved"]) == held for move in job.moves)
+    assert all(move.lost != victim or list(move.ranks) == held for move in job.moves)
     again = job.meter.decoded_bytes - job.plan.traffic.decoded_bytes
     assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
     assert not list(field.parent.rglob("*.partial"))
@@ -101,8 +101,8 @@ def test_without_another_worker_the_ranks_share_one_that_is_left(long_field: Pat
         when(phase_begun(job, "read"), workers[0].kill)
         assert_equal(within(job.run), long_field)
     (move,) = job.moves
-    assert move["lost"] == places[workers[0].pid]
-    assert len(move["moved"]) == 2
+    assert move.lost == places[workers[0].pid]
+    assert len(move.ranks) == 2
     assert "budget now holds 4 ranks" in job.explain()
 
 

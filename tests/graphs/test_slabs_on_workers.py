@@ -109,7 +109,7 @@ def test_a_worker_dies_and_the_pass_goes_on(spare: Client, job_of: Callable, cas
     dies(spare, victim, *where)
     check(within(job.run))
     (move,) = job.moves
-    assert move["lost"] == victim
+    assert move.lost == victim
     again = job.meter.write_requests - SLABS
     assert again <= job.plan.held, "what was written is not computed again"
 

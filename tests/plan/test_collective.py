@@ -21,7 +21,7 @@ from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan, two_phase
 from oocarrays.plan.collective.read_offers import ANY, plan_collective
-from oocarrays.plan.collective.wanted import requests_of
+from oocarrays.plan.collective.wanted import AccessTable, requests_of
 from oocarrays.plan.resources import Resources
 from tests.plan.test_wanted import SHAPES, marked
 from tests.selections import requests
@@ -122,6 +122,23 @@ def test_each_reads_for_itself_where_requests_conform_and_all_for_all_where_chun
         assert plan.price.traffic.decoded_bytes == 4096 * 4096 * 4
         own = next(way for way in plan.considered if way.name == "independent")
         assert own.traffic.decoded_bytes == 4 * 4096 * 4096 * 4
+
+
+@pytest.mark.parametrize("chunks", [(4, 64), (64, 4), (16, 16), (12, 20)])
+@pytest.mark.parametrize("layout", ["(block, *)", "(*, block)", "(block, block)", "(cyclic(4), block)"])
+def test_domains_go_to_who_wants_most_of_them(layout: str, chunks: tuple[int, int]) -> None:
+    ranks, table = 4, AccessTable(ChunkGrid.of((64, 64), chunks), requests_of(Layout.of((64, 64), layout, ranks=4)))
+    plan = two_phase(stored(table.grid, coded=True), table.requests, workers=4)
+    each = [sum(map(table.counts, domain.boxes)) for domain in plan.domains]
+    in_order, *others = (
+        sum(int(wants.sum() - wants[rank]) for wants, rank in zip(each, order, strict=True))
+        for order in itertools.permutations(range(ranks))
+    )
+    assert sorted(domain.rank for domain in plan.domains) == [0, 1, 2, 3]
+    sent = plan.exchanged_bytes // plan.stored.itemsize
+    assert min(in_order, *others) <= sent <= in_order
+    if (layout, chunks) == ("(block, block)", (64, 4)):
+        assert sent == min(others) < in_order
 
 
 def test_dynamic_domains_are_never_predicted_to_take_longer() -> None:

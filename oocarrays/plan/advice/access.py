@@ -29,6 +29,8 @@ class Dataset:
     """Length of its shards in each axis, where its chunks lie in shards."""
     dims: tuple[str | None, ...] | None = None
     """Names of its axes, where they have names."""
+    planned: bool = field(default=False, metadata={"gained": True})
+    """Whether it was not there yet when it was traced, as what words tell of."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,4 +118,4 @@ def planned_dataset(name: str, *, shape: Any, dtype: Any, chunks: Any = None) ->
     extent, kind = extents(shape), element_type(dtype)
     lengths = extents(chunks, "chunks") if chunks is not None else tuple(max(n, 1) for n in extent)
     stored = Stored(grid=ChunkGrid.of(extent, lengths), itemsize=kind.itemsize, local=True)
-    return Dataset(name=name, dtype=kind.str, stored=stored)
+    return Dataset(name=name, dtype=kind.str, stored=stored, planned=True)

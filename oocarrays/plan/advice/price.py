@@ -144,7 +144,7 @@ def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -
     ([[512, 64], [64, 64]], True)
     """
     taken = _taken(use, stored, chunks)
-    alone, together = _alone(use, taken, stored, resources), _together(use, taken, stored, resources)
+    alone, together = _alone(use, taken, stored, resources), _together(use, taken, stored, chunks, resources)
     ratio = resources.costs.stored_ratio(stored)
     moved = [taken.visits * taken.chunk_bytes * ratio, taken.distinct * taken.chunk_bytes * ratio]
     requests = [taken.visits, taken.distinct]
@@ -213,7 +213,7 @@ def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.
     return np.asarray(seconds)
 
 
-def _together(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
+def _together(use: Use, taken: _Taken, stored: Stored, chunks: np.ndarray, resources: Resources) -> np.ndarray:
     """Seconds by the clock in which each chunk is read or written once for all ranks."""
     if use.ranks is None:
         return np.full(len(taken.visits), math.inf)
@@ -223,17 +223,28 @@ def _together(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> 
     work = (taken.distinct * visit) / _lanes(ranks, resources) + filled / _lanes(ranks, resources)
     device = _device_seconds(use, taken.distinct, taken, stored, resources)
     rounds = np.maximum(np.ceil(taken.distinct * taken.chunk_bytes / ranks / BUFFER_BYTES), 1)
-    return np.asarray(np.maximum(work, device) + _exchange_seconds(rounds, ranks, nbytes, resources))
+    sharing = _sharing(taken, stored, chunks, ranks)
+    return np.asarray(np.maximum(work, device) + _exchange_seconds(rounds, sharing, ranks, nbytes, resources))
 
 
-def _exchange_seconds(rounds: np.ndarray, ranks: int, nbytes: int, resources: Resources) -> np.ndarray:
-    """Seconds of messages between all ranks in each round, the same to each, as a collective read counts them."""
+def _sharing(taken: _Taken, stored: Stored, chunks: np.ndarray, ranks: int) -> np.ndarray:
+    """Ranks that want a chunk, its reader among them: of chunks that follow each other along one axis. Others are dealt
+    out in file order, which is not that in which ranks want them: all may want any."""
+    rows = (chunks < np.array(stored.grid.shape)).sum(axis=1) <= 1
+    return np.where(rows, np.clip(taken.visits / np.maximum(taken.distinct, 1), 1, ranks), ranks)
+
+
+def _exchange_seconds(
+    rounds: np.ndarray, sharing: np.ndarray, ranks: int, nbytes: int, resources: Resources
+) -> np.ndarray:
+    """Seconds of messages in each round, as a collective read counts them: a rank that reads a chunk, which so many
+    ranks share, keeps its own share of it and sends theirs to the others."""
     costs = resources.costs
     if not resources.on_workers:
         return np.asarray(rounds * ranks * costs.task_seconds + 2 * ranks * SMALL_TASK_SECONDS)
     startup, task, byte = (costs.exchange[name] for name in ("startup", "task", "exchange"))
-    sent = nbytes / ranks * (1 - 1 / ranks)
-    return np.asarray(rounds * (startup + (ranks * (ranks - 1) + 2 * ranks) * task) + sent * byte + costs.graph_seconds)
+    sent, messages = nbytes / ranks * (1 - 1 / sharing), ranks * (sharing - 1)
+    return np.asarray(rounds * (startup + (messages + 2 * ranks) * task) + sent * byte + costs.graph_seconds)
 
 
 # ---------------------------------------------------------------------- memory

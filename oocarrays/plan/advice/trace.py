@@ -203,8 +203,8 @@ class Trace:
         Raises
         ------
         InputError
-            Where nothing that is stored is in the trace, blocks make each other's input in a cycle, weights are
-            negative or not finite, or ``keep`` names no array.
+            Where nothing that is stored is in the trace, an array has changed since, blocks make each other's input in
+            a cycle, weights are negative or not finite, or ``keep`` names no array.
         BudgetError
             Where some array fits in memory in no chunks; it names the least.
         """

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Literal
@@ -42,6 +42,8 @@ BUFFER_BYTES = 2**26
 """Of what an aggregator reads in a round, at most, or one chunk."""
 PIECE_BYTES = 2**20
 """Of what an aggregator decodes at one time, and then packs for all who want it, or one chunk."""
+MOST_READERS = 256
+"""Readers among which it is looked who wants most of a domain: of more, that takes longer than what it saves."""
 AHEAD = 2
 """Rounds that an aggregator has read and others not yet taken, at most."""
 
@@ -303,7 +305,10 @@ def two_phase(
     table, ranks = table or AccessTable(stored.grid, requests), len(requests)
     domains = file_domains(stored.grid, requests, aggregators or range(ranks), dealing)
     cutting = Cutting(stored, table, dealing.partition, buffer_bytes)
-    read = {domain.rank: list(cutting.rounds(domain)) for domain in domains}
+    cut = [list(cutting.rounds(domain)) for domain in domains]
+    if dealing.partition == "dynamic":  # static ones go to ranks in their order, as Thakur has them
+        domains = _to_who_wants_them(domains, cut, table)
+    read = {domain.rank: each for domain, each in zip(domains, cut, strict=True)}
     most = max(map(len, read.values()), default=0)
     rounds = tuple(tuple(_nth(read.get(rank, []), k) for rank in range(ranks)) for k in range(most))
     return CollectivePlan(
@@ -316,6 +321,35 @@ def two_phase(
         buffer_bytes=buffer_bytes,
         workers=workers,
     )
+
+
+def _to_who_wants_them(
+    domains: Sequence[Domain], cut: Sequence[Sequence[tuple[Section, ...]]], table: AccessTable
+) -> tuple[Domain, ...]:
+    """Give each domain to the reader that wants most of it, one to each, where less is sent than in file order."""
+    readers, nothing = [domain.rank for domain in domains], np.zeros(len(table.requests), np.int64)
+    if len(readers) > MOST_READERS:
+        return tuple(domains)
+    wanted = np.stack([sum((table.counts(box) for boxes in rounds for box in boxes), nothing) for rounds in cut])
+    given = list(readers)
+    left, free = set(range(len(readers))), set(range(len(readers)))
+    for pair in np.argsort(-wanted[:, readers], axis=None, kind="stable").tolist():
+        domain, place = divmod(pair, len(readers))
+        if domain in left and place in free:
+            given[domain] = readers[place]
+            left.remove(domain)
+            free.remove(place)
+    if not _sent(wanted, given) < _sent(wanted, readers):
+        return tuple(domains)
+    return tuple(replace(domain, rank=rank) for domain, rank in zip(domains, given, strict=True))
+
+
+def _sent(wanted: np.ndarray, readers: Sequence[int]) -> tuple[int, int]:
+    """Elements that the rank sends or gets that has most to do with others, and those of all ranks."""
+    kept = wanted[np.arange(len(readers)), readers]
+    sent, got = wanted.sum(axis=1) - kept, wanted.sum(axis=0)
+    got[list(readers)] -= kept
+    return int(max(sent.max(initial=0), got.max(initial=0))), int(sent.sum())
 
 
 def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:

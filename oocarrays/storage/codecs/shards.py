@@ -27,7 +27,7 @@ from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlobs
-from oocarrays.storage.stores.underway import Wanted
+from oocarrays.storage.stores.underway import Fetch
 
 ENTRY = np.dtype(("<u8", (2,)))
 """Offset and length of a chunk in its shard, in bytes."""
@@ -192,7 +192,7 @@ class ShardedBlobs:
         assert isinstance(self._blobs, StoreBlobs), "local files are opened"
         return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
 
-    def _in_shard(self, key: ShardKey, part: RangeByteRequest | None) -> Wanted | None:
+    def _in_shard(self, key: ShardKey, part: RangeByteRequest | None) -> Fetch | None:
         place = self.place(key)
         if place is None:
             return None

@@ -36,7 +36,7 @@ Needs = Callable[[Index], bool]
 
 
 class Covering(Protocol):
-    """What is written of each chunk together."""
+    """Sections that are written of each chunk together."""
 
     def needs(self, index: Index, /) -> bool:
         """Whether a chunk that is written has to be read first."""

@@ -14,7 +14,7 @@ from oocarrays.mapping.grid import COPIED_BYTES
 from oocarrays.storage.local.blobs import LocalBlob, MissingBlob
 from oocarrays.storage.local.pages import can_map
 from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.stores.underway import Putting, Wanted, fetched, got
+from oocarrays.storage.stores.underway import Fetch, Putting, fetched, got
 
 
 class StoreBlob:
@@ -147,7 +147,7 @@ class StoreBlobs:
         except OSError as error:
             raise StoreFailure(f"cannot read {self._key(key)} of {self.store}: {error}") from error
 
-    def fetched(self, wanted: Iterable[Wanted | None]) -> Iterator[np.ndarray | None]:
+    def fetched(self, wanted: Iterable[Fetch | None]) -> Iterator[np.ndarray | None]:
         """Return the bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
         asked = (None if each is None else (self._key(each[0]), each[1]) for each in wanted)
         return fetched(self.store, asked, self.requests)

@@ -25,7 +25,7 @@ from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.remote import reason
 
 T = TypeVar("T")
-Wanted = tuple[str, RangeByteRequest | None]
+Fetch = tuple[str, RangeByteRequest | None]
 """A key, and the byte range that is wanted of it; None for all."""
 
 
@@ -118,7 +118,7 @@ def _nothing() -> Future[np.ndarray | None]:
     return future
 
 
-def fetched(store: Store, wanted: Iterable[Wanted | None], most: int) -> Iterator[np.ndarray | None]:
+def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator[np.ndarray | None]:
     """Yield the bytes under keys, in their order; None where nothing is, or nothing is asked for.
 
     Parameters
