@@ -22,6 +22,7 @@ from oocarrays.errors import (
     BudgetError,
     CorruptChunkError,
     InputError,
+    JournalError,
     LayoutError,
     NotFoundError,
     SelectionError,
@@ -393,3 +394,27 @@ def test_wrong_openings(place: Path, tmp_path: Path) -> None:
         ooc.open_streams(place, layout="(cyclic)")
     with pytest.raises(UnsupportedError, match="is closed"):
         s.read()
+
+
+def test_cells_that_are_at_their_ends_are_read_beside_others_of_one_length(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=200, dtype="f8") as s:
+        s.write(np.arange(398.0), at=np.arange(398) // 2)
+    with ooc.open_streams(place) as s:
+        assert s.read(2).to_list() == [*([2.0 * k, 2.0 * k + 1] for k in range(199)), []]
+
+
+def test_resume_rebuilds_a_file_that_was_not_closed(place: Path) -> None:
+    s = ooc.open_streams(place, "w", shape=4, dtype="i8")
+    s.write(np.arange(3), at=[0, 1, 1])
+    s.flush()
+    with pytest.raises(TargetError, match="open for writing elsewhere"):
+        ooc.resume(place).run()
+    s._file.let_go()
+    with pytest.raises(JournalError, match="not by rechunk"):
+        ooc.resume(place, kind="rechunk")
+    job = ooc.resume(place, kind="open_streams")
+    assert job.left == 1
+    assert "was not closed" in job.explain()
+    assert job.run().nbytes == 24
+    assert job.left == 0
+    assert ooc.open_streams(place).to_ragged().to_list() == [[0], [1, 2], [], []]

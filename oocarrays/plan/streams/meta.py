@@ -35,6 +35,8 @@ IB_BLOCK, LEAST_IB_BLOCK = 64, 16
 """Bytes of a buffer of IB: the paper's, which is best here, too, and the least."""
 CB_BLOCK = 64
 """Bytes of a buffer of CB."""
+WRITING_BYTES, READING_BYTES = 440, 200
+"""Bytes of each cell that are held beside buffers of IB, at most, where cells write and while a directory is read."""
 POINTERS, LEAST_POINTERS = 6, 2
 """Pointers of an entry of the directory, as the paper found best, and the fewest."""
 
@@ -242,7 +244,8 @@ def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int]
     """
     asked = asked or {}
     block, count = IB_BLOCK, POINTERS
-    while cells * (block + 8 * count) > budget // 3 and (block > LEAST_IB_BLOCK or count > LEAST_POINTERS):
+    room = min(budget // 3, budget * 3 // 4 - WRITING_BYTES * cells)
+    while cells * (block + 8 * count) > room and (block > LEAST_IB_BLOCK or count > LEAST_POINTERS):
         block, count = (block // 2, count) if block > LEAST_IB_BLOCK else (block, LEAST_POINTERS)
     block = asked.get("block") or (ceil_div(block, itemsize) * itemsize if itemsize <= IB_BLOCK else block)
     count = asked.get("pointers") or count
@@ -263,8 +266,8 @@ def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: boo
     """
     ib = meta.ib
     block, pointers = (ib.block, ib.pointers) if ib.block else (LEAST_IB_BLOCK, LEAST_POINTERS)
-    buffers = (Buffers.held_bytes(cells, block) + Buffers.held_bytes(cells, 8 * pointers)) * 3 // 2 if writes else 0
-    least = buffers + 24 * cells + 2 * (ib.superblock or 4096) * ranks + 2**16
+    buffers = Buffers.held_bytes(cells, block) + Buffers.held_bytes(cells, 8 * pointers) if writes else 0
+    least = buffers + (WRITING_BYTES if writes else READING_BYTES) * cells + 2 * (ib.superblock or 4096) * ranks + 2**16
     if least > budget:
         raise BudgetError(budget, least, f"streams of {cells} cells")
 

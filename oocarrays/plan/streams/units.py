@@ -102,7 +102,7 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
     widths = in_order[np.flatnonzero(np.diff(in_order, prepend=0))]
     if len(widths) <= MOST_WIDTHS and int(widths[-1]) > 1:
         for width in widths.tolist():
-            same = slice(None) if len(widths) == 1 else np.flatnonzero(units == width)
+            same = slice(None) if len(widths) == 1 and in_order[0] else np.flatnonzero(units == width)
             rows = sliding_window_view(source, width)[of[same] // unit]
             sliding_window_view(target, width, writeable=True)[into[same] // unit] = rows
         return
