@@ -1,7 +1,7 @@
 """Whether "auto" is the best: random pairs of layouts, each method by each schedule, priced as they will be carried.
 
     python benchmarks/auto.py                        # 250 pairs on each of four networks
-    python benchmarks/auto.py --pairs 20 --seed 3
+    python benchmarks/auto.py --pairs 20 --seed 3 --networks flat,mesh
 
 Every method that applies is priced by every one schedule for all its transfers, and by the cheapest for each; what
 "auto" chose is compared with the least of these. Nothing travels.
@@ -37,10 +37,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=250, help="on each network")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--networks", type=lambda text: text.split(","), default=NETWORKS, help="(default: all four)")
     options = parser.parse_args()
     print(machine.facts(None), flush=True)
-    for number, name in enumerate(NETWORKS):
-        random, start = np.random.default_rng([options.seed, number]), time.perf_counter()
+    for name in options.networks:
+        random, start = np.random.default_rng([options.seed, NETWORKS.index(name)]), time.perf_counter()
         found = [excess(random, name) for _ in range(options.pairs)]
         worst = max(each for each, _ in found)
         took = Counter(method for _, method in found).most_common(4)

@@ -29,7 +29,7 @@ class Case:
     """A case: an operation, on an array of some size, within some memory."""
 
     operation: str
-    """`median` or `jacobi`."""
+    """`median`, `jacobi`, or `poisson`: sweeps with a right-hand side and a mask of land beside them."""
     times: int
     """The window's edge, in elements, or how many sweeps."""
     dtype: str
@@ -137,6 +137,36 @@ def source(case: Case, chunks: tuple[int, ...], folder: str) -> str:
     return store
 
 
+def beside(job: Job) -> list[str]:
+    """Return the paths of the right-hand side and the mask of a case that has them, beside its source."""
+    if job.case.operation != "poisson":
+        return []
+    paths = []
+    for name, made in (("right", right_side), ("land", land)):
+        store = job.source.removesuffix(".zarr") + f"-{name}.zarr"
+        if not os.path.exists(store):
+            data = made(job.case)
+            unfinished = store + ".unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            coded = codecs(job.case.codec, 3)
+            zarr.create_array(unfinished, data=data, chunks=job.chunks, compressors=coded)
+            os.rename(unfinished, store)
+        paths.append(store)
+    return paths
+
+
+def right_side(case: Case) -> np.ndarray:
+    """Return a vorticity of waves."""
+    along = np.sin(np.arange(case.edge) / 211)
+    return np.multiply.outer(along, along[::-1]).astype(case.dtype)
+
+
+def land(case: Case) -> np.ndarray:
+    """Return a mask of islands: a tenth of all."""
+    along = np.sin(np.arange(case.edge, dtype="f4") / 301)
+    return np.multiply.outer(along, along) > 0.72
+
+
 def create(store, case: Case, chunks: tuple[int, ...], **how) -> zarr.Array:
     """Return an empty array of the case."""
     shape, coded = (case.edge,) * 2, codecs(case.codec, 3)
@@ -149,7 +179,10 @@ def expected(case: Case, folder: str) -> str:
     if not os.path.exists(path):
         data = values(case)
         median = case.operation == "median"
-        right = slab_kernels.medians(data, case.times) if median else slab_kernels.swept(data, case.times)
+        if case.operation == "poisson":
+            right = slab_kernels.solved(data, right_side(case), land(case), case.times)
+        else:
+            right = slab_kernels.medians(data, case.times) if median else slab_kernels.swept(data, case.times)
         with open(path + ".unfinished", "wb") as file:
             np.save(file, right)
         os.rename(path + ".unfinished", path)

@@ -42,6 +42,27 @@ def sweep_in_place(block: np.ndarray) -> np.ndarray:
     return block
 
 
+def poisson_in_place(block: np.ndarray, right: np.ndarray, land: np.ndarray) -> np.ndarray:
+    """One sweep of Poisson's equation, of a block that may be changed: 0 on land.
+
+    >>> poisson_in_place(np.ones((3, 3)), np.full((3, 3), 2.0), np.eye(3)[::-1] * np.eye(3)[:, ::-1] > 1).tolist()
+    [[1.0, 1.0, 1.0], [1.0, 0.5, 1.0], [1.0, 1.0, 1.0]]
+    """
+    made = np.empty((len(block) - 2, block.shape[1]), block.dtype)
+    add_neighbours(block, made)
+    np.subtract(made, right[1:-1], out=made)
+    np.multiply(made[:, 1:-1], 0.25, out=block[1:-1, 1:-1])
+    np.copyto(block, 0, where=land)
+    return block
+
+
+def solved(grid: np.ndarray, right: np.ndarray, land: np.ndarray, count: int) -> np.ndarray:
+    """Some sweeps of Poisson's equation of a whole array."""
+    for _ in range(count):
+        grid = poisson_in_place(grid, right, land)
+    return grid
+
+
 def mean(grid: np.ndarray, out: np.ndarray) -> None:
     """All rows of one sweep but the first and the last."""
     inner = out[1:-1]

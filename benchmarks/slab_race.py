@@ -14,7 +14,7 @@ import report
 import rounds
 from measure import Run, measure
 from peers import Entry
-from slab_cases import Case, expected, job_for, verdict
+from slab_cases import Case, beside, expected, job_for, verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,10 @@ def run_once(case: Case, way: Way, cache: str, right: str, options: argparse.Nam
     sources = os.path.join(options.workdir, "sources")
     folder = rounds.clean(os.path.join(options.workdir, "run"), options.pause)
     tiny = job_for(case.tiny(), way.layout, sources, os.path.join(folder, "tiny"), way.variant)
+    beside(tiny)
     job = job_for(case, way.layout, sources, folder, way.variant)
-    how = {"cold": machine.make_cold, "warm": machine.make_warm}[cache](job.source)
+    for source in (*beside(job), job.source):
+        how = {"cold": machine.make_cold, "warm": machine.make_warm}[cache](source)
     run = measure(sys.executable, way.entry, job, tiny, options.timeout)
     run.told["cache"] = how
     run.told["cpu"] = run.busy * (run.seconds or options.timeout) * job.cores

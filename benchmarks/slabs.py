@@ -5,11 +5,12 @@
     python benchmarks/slabs.py reuse --codec none,zstd            Table 5.6: bytes read with reuse are those stored
     python benchmarks/slabs.py filter                             median of 8192², uint8 and float32, smooth and noisy
     python benchmarks/slabs.py jacobi --sweeps 10,40              sweeps of 8192² float64 in 256 MiB
+    python benchmarks/slabs.py poisson --sweeps 10                a right-hand side and a mask beside what is swept
     python benchmarks/slabs.py windows                            both in chunks of 1024², in budgets down to 64 MiB
 
-`filter`, `jacobi` and `windows` are races: each way in a process of its own, in turn, from a cold cache, its output
-compared with OpenCV's median of the whole image, or numpy's sweeps of the whole grid, element by element. Peers have
-the chunks, the number of threads and the way of working that serve them best, and no limit of memory. Who takes
+`filter`, `jacobi`, `poisson` and `windows` are races: each way in a process of its own, in turn, from a cold cache, its
+output compared with OpenCV's median of the whole image, or numpy's sweeps of the whole grid, element by element. Peers
+have the chunks, the number of threads and the way of working that serve them best, and no limit of memory. Who takes
 longer than `--patience` runs once. The others are ours alone, in one process; every result is checked there, too.
 """
 
@@ -51,6 +52,7 @@ SWEEPS = (
     Way(label="in-core numba", module="peers.slab_in_core", variant="numba", layout="tall"),
     Way(label="in-core numba, parallel", module="peers.slab_in_core", variant="numba-parallel", layout="tall"),
 )
+RACES = ("filter", "jacobi", "poisson", "windows")
 BUDGETS = (64, 128, 256, 1024)
 """Of `windows`, in MiB."""
 FILTERS_MUST = (
@@ -71,7 +73,7 @@ def main() -> None:
     """Run the benchmark as the command line asks."""
     options = _parser().parse_args()
     facts, found = machine.facts(None), []
-    print(facts, *([report.LEGEND] if options.what in ("filter", "jacobi", "windows") else []), sep="\n\n", flush=True)
+    print(facts, *([report.LEGEND] if options.what in RACES else []), sep="\n\n", flush=True)
     with rounds.working_folder(options):
         for result in QUESTIONS[options.what](options):
             found.append(result)
@@ -126,6 +128,14 @@ def windows(options: argparse.Namespace):
     yield from _raced(larger, ours[:1], (), options)
 
 
+def poisson(options: argparse.Namespace):
+    """Tables of Laplace's sweeps and of Poisson's, which read twice as many arrays, for each codec and number."""
+    for codec, count in product(options.codec, options.sweeps):
+        for operation in ("jacobi", "poisson"):
+            case = Case(operation=operation, times=count, dtype="f8", kind="noisy", codec=codec, memory=options.memory)
+            yield from _raced(case, [Way(label=OURS, module="peers.slab_ours", variant=operation)], (), options)
+
+
 def _raced(case: Case, ways: Sequence[Way], musts: Sequence[Must], options: argparse.Namespace):
     case = replace(case, edge=case.edge // options.scale)
     ways = [way for way in ways if not options.ways or way.label in options.ways]
@@ -144,6 +154,7 @@ QUESTIONS = {
     "reuse": slab_thesis.reuse,
     "filter": filters,
     "jacobi": sweeps,
+    "poisson": poisson,
     "windows": windows,
 }
 

@@ -3,11 +3,12 @@
     python benchmarks/streams.py --cells 65536 --rounds 5
     python benchmarks/streams.py --cells 1048576 --ranks 1,2,4
     python benchmarks/streams.py --events 1e8 --event-cells 1e6 --only events
+    python benchmarks/streams.py --ranks 1,2,4 --events 1e8 --store streams            (results/streams.json)
     python benchmarks/streams.py --scale 0.01                              (seconds)
 
-Seconds are of the wall, closing and syncing included, the best of all rounds, which run the candidates in turn; beside
-them is the processor's time, which is steady where others use the machine. Everything that is read is checked. Peers
-that take too long write fewer events, and are told in events a second.
+Seconds are of the wall, closing and syncing included; rounds run the candidates in turn, and ratios are medians of
+those within a round; in brackets those of the processor's time, which is steady where others use the machine.
+Everything that is read is checked. Peers that take too long write fewer events, and are told in events a second.
 """
 
 from __future__ import annotations
@@ -15,36 +16,55 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
+import results
 import zarr
 
 import oocarrays as ooc
 from oocarrays.plan.streams.modes import write_mode
+from oocarrays.storage.local.devices import sync_file_system
+from oocarrays.storage.meter import MemoryWatch
 
 PAPER = {  # percent of the bandwidth of 64-byte blocks, with 1, 2, 3 and 4 I/O nodes: Tables 2 and 3
     "write": {32: (85, 81, 83, 90), 16: (62, 65, 62, 72)},
     "read": {32: (99, 81, 84, 94), 16: (81, 85, 70, 83)},
 }
+PAPER_POINTERS = {"write": {2: (100,), 6: (107,), 14: (107,)}, "read": {2: (100,), 6: (106,), 14: (106,)}}
+PAPER_MODES = {"NB": "1", "CB": "1", "IB": "0.6 writing"}
 EVENT = np.dtype([("time", "f8"), ("energy", "f8")])
 BATCH = 10**6
 
 
+Times = dict[str, list[tuple[float, float]]]
+"""Seconds of the wall and of the processor, of each round, by what was done."""
+
+
 @contextmanager
-def timed(found: dict, name: str) -> Iterator[None]:
-    """Keep the least seconds of the wall, and of the processor."""
+def timed(found: Times, name: str) -> Iterator[None]:
+    """Keep the seconds of a round."""
     wall, cpu = time.perf_counter(), time.process_time()
     yield
-    took = time.perf_counter() - wall, time.process_time() - cpu
-    found[name] = min(found.get(name, took), took)
+    found.setdefault(name, []).append((time.perf_counter() - wall, time.process_time() - cpu))
+
+
+def least(found: Times, name: str, which: int = 0) -> float:
+    """Return the least seconds of the wall (0) or of the processor (1)."""
+    return min(each[which] for each in found[name])
+
+
+def speed(found: Times, name: str, base: str, which: int = 0) -> float:
+    """Return how many times as fast something was as another: the median of the rounds."""
+    return statistics.median(b[which] / a[which] for a, b in zip(found[name], found[base], strict=True))
 
 
 def drop_cache(path: Path) -> None:
@@ -86,14 +106,14 @@ def read_regular(path: Path, values: list) -> None:
             assert np.array_equal(s.read(), value)
 
 
-def write_zarr(path: Path, values: list) -> None:
-    """Write the same as a plain array, a step a chunk, as Zarr does it, and sync."""
-    array = zarr.create_array(
-        path, shape=(len(values), len(values[0])), chunks=(1, len(values[0])), dtype="f8", compressors=None
-    )
+def write_zarr(path: Path, values: list, *, ours: bool) -> None:
+    """Write the same as a plain array, a step a chunk, by Zarr or by us, and sync."""
+    shape, chunks = (len(values), len(values[0])), (1, len(values[0]))
+    made = zarr.create_array(path, shape=shape, chunks=chunks, dtype="f8", compressors=None)
+    array = ooc.open_array(made) if ours else made
     for step, value in enumerate(values):
         array[step] = value
-    os.sync()
+    sync_file_system(str(path))
 
 
 def read_zarr(path: Path, values: list, opened: Callable = zarr.open_array) -> None:
@@ -103,67 +123,98 @@ def read_zarr(path: Path, values: list, opened: Callable = zarr.open_array) -> N
         assert np.array_equal(array[step], value)
 
 
-def regular(folder: Path, cells: int, ranks: int, rounds: int, blocks: dict | None = None) -> dict:
-    """Seconds of every mode and of plain Zarr, writing and reading."""
+MODES = ("plain, zarr", "plain, ours", "NB", "CB", "IB")
+
+
+def regular(folder: Path, cells: int, ranks: int, rounds: int) -> Times:
+    """Seconds of every mode and of plain arrays, writing and reading."""
     values = [np.random.default_rng(step).random(cells) for step in range(64)]
-    found: dict = {}
-    options = {"ranks": ranks, "memory": "1GiB", "blocks": blocks}
-    for _ in range(rounds):
-        for mode in ("plain Zarr", "NB", "CB", "IB"):
+    found: Times = {}
+    options = {"ranks": ranks, "memory": "1GiB"}
+    for turn in range(rounds + 1):
+        kept = found if turn else {}  # the first round warms up
+        for mode in MODES:
             path = folder / f"{mode}.zarr"
             shutil.rmtree(path, ignore_errors=True)
-            os.sync()
-            with timed(found, f"write {mode}"):
-                write_zarr(path, values) if mode == "plain Zarr" else write_regular(mode, path, values, options)
+            sync_file_system(str(folder))
+            with timed(kept, f"write {mode}"):
+                if mode.startswith("plain"):
+                    write_zarr(path, values, ours=mode.endswith("ours"))
+                else:
+                    write_regular(mode, path, values, options)
         for cache in ("cold", "warm"):
-            for mode in ("plain Zarr", "NB", "CB", "IB"):
+            for mode in MODES:
                 path = folder / f"{mode}.zarr"
                 if cache == "cold":
                     drop_cache(path)
-                with timed(found, f"read {mode} {cache}"):
-                    read_zarr(path, values) if mode == "plain Zarr" else read_regular(path, values)
-        with timed(found, "read ours plain warm"):
-            read_zarr(folder / "plain Zarr.zarr", values, ooc.open_array)
+                with timed(kept, f"{cache} {mode}"):
+                    if mode.startswith("plain"):
+                        read_zarr(path, values, ooc.open_array if mode.endswith("ours") else zarr.open_array)
+                    else:
+                        read_regular(path, values)
     return found
 
 
-def show_regular(found: dict, cells: int, ranks: int) -> None:
-    """Print MB/s and what that is of NB."""
-    nbytes = cells * 64 * 8 / 1e6
-    print(f"\nFigures 5 and 8: {cells} cells of 64 doubles, {ranks} ranks; the paper has CB = NB, IB = 0.6 NB")
-    for name, (wall, cpu) in found.items():
-        kind, rest = name.split(" ", 1)
-        base = found[f"{kind} NB{' ' + rest.rsplit(' ', 1)[1] if kind == 'read' else ''}"]
-        print(f"  {name:24} {nbytes / wall:8.0f} MB/s  {base[0] / wall:5.2f} × NB   processor {cpu:.3f} s")
+def regular_rows(found: Times, cells: int, ranks: int) -> list[list[str]]:
+    """Rows of a table: MB/s and what that is of NB, and by the processor's time."""
+    rows = []
+    for mode in MODES:
+        cells_of_row = [f"{cells} × 64, {ranks} ranks", mode]
+        for kind in ("write", "cold", "warm"):
+            name, base = f"{kind} {mode}", f"{kind} NB"
+            rate = cells * 64 * 8 / 1e6 / least(found, name)
+            cells_of_row.append(
+                f"{rate:.0f} MB/s, {speed(found, name, base):.2f} × ({speed(found, name, base, 1):.2f})"
+            )
+        rows.append([*cells_of_row, PAPER_MODES.get(mode, "")])
+    return rows
 
 
 # ---------------------------------------------------------------------- Tables 2 and 3
 
 
-def tables(folder: Path, cells: int, rounds: int) -> dict:
-    """Print IB by the bytes of its blocks, and by pointers of an entry."""
+def tables(folder: Path, cells: int, rounds: int) -> list[list[str]]:
+    """Rows of IB by the bytes of its blocks, and by pointers of an entry: what is written has a block for each pointer.
+
+    Half of the cells write at a time, in turn, so that cells do not fill together and each has pointers of its own.
+    """
     values = [np.random.default_rng(step).random(cells) for step in range(64)]
-    found: dict = {}
+    found: Times = {}
     kinds = [{"ib_block": block} for block in (64, 32, 16, 128, 256)] + [{"ib_pointers": n} for n in (2, 6, 14)]
-    for _ in range(rounds):
+    for turn in range(rounds + 1):
         for blocks in kinds:
-            name, path = str(blocks), folder / "table.zarr"
+            kept, name, path = found if turn else {}, str(blocks), folder / "table.zarr"
             shutil.rmtree(path, ignore_errors=True)
-            with timed(found, f"write {name}"):
-                write_regular("IB", path, values, {"memory": "64MiB" if cells <= 2**16 else "1GiB", "blocks": blocks})
-            with timed(found, f"read {name}"):
+            with timed(kept, f"write {name}"):
+                write_halves(path, values, {"memory": "64MiB" if cells <= 2**16 else "1GiB", "blocks": blocks})
+            with timed(kept, f"read {name}"):
                 read_regular(path, values)
-    print("\nTables 2 and 3: percent of the speed of 64-byte blocks; the paper's with 1 to 4 I/O nodes")
-    for kind in ("write", "read"):
-        base = found[f"{kind} {kinds[0]}"][0]
-        for blocks in kinds:
-            paper = PAPER[kind].get(blocks.get("ib_block", 0), "")
-            print(f"  {kind:6} {blocks!s:22} {100 * base / found[f'{kind} {blocks}'][0]:5.0f} %   {paper}")
-    return found
+    rows = []
+    for blocks in kinds:
+        base = kinds[0] if "ib_block" in blocks else {"ib_pointers": 2}
+        (what, size), row = next(iter(blocks.items())), []
+        for kind in ("write", "read"):
+            share = 100 * speed(found, f"{kind} {blocks}", f"{kind} {base}")
+            paper = PAPER[kind].get(size, ()) if what == "ib_block" else PAPER_POINTERS[kind].get(size, ())
+            row += [f"{share:.0f} %", " ".join(map(str, paper))]
+        rows.append([f"{size} B a block" if what == "ib_block" else f"{size} pointers an entry", *row])
+    return rows
 
 
-def detection(cells: int = 2**16) -> float:
-    """Print what the tests of a call cost beside an NB write of 512 KiB."""
+def write_halves(path: Path, values: list, options: dict) -> None:
+    """Write 64 values to each cell, half of the cells at a time."""
+    cells = len(values[0])
+    half = np.arange(cells) % 2 == 0
+    with ooc.open_streams(path, "w", shape=cells, dtype="f8", **options) as s:
+        for value in values:
+            s.write(value, where=half)
+            s.write(value, where=~half)
+            if s.mode != "IB":
+                raise AssertionError(s.mode)
+
+
+def detection(cells: int = 2**16) -> list[str]:
+    """A row: what the tests of a call cost beside an NB write of 512 KiB."""
     times = 100_000
     start = time.perf_counter()
     for _ in range(times):
@@ -177,10 +228,10 @@ def detection(cells: int = 2**16) -> float:
             for _ in range(32):
                 s.write(values)
             write = (time.perf_counter() - start) / 32
-    print(
-        f"\nmode detection: {1e6 * each:.2f} µs of {1e6 * write:.0f} µs of 512 KiB written: {100 * each / write:.2f} %"
-    )
-    return each / write
+    return [
+        "mode detection, of an NB write of 512 KiB",
+        f"{1e6 * each:.2f} µs of {1e6 * write:.0f} µs: {100 * each / write:.2f} %",
+    ]
 
 
 # ---------------------------------------------------------------------- irregular events
@@ -293,50 +344,80 @@ def disk_rate(folder: Path, nbytes: int) -> float:
     return rate
 
 
-def events(folder: Path, count: int, cells: int, seconds: float) -> dict:
-    """Print events a second, of ours and of what people write today."""
+def events(folder: Path, count: int, cells: int, seconds: float) -> list[list[str]]:
+    """Rows: events a second, of ours and of what people write today."""
     given = list(batches(min(count, 8 * BATCH), cells))
 
     def all_of_them() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start in range(0, count, BATCH):
-            yield given[start // BATCH % len(given)]
+            where, values = given[start // BATCH % len(given)]
+            yield where[: count - start], values[: count - start]
 
-    disk, found, rates = disk_rate(folder, min(count * 16, 2**30)), {}, {}
+    found: Times = {}
     path = folder / "events.zarr"
-    with timed(found, "write"):
+    ours_events(folder / "warm.zarr", 1000, iter([(given[0][0] % 1000, given[0][1])]))
+    disk = [disk_rate(folder, min(count * 16, 2**30))]
+    with MemoryWatch() as watch, timed(found, "write"):
         ours_events(path, cells, all_of_them())
-    rates["ours"] = count / found["write"][0]
+    disk.append(disk_rate(folder, min(count * 16, 2**30)))
     drop_cache(path)
     some = np.random.default_rng(1).integers(0, cells, min(1000, cells))
     with timed(found, "read cells"), ooc.open_streams(path, memory="1GiB") as s:
         got = sum(len(s[int(cell)]) for cell in some)
         requests = s.meter.read_requests
+        touched = sum(_superblocks(s, int(cell)) for cell in some)
     drop_cache(path)
-    with timed(found, "read all"), ooc.open_streams(path, memory="1GiB") as s:
+    with MemoryWatch() as reading, timed(found, "read in time"), ooc.open_streams(path, memory="1GiB") as s:
         total = _read_in_time(s, cells)
     assert total == count
-    rate = {name: count * 16 / 1e6 / took[0] for name, took in found.items()}
-    print(f"\n{count} events of 16 bytes over {cells} cells, Zipf; the disk writes {disk:.0f} MB/s")
-    share = f"{rate['write'] / disk:.2f} × the disk, processor {found['write'][1]:.1f} s"
-    print(f"  ours, write              {rate['write']:6.0f} MB/s, {share}")
-    print(f"  ours, all in time, cold  {rate['read all']:6.0f} MB/s, processor {found['read all'][1]:.1f} s")
-    print(f"  ours, {len(some)} cells, cold {found['read cells'][0]:.2f} s: {got} events, {requests} requests")
+    rate = {name: count * 16 / 1e6 / least(found, name) for name in ("write", "read in time")}
+    mean = sum(disk) / 2
+    rows = [
+        [
+            "ours, write", f"{count / least(found, 'write'):.3g}",
+            f"{rate['write']:.0f} MB/s, {rate['write'] / mean:.2f} × the disk ({disk[0]:.0f}, {disk[1]:.0f} MB/s); "
+            f"processor {least(found, 'write', 1):.1f} s; {watch.peak_bytes / 2**20:.0f} MiB of 1024 held",
+        ],
+        [
+            "ours, all by time, 64 of each cell at a time, cold", f"{count / least(found, 'read in time'):.3g}",
+            f"{rate['read in time']:.0f} MB/s; processor {least(found, 'read in time', 1):.1f} s; "
+            f"{reading.peak_bytes / 2**20:.0f} MiB held, results among them",
+        ],
+        [
+            f"ours, {len(some)} cells at random, cold", f"{got / least(found, 'read cells'):.3g}",
+            f"{least(found, 'read cells'):.2f} s, {got} events, {requests} requests, {requests / touched:.2f} for each "
+            "superblock touched",
+        ],
+    ]  # fmt: skip
+    return rows + peer_rows(folder, cells, all_of_them, seconds, count / least(found, "write"))
+
+
+def _superblocks(s: ooc.Streams, cell: int) -> int:
+    """Superblocks of data and of the directory that hold a cell."""
+    reader = s._part.apart.reader
+    one, length = np.array([cell]), reader.lengths[cell : cell + 1]
+    data = len(np.unique(reader.pieces(one, np.zeros(1, np.int64), length).chunk))
+    return data + (data > 0)
+
+
+def peer_rows(folder: Path, cells: int, given: Callable[[], Iterator], seconds: float, ours: float) -> list[list[str]]:
+    """Rows of what people write today."""
     peers = {
         "a file a cell": files_events,
         "a Zarr array a cell": zarr_events,
         "h5py, variable length": h5py_events,
-        "awkward + Parquet, sorted": parquet_events,
+        "awkward + Parquet a batch, sorted at the end": parquet_events,
     }
+    rows = []
     for name, peer in peers.items():
         try:
             start = time.perf_counter()
-            done = peer(folder / name.replace(" ", "_").replace(",", ""), cells, all_of_them(), seconds)
-            rates[name] = done / (time.perf_counter() - start)
+            done = peer(folder / name.replace(" ", "_").replace(",", ""), cells, given(), seconds)
+            rate = done / (time.perf_counter() - start)
+            rows.append([name, f"{rate:.3g}", f"{done} events were written; ours {ours / rate:.1f} × as fast"])
         except ImportError as error:
-            print(f"  {name}: {error}")
-            continue
-        print(f"  {name:26} {rates[name]:12.0f} events/s ({done}); ours {rates['ours'] / rates[name]:.1f} × as fast")
-    return {"seconds": found, "rates": rates, "disk": disk}
+            rows.append([name, "", str(error)])
+    return rows
 
 
 def _read_in_time(s: ooc.Streams, cells: int) -> int:
@@ -353,10 +434,35 @@ def _read_in_time(s: ooc.Streams, cells: int) -> int:
     return total + len(s.read(-1).values)
 
 
+def measured(folder: Path, options: argparse.Namespace) -> Iterator[tuple[str, dict]]:
+    """Yield tables as `results/` keeps them, and the name of each."""
+    many_cells = [max(int(int(each) * options.scale), 64) for each in options.cells.split(",")]
+    if options.only in (None, "regular"):
+        for cells in many_cells:
+            rows = []
+            for ranks in map(int, options.ranks.split(",")):
+                rows += regular_rows(regular(folder, cells, ranks, options.rounds), cells, ranks)
+            columns = ["cells × doubles", "mode", "write", "read, cold", "read, warm", "the paper"]
+            yield f"modes{cells}", _table(columns, rows)
+        yield "detection", _table(["what", "measured"], [detection()])
+    if options.only in (None, "tables"):
+        columns = ["IB with", "write", "the paper, 1 to 4 I/O nodes", "read", "the paper, 1 to 4 I/O nodes, reading"]
+        yield "blocks", _table(columns, tables(folder, many_cells[0], options.rounds))
+    if options.only in (None, "events"):
+        count, cells = (max(int(n * options.scale), 64) for n in (options.events, options.event_cells))
+        seconds = options.peer_seconds * min(options.scale * 10, 1)
+        yield "events", _table([f"{count:.3g} events over {cells:.3g} cells", "events a second", "measured"],
+                               events(folder, count, cells, seconds))  # fmt: skip
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> dict:
+    return {"entered": time.strftime("%Y-%m-%d"), "columns": columns, "rows": rows}
+
+
 def main() -> None:
     """Run the benchmark as the command line asks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, default=2**16)
+    parser.add_argument("--cells", default=str(2**16), help="as in 65536,1048576")
     parser.add_argument("--ranks", default="1", help="as in 1,2,4")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--events", type=float, default=1e7)
@@ -365,28 +471,29 @@ def main() -> None:
     parser.add_argument("--only", choices=["regular", "tables", "events"])
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--folder", help="where to write (default: the system's temporary folder)")
-    parser.add_argument("--json", help="a file for all figures")
+    parser.add_argument("--store", help="name of the result to keep; its other tables stay")
     options = parser.parse_args()
-    cells = max(int(options.cells * options.scale), 64)
-    many, event_cells = (max(int(n * options.scale), 64) for n in (options.events, options.event_cells))
-    kept: dict = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folder = Path(name)
-        steps: dict[str, Callable] = {
-            "tables": partial(tables, folder, cells, options.rounds),
-            "events": partial(events, folder, many, event_cells, options.peer_seconds * min(options.scale * 10, 1)),
-        }
-        if options.only in (None, "regular"):
-            for ranks in map(int, options.ranks.split(",")):
-                kept[f"regular, {ranks} ranks"] = found = regular(folder, cells, ranks, options.rounds)
-                show_regular(found, cells, ranks)
-            kept["detection"] = detection()
-        for step, act in steps.items():
-            if options.only in (None, step):
-                kept[step] = act()
-    if options.json:
-        Path(options.json).write_text(json.dumps(kept, indent=1))
+        for what, table in measured(Path(name), options):
+            print(f"\n{what}\n{results.table(table)}", end="", flush=True)
+            if options.store:
+                keep(options.store, what, table)
+
+
+def keep(name: str, what: str, table: dict) -> None:
+    """Keep a table beside those that are there."""
+    path = results.STORED / f"{name}.json"
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"commands": [], "tables": {}}
+    python = f"Linux {platform.machine()}, Python {platform.python_version()}"
+    found |= {
+        "how": "written by the run itself",
+        "machine": f"{os.cpu_count()} cores, {python}; load {os.getloadavg()[0]:.1f} at the end",
+    }
+    command = " ".join([".venv/bin/python", *sys.argv])
+    found["commands"] = [*dict.fromkeys([*found["commands"], command])]
+    found["tables"][what] = table
+    path.write_text(f"{json.dumps(found, ensure_ascii=False, indent=1)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

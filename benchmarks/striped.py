@@ -105,7 +105,7 @@ def cells(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows, each = [], max(40 // options.scale, 4)
     for kib in (4, 8, 16):
         cpu = processor_seconds(kib * KIB)
-        for buffers in (1, 2, 4):
+        for buffers in options.buffers:
             one = 0.0
             for count in range(1, 9 if options.scale < 16 else 3):
                 with folders(count) as made:
@@ -335,6 +335,7 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="which, with commas between (default: all)")
     parser.add_argument("--scale", type=int, default=1, help="how many times as small (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of each (default: %(default)s)")
+    parser.add_argument("--buffers", type=lambda t: [*map(int, t.split(","))], default=[1, 2, 4], help="C of `cells`")
     parser.add_argument(
         "--disk-rate",
         type=float,

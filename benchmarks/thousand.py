@@ -4,8 +4,8 @@
     python benchmarks/thousand.py --cases 1.1TB,era5         some of them
     python benchmarks/thousand.py --simulate 7.3TB           with a scheduler, and workers lost on the way
 
-The scheduler is Dask's, in a process of its own, with our plugins. Workers are Dask's too, all in this process, but a
-task is over as soon as it begins and data never travel: so the scheduler is asked as much as it can be. Its processor
+The scheduler is Dask's, in a process of its own, with our plugins. Workers are simulated, all in this process: a task
+is over as soon as it begins and data never travel, so the scheduler is asked as much as it can be. Its processor
 seconds, over the seconds that the plan predicts, are the share of time in which it would be busy.
 """
 
@@ -16,6 +16,7 @@ import asyncio
 import json
 import logging
 import pickle
+import re
 import statistics
 import subprocess
 import sys
@@ -30,9 +31,9 @@ from typing import Any
 import dask
 import machine
 import zarr
-from distributed import Client, Worker
+from distributed import Client
 from distributed.utils import LoopRunner
-from distributed.worker_state_machine import ExecuteSuccessEvent, GatherDepSuccessEvent
+from simulated import Simulated
 
 import oocarrays as ooc
 from oocarrays.graphs.cluster.pinning import pin
@@ -42,7 +43,6 @@ from oocarrays.mapping.layouts.placing import spread
 QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.logging.distributed": "error",
-    "distributed.admin.system-monitor.interval": "60s",
     "distributed.scheduler.worker-ttl": None,
     "distributed.comm.timeouts.connect": "120s",
     "oocarrays.patience": "2s",
@@ -50,8 +50,8 @@ QUIET = {
 """What measures workers has nothing to see here."""
 
 
-TASK_SECONDS = 0.5
-"""Seconds that a task says it took: of none, Dask's work stealing cannot say how long it takes."""
+FAILED = re.compile(r"ERROR|CRITICAL|^[\w.]*(Error|Exception|Impossible\w*)\b")
+"""What a scheduler's log says where something went wrong: its own lines, and the last one of each traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,29 +116,6 @@ def plan_row(name: str, method: str) -> dict[str, Any]:
         }  # fmt: skip
 
 
-class Simulated(Worker):
-    """A worker whose tasks are over at once, and whose data are there at once."""
-
-    async def execute(self, key: Any, *, stimulus_id: str) -> Any:
-        """End a task that has begun."""
-        now, task = time.time(), self.state.tasks[key]
-        return ExecuteSuccessEvent(
-            key=key, run_id=task.run_id, value=None, start=now - TASK_SECONDS, stop=now, nbytes=16, type=type(None),
-            stimulus_id=stimulus_id,
-        )  # fmt: skip
-
-    async def gather_dep(self, worker: str, to_gather: Any, total_nbytes: int, *, stimulus_id: str) -> Any:
-        """Have what another worker has."""
-        return GatherDepSuccessEvent(
-            worker=worker, total_nbytes=total_nbytes, data=dict.fromkeys(to_gather), stimulus_id=stimulus_id
-        )
-
-
-async def cut_off(worker: Simulated) -> None:
-    """Have a worker vanish, without a word."""
-    worker.batched_stream.comm.abort()
-
-
 @contextmanager
 def scheduler() -> Iterator[tuple[str, Path]]:
     """A scheduler in a process of its own: its address, and what it says."""
@@ -160,8 +137,8 @@ async def begin(address: str, count: int) -> list[Simulated]:
     """Begin workers, some at a time."""
     made: list[Simulated] = []
     while len(made) < count:
-        some = [Simulated(address, nthreads=2, memory_limit=0, name=f"w{len(made) + n}") for n in range(50)]
-        made += await asyncio.gather(*some[: count - len(made)])
+        some = [Simulated(address, f"w{len(made) + n}") for n in range(min(50, count - len(made)))]
+        made += await asyncio.gather(*(each.begin() for each in some))
     return made
 
 
@@ -174,48 +151,42 @@ def simulate(name: str, method: str, lost: int) -> dict[str, Any]:
         workers = runner.run_sync(begin, address, case.workers)
         print(f"{case.workers} workers have begun", flush=True)
         with Client(address) as client:
-            put = spread(job.plan.ranks, [worker.address for worker in workers])
-            begun = time.perf_counter()
-            graph, last = build_graph(job._run, put)
-            pin(client, last[0].rpartition("-")[2], put, job._run.topic)
-            before = client.run_on_scheduler(time.process_time)
-            future = client.get({**graph}, last, sync=False)
-            while client.run_on_scheduler(known) < len(graph) // 2 and not future.done():
-                time.sleep(0.05)
-            sent = time.perf_counter() - begun
-            wait_for(client, future, len(graph) // 2)
-            for worker in workers[1 : lost + 1]:
-                runner.run_sync(cut_off, worker)
-            while not future.done():
-                time.sleep(0.2)
-            took, busy = time.perf_counter() - begun, client.run_on_scheduler(time.process_time) - before
-            state = future.status
-        for worker in workers:
-            runner.run_sync(worker.close, timeout=0, nanny=False)
-        said = [line for line in log.read_text().splitlines() if "ERROR" in line or "Traceback" in line]
-        print(*dict.fromkeys(line.partition(" - ")[2][:120] for line in said), sep="\n")
-        return {
-            "case": name, "workers": case.workers, "lost": lost, "tasks": len(graph), "sent, s": sent, "ended": state,
-            "errors": len(said), "seconds": took, "scheduler, s": busy, "ms/task": 1e3 * busy / len(graph),
-            "predicted, s": job.plan.seconds, "busy": busy / job.plan.seconds,
-        }  # fmt: skip
+            row = driven(client, job, workers, lost, runner)
+        runner.run_sync(vanish, workers)
+        said = [line for line in log.read_text().splitlines() if FAILED.search(line)]
+        print(*dict.fromkeys(re.sub(r"[\d.:]+", "#", line)[:160] for line in said), sep="\n")
+        return {"case": name, "workers": case.workers, "lost": lost, "errors": len(said), **row}
 
 
-def known(dask_scheduler: Any) -> int:
-    """Tasks that a scheduler has got."""
-    return len(dask_scheduler.tasks)
+def driven(client: Client, job: Any, workers: list[Simulated], lost: int, runner: LoopRunner) -> dict[str, Any]:
+    """Send a plan's graph, lose workers half-way, and wait for the end; returns what it took."""
+    put = spread(job.plan.ranks, [worker.address for worker in workers])
+    graph, last = build_graph(job._run, put)
+    begun, before = time.perf_counter(), client.run_on_scheduler(time.process_time)
+    pin(client, last[0].rpartition("-")[2], put, job._run.topic)
+    pinned = time.perf_counter() - begun
+    future = client.get({**graph}, last, sync=False)
+    while not (done := sum(worker.done for worker in workers)) and not future.done():
+        time.sleep(0.05)
+    sent = time.perf_counter() - begun - pinned
+    while lost and done < len(graph) // 2 and not future.done():
+        time.sleep(0.1)
+        done = sum(worker.done for worker in workers)
+    runner.run_sync(vanish, workers[1 : lost + 1])
+    while not future.done():
+        time.sleep(0.2)
+    busy = client.run_on_scheduler(time.process_time) - before
+    return {
+        "tasks": len(graph), "pinned, s": pinned, "sent, s": sent, "ended": future.status,
+        "done": sum(worker.done for worker in workers), "seconds": time.perf_counter() - begun, "scheduler, s": busy,
+        "ms/task": 1e3 * busy / len(graph), "predicted, s": job.plan.seconds, "busy": busy / job.plan.seconds,
+    }  # fmt: skip
 
 
-def done(dask_scheduler: Any) -> int:
-    """Tasks that a scheduler no longer waits for."""
-    return sum(task.state in ("memory", "released", "forgotten") for task in dask_scheduler.tasks.values())
-
-
-def wait_for(client: Client, future: Any, count: int) -> None:
-    """Wait until about half of a graph has been done."""
-    first = client.run_on_scheduler(known)
-    while not future.done() and first - client.run_on_scheduler(known) + client.run_on_scheduler(done) < count:
-        time.sleep(0.5)
+async def vanish(workers: list[Simulated]) -> None:
+    """Have workers vanish."""
+    for worker in workers:
+        worker.vanish()
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -12,7 +12,6 @@ from oocarrays.arrays.creating import open_array as open_array
 from oocarrays.arrays.groups import OutOfCoreGroup as OutOfCoreGroup
 from oocarrays.arrays.groups import open_group as open_group
 from oocarrays.arrays.local_array import LocalArrays as LocalArrays
-from oocarrays.arrays.reducing import reduce as reduce
 from oocarrays.distributed.collective import read_sections as read_sections
 from oocarrays.distributed.distributed_array import DistributedArray as DistributedArray
 from oocarrays.distributed.distributing import distribute as distribute
@@ -34,11 +33,13 @@ from oocarrays.jobs.iterating import iterate as iterate
 from oocarrays.jobs.lazy import FromDaskJob as FromDaskJob
 from oocarrays.jobs.lazy import from_dask as from_dask
 from oocarrays.jobs.lazy_dataset import DatasetJob as DatasetJob
-from oocarrays.jobs.multicasting import multicast as multicast
+from oocarrays.jobs.pyramid import PyramidJob as PyramidJob
+from oocarrays.jobs.pyramid import pyramid as pyramid
 from oocarrays.jobs.rechunking import RechunkJob as RechunkJob
 from oocarrays.jobs.rechunking import clean as clean
 from oocarrays.jobs.rechunking import rechunk as rechunk
 from oocarrays.jobs.shifting import ShiftJob as ShiftJob
+from oocarrays.jobs.shifting import multicast as multicast
 from oocarrays.jobs.shifting import shift as shift
 from oocarrays.jobs.slabs import SlabJob as SlabJob
 from oocarrays.jobs.slabs import map_slabs as map_slabs
@@ -63,6 +64,8 @@ from oocarrays.plan.exchange.topologies import Hypercube as Hypercube
 from oocarrays.plan.exchange.topologies import Torus as Torus
 from oocarrays.plan.layouts.redistribution import Redistribution as Redistribution
 from oocarrays.plan.layouts.saved import load_plan as load_plan
+from oocarrays.reductions.reducing import ReduceJob as ReduceJob
+from oocarrays.reductions.reducing import reduce as reduce
 from oocarrays.show.counting import count_requests as count_requests
 from oocarrays.storage.foreign.places import files as files
 from oocarrays.storage.metered import metered as metered

@@ -27,13 +27,15 @@ from xarray.core import indexing
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
-from oocarrays.arrays.reducing import Asked, How, reduced
 from oocarrays.distributed.collective import read_sections
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.kernels.binding import bound
+from oocarrays.options.asked import cluster_of
 from oocarrays.options.packing import PACKED, Unpacked
+from oocarrays.reductions.asked import Asked, How
+from oocarrays.reductions.reducing import reduced
 from oocarrays.storage.files import array_file
 from oocarrays.stored.lazy_array import LazyArray
 
@@ -337,7 +339,7 @@ class DataArrayMethods:
         axes, groups = [dims.index(name) for name in named], None if by is None else np.asarray(labels)
         asked = Asked(how=how, axis=axes, by=groups, where=mask, skipna=skipna, ddof=ddof)
         file = array_file.describe_source(stored.zarr, stored.missing)
-        made = reduced(file, asked, memory, None if work is None else work.decoded)
+        made = reduced(file, asked, memory, None if work is None else work.decoded, cluster_of(None, None))
         kept = [name for name in dims if name not in named or by is not None]
         coords = {name: self._array[name] for name in kept if name in self._array.coords and name not in named}
         if by is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,22 @@ def test_the_benchmark_of_formats_runs(runs: Server, tmp_path: Path) -> None:
         for way, run in result["rounds"][0].items():
             assert run["verdict"] == "ok", (result["job"], way)
             assert run["peak"] <= run.get("planned", run["peak"])
+
+
+def test_the_matrix_runs_and_says_how_near_predictions_are(runs: Server, tmp_path: Path) -> None:
+    asked = ("rows", "jacobi", "--codec", "none,zstd", "--budgets", "64", "--scale", "16", "--cache", "warm")
+    cells = benchmarked.results(runs, tmp_path, "matrix.py", *asked)
+    assert [set(cell["rounds"][0]) for cell in cells] == [
+        {"oocarrays", "limit-inplace", "limit-append"},
+        {"oocarrays", "codecs"},
+        {"oocarrays"},
+        {"oocarrays"},
+    ]
+    for cell in cells:
+        ours = cell["rounds"][0]["oocarrays"]
+        assert ours["verdict"] == "ok"
+        assert ours["peak"] <= ours["told"]["plan"]["peak_bytes"] <= cell["budget"] == 64 * 2**20
+        assert ours["told"]["plan"]["seconds"] > 0
 
 
 def test_the_benchmark_of_shards_runs(runs: Server, tmp_path: Path) -> None:
@@ -120,6 +137,17 @@ def test_the_benchmark_of_striped_files_runs(runs: Server, tmp_path: Path) -> No
     assert all(row["speed-up"] > 0 for row in told["cells"])
 
 
+def test_a_checkout_beside_another_runs_the_same_script_of_both(runs: Server, tmp_path: Path) -> None:
+    root, out = Path(__file__).parents[1], tmp_path / "turns.json"
+    script = ("rechunk.py", "1g", "--scale", "64", "--cache", "warm", "--peers", "oocarrays", *benchmarked.ONCE)
+    other = ("--other", root, "--python", sys.executable, "--turns", "1", "--out", out)
+    told = benchmarked.printed(runs, "beside.py", *other, *script)
+    assert "| 1g, warm, none, oocarrays, seconds |" in told
+    turns = json.loads(out.read_text())["turns"]
+    assert [set(turn) for turn in turns] == [{"this", "other"}]
+    assert all(set(turn["this"]) == set(turn["other"]) for turn in turns)
+
+
 def test_plans_of_huge_arrays_are_made_before_the_system_stops_them(runs: Server, tmp_path: Path) -> None:
     told = found(runs, tmp_path, "planning.py")["results"]
     assert [case for case in told if "failed" in case or case["mib"] > 50] == []
@@ -149,5 +177,5 @@ def test_the_benchmark_of_streams_runs(tmp_path: Path) -> None:
     command = [sys.executable, script, "--scale", "0.002", "--rounds", "1", "--folder", str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert "Tables 2 and 3" in ran.stdout
+    assert "the paper, 1 to 4 I/O nodes" in ran.stdout
     assert "as fast" in ran.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -174,16 +175,28 @@ def test_a_resume_that_fails_gets_one_line_and_can_be_resumed(
 
 
 @each_method
-def test_an_interrupted_command_names_the_one_that_goes_on(work: Path, runs: Server, method: str) -> None:
+def test_an_interrupted_command_names_the_one_that_goes_on(
+    work: Path, runs: Server, method: str, capsys: pytest.CaptureFixture
+) -> None:
     first = interrupt(runs, "rechunk", "source.zarr", "two words.zarr", *words_of(method))
     check_unfinished(work / "two words.zarr")
     second = interrupt(runs, "resume", "two words.zarr")
     for err in (first, second):
-        line = r"oocarrays: interrupted; what was written stays, go on with: (oocarrays resume 'two words\.zarr')\n"
+        line = r"oocarrays: interrupted at (\d+) %; what was written stays, go on with: (oocarrays resume '.*')\n"
         typed = re.fullmatch(line, err)
         assert typed, err
     check_unfinished(work / "two words.zarr")
-    assert main(shlex.split(typed[1])[1:]) == 0
+    left = ooc.resume("two words.zarr").left
+    assert typed[1] == f"{100 * (1 - left):.0f}", "who resumes is told the same"
+    assert main(["info", "two words.zarr"]) == 0
+    shown = capsys.readouterr().out
+    assert f"done             {typed[1]} % by rechunk" in shown
+    assert re.search(r"last written +\S+ \S*s ago\nplan +RechunkPlan ", shown)
+    assert main(["info", "two words.zarr", "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)["run"]
+    assert (run["by"], run["done"], run["why"]) == ("rechunk", 1 - left, None)
+    assert 0 <= run["seconds_ago"] < 1000
+    assert main(shlex.split(typed[2])[1:]) == 0
     check_finished(work / "two words.zarr")
 
 

@@ -167,4 +167,7 @@ def test_an_unfinished_array_is_shown_with_what_goes_on(tmp_path: Path, capsys: 
     assert f"unfinished       run {RUN} did not write all of it" in told
     assert f"oocarrays resume {tmp_path / 'a'}" in told
     assert main(["info", str(tmp_path / "a"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["unfinished"] == RUN
+    told = json.loads(capsys.readouterr().out)
+    assert told["unfinished"] == RUN
+    assert told["run"]["done"] is None
+    assert "journal" in told["run"]["why"], "there is none"

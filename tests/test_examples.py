@@ -97,6 +97,14 @@ def test_the_transforms_that_are_drawn_are_numpys(printed: Callable[[str], str])
     assert printed("fft2d").count("as numpy's: True") == 2
 
 
+def test_four_folders_are_one_array_whose_speed_is_predicted(printed: Callable[[str], str]) -> None:
+    told = printed("striped")
+    found = re.findall(r"(\d) of 4 folders: ([\d.]+) times one, ([\d.]+) predicted", told)
+    assert [int(count) for count, *_ in found] == [1, 2, 3, 4]
+    assert all(float(rate) > 0 for each in found for rate in each[1:])
+    assert "[2, 2, 2, 2] chunks; the same: True" in told
+
+
 def test_xarray_finds_the_same_warming(printed: Callable[[str], str]) -> None:
     told = printed("xarray_series")
     assert f"Toronto: {WARMING} in 240 years" in told
@@ -130,7 +138,7 @@ def loaded(name: str) -> SimpleNamespace:
     return SimpleNamespace(**runpy.run_path(str(EXAMPLES / f"{name}.py")))
 
 
-@pytest.mark.parametrize("program", ["median_filter", "jacobi", "fft2d"])
+@pytest.mark.parametrize("program", ["median_filter", "jacobi", "fft2d", "striped"])
 def test_without_matplotlib_one_line_says_what_to_install(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SystemExit, match=r"^the picture needs matplotlib: pip install 'oocarrays\[examples\]'$"):

@@ -51,7 +51,7 @@ FLOORS = """
     arrays
     streaming
     jobs
-    tracing advice
+    tracing advice reductions
     leftovers
     xarray
     cli

@@ -114,6 +114,26 @@ def test_uncompressed_bytes_are_read_once(tmp_path: Path, memory: int, blocks: A
     assert x.meter.read_requests == x.plan.read_requests
 
 
+@pytest.mark.parametrize("compressors", [ZSTD, None])
+@pytest.mark.parametrize("order", [None, (1, 0)])
+@pytest.mark.parametrize("blocks", [(256, 128), (25, 75), (256, 16), (7, 256)])
+def test_how_often_stored_bytes_are_read_is_said(compressors: Any, order: Any, blocks: Any) -> None:
+    data = np.arange(2**16, dtype="f4").reshape(256, 256)
+    turn = [zarr.codecs.TransposeCodec(order=order)] if order else None
+    z = zarr.create_array({}, data=data, chunks=(64, 256), compressors=compressors, filters=turn)
+    for memory in (2**17, 2**18, 2**20, 2**24):
+        try:
+            x = ooc.open_array(z).to_dask(blocks, memory=memory)
+        except BudgetError:
+            continue
+        np.testing.assert_array_equal(x.compute(scheduler="threads"), data)
+        least, most = x.plan.times_read
+        read = (x.meter.decoded_bytes if compressors else x.meter.read_bytes) / data.nbytes
+        assert least - 0.01 <= read <= most + 0.01
+        assert ("each stored byte" in x.explain()) == (most > 1.005)
+        assert x.plan.once_bytes <= x.plan.read_bytes <= x.plan.most_read_bytes
+
+
 def test_few_blocks_of_many_are_read_by_themselves(tmp_path: Path) -> None:
     x = slabs(tmp_path).to_dask(COLUMNS, memory=CROWDED)
     row = x[50, ::-2]

@@ -59,6 +59,7 @@ def check(told: dict[str, Any], budget: int) -> None:
     assert told["held"] <= told["peak"] <= told["budget"] == budget, told
     assert told["watched"] <= told["peak"]
     assert told["held"] > told["buffers"] / 2, "the measurement sees the buffers"
+    assert told["held"] > told["peak"] / 2, "what is planned is held: 0.7 to 0.92 of it were"
     assert told["after"] < 16 * 2**20, "what was held is given back"
 
 

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays.arrays import reducing
 from oocarrays.errors import (
     BudgetError,
     CorruptChunkError,
@@ -23,7 +22,9 @@ from oocarrays.errors import (
     RunError,
     UnsupportedError,
 )
+from oocarrays.graphs import settings as machine
 from oocarrays.kernels.reductions import NAMES
+from oocarrays.plan.slabs import reductions
 from oocarrays.storage.metered import metered
 from tests.small import CODECS
 
@@ -38,7 +39,7 @@ IN_NUMPY = {
 @pytest.fixture(autouse=True)
 def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several boxes of small arrays."""
-    monkeypatch.setattr(reducing, "BOX_BYTES", 200)
+    monkeypatch.setattr(reductions, "BOX_BYTES", 200)
 
 
 def expected(data: np.ndarray, how: str, axes: tuple[int, ...], where: np.ndarray | None, skipna: bool) -> Any:
@@ -131,7 +132,7 @@ def test_the_same_bits_whatever_the_memory(
     z = zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(7, 70, 3), compressors=CODECS[codec])
     found = []
     for memory, cores in [("1GiB", 4), ("1GiB", 1), ("12MiB", 3)]:
-        monkeypatch.setattr(reducing.settings, "local_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(machine, "local_cores", lambda cores=cores: cores)
         with metered() as meter:
             found.append(ooc.reduce(z, how, axis=(0, 2), memory=memory))
         assert meter.read_requests == z.nchunks, "each chunk is read once"
@@ -139,14 +140,14 @@ def test_the_same_bits_whatever_the_memory(
 
 
 def test_deviations_from_a_large_mean_are_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reducing, "BOX_BYTES", 2**18)
+    monkeypatch.setattr(reductions, "BOX_BYTES", 2**18)
     data = np.random.default_rng(0).normal(1e6, 1, 2**21).astype("f4")
     z = zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(10_000,))
     mean = math.fsum(data.tolist()) / len(data)
     std = math.sqrt(math.fsum(((data.astype("f8") - mean) ** 2).tolist()) / len(data))
     assert float(ooc.reduce(z, "mean")) == pytest.approx(mean, rel=1e-15)
     assert float(ooc.reduce(z, "std")) == pytest.approx(std, rel=1e-12)
-    monkeypatch.setattr(reducing, "BOX_BYTES", 1)
+    monkeypatch.setattr(reductions, "BOX_BYTES", 1)
     assert float(ooc.reduce(zarr.create_array({}, data=np.array([1e16, 1.0, -1e16] * 9), chunks=(1,)), "sum")) == 9
 
 

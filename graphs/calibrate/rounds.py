@@ -24,6 +24,7 @@ from oocarrays.graphs.run.buffers import Outbox
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.layouts.placing import spread
+from oocarrays.plan.cost import crowding
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 
 if TYPE_CHECKING:  # importing it takes longer than most commands
@@ -77,8 +78,10 @@ class SmallRound(Messages):
         """Send nothing."""
 
 
-def whole_step_seconds(client: Client, workers: Sequence[str]) -> float:
+def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> float:
     """Measure a step of a round that one task of each rank holds, on an idle cluster of two workers or more.
+
+    It is what it would be if ranks were no more than two for each of the ``cores``.
 
     Raises
     ------
@@ -89,7 +92,7 @@ def whole_step_seconds(client: Client, workers: Sequence[str]) -> float:
     with_steps, without = (
         min(_seconds(client, workers, ranks, whole=whole) for _ in range(TIMES)) for whole in (True, False)
     )
-    return max(with_steps - without, 1e-4) / (ranks - 1)
+    return max(with_steps - without, 1e-4) / (ranks - 1) / crowding(ranks, cores)
 
 
 def _seconds(client: Client, workers: Sequence[str], ranks: int, *, whole: bool) -> float:

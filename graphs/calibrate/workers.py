@@ -26,8 +26,8 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import InputError, RunError
 from oocarrays.graphs.calibrate.exchange import await_all, calibrate_exchange
 from oocarrays.graphs.calibrate.rounds import whole_step_seconds
-from oocarrays.graphs.cluster.placement import known_workers
-from oocarrays.plan.cost import PAGE_BYTES
+from oocarrays.graphs.cluster.placement import cores_of, known_workers, workers_of
+from oocarrays.plan.cost import PAGE_BYTES, crowding
 from oocarrays.plan.exchange.schedule import complete_exchange
 from oocarrays.storage.local.pages import allocate
 
@@ -66,8 +66,8 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
         with a task. With two workers or more, also ``message_seconds``: α,
         seconds of one step of an exchange with empty messages, its tasks and all; never below zero. And
         ``message_bandwidth``: 1/β, bytes a second that each rank sends while it receives as many; always above zero.
-        ``step_seconds``: the same as α where one task of a rank holds a whole round. And what `calibrate_exchange` fits
-        to whole redistributions.
+        ``step_seconds``: the same as α where one task of a rank holds a whole round. All of these as they would be if
+        workers were no more than two a core. And what `calibrate_exchange` fits to whole redistributions.
 
     Raises
     ------
@@ -79,13 +79,15 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
     workers = sorted(known_workers(client))
     if not workers:
         raise InputError(f"the scheduler at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
-    measured: dict[str, Any] = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers))}
+    cores = cores_of(workers_of(client))
+    crowd = crowding(len(workers), cores)
+    measured: dict[str, Any] = {"worker_task_seconds": _least(lambda: _task_seconds(client, workers)) / crowd}
     measured["scheduler_seconds"] = _least(lambda: _scheduler_seconds(client, workers))
     if len(workers) > 1:
         small = _least(lambda: _step_seconds(client, workers, SMALL_BYTES))
         large = _least(lambda: _step_seconds(client, workers, LARGE_BYTES))
-        measured["message_seconds"], measured["message_bandwidth"] = fit(small, large)
-        measured["step_seconds"] = whole_step_seconds(client, workers)
+        measured["message_seconds"], measured["message_bandwidth"] = fit(small / crowd, large / crowd)
+        measured["step_seconds"] = whole_step_seconds(client, workers, cores)
         measured |= calibrate_exchange(client, workers)
     return measured
 

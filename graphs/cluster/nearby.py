@@ -17,6 +17,7 @@ does not work, messages go over sockets.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import math
 import os
@@ -28,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from dask.sizeof import sizeof
-from distributed import Client, Worker
+from distributed import Client
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.numpy import deserialize_numpy_ndarray, serialize_numpy_ndarray
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
@@ -50,6 +51,8 @@ ALL = frozenset((LOOK, READ))
 _TOKEN = ctypes.create_string_buffer(secrets.token_bytes(TOKEN_BYTES), TOKEN_BYTES)
 """By which a reader knows that it reads this process, and no other that has its number elsewhere."""
 STRANGE = "workers at one address are not on one machine: set oocarrays.same-machine to False"
+Tried = tuple[tuple[int, int, bytes], RoomAddress | None]
+"""Where a process is, and where others may have a look at its memory: what they try."""
 _INTRODUCED: weakref.WeakKeyDictionary[Client, frozenset[str]] = weakref.WeakKeyDictionary()
 """Workers that have been introduced to each other."""
 _ways: frozenset[str] = frozenset()
@@ -296,19 +299,39 @@ def introduce(client: Client) -> None:
     workers = frozenset(known_workers(client))
     if _INTRODUCED.get(client) == workers:
         return
-    known = client.run(_tried, on_error="ignore")
-    can = client.run(_can, known, on_error="ignore")
-    hosts: dict[str, frozenset[str]] = {}
-    for address in workers:
-        host = get_address_host(address)
-        hosts[host] = hosts.get(host, ALL) & can.get(address, frozenset())
-    for ways in set(hosts.values()) - {frozenset()}:
-        near = [address for address in workers if hosts[get_address_host(address)] == ways]
+    for ways, near in client.sync(_met, client, workers).items():
         client.run(use, ways, workers=near, on_error="ignore")
     _INTRODUCED[client] = workers
 
 
-def _tried() -> tuple[tuple[int, int, bytes], RoomAddress | None]:
+async def _met(client: Client, workers: Collection[str]) -> dict[frozenset[str], list[str]]:
+    """Return workers by the ways in which all at their address get each other's messages, where they share one.
+
+    Each is told of those at its own address only: told of all, a thousand would take a million words.
+    """
+    hosts: dict[str, list[str]] = {}
+    for address in workers:
+        hosts.setdefault(get_address_host(address), []).append(address)
+    shared_by = [near for near in hosts.values() if len(near) > 1]
+    if not shared_by:
+        return {}
+    known = await client._run(_tried, workers=[address for near in shared_by for address in near], on_error="ignore")
+    can = await asyncio.gather(*(_common(client, near, known) for near in shared_by))
+    found: dict[frozenset[str], list[str]] = {}
+    for near, ways in zip(shared_by, can, strict=True):
+        if ways:
+            found.setdefault(ways, []).extend(near)
+    return found
+
+
+async def _common(client: Client, near: Sequence[str], known: dict[str, Tried]) -> frozenset[str]:
+    """Return how all workers at one address can get each other's messages; those of one process are tried once."""
+    tried = list(dict.fromkeys(known[address] for address in near if address in known))
+    can = await client._run(_can, tried, workers=list(near), on_error="ignore")
+    return frozenset.intersection(*(can.get(address, frozenset()) for address in near))
+
+
+def _tried() -> Tried:
     """Return what others try to get of this process."""
     try:
         return _here(), shared.probe().where
@@ -316,11 +339,9 @@ def _tried() -> tuple[tuple[int, int, bytes], RoomAddress | None]:
         return _here(), None
 
 
-def _can(known: dict[str, tuple[tuple[int, int, bytes], RoomAddress | None]], dask_worker: Worker) -> frozenset[str]:
+def _can(tried: Sequence[Tried]) -> frozenset[str]:
     """Return how this worker can get the messages of all others at its address."""
-    mine = get_address_host(dask_worker.address)
-    others = [tried for address, tried in known.items() if get_address_host(address) == mine]
-    ways = {LOOK: all(_is_seen(where) for _, where in others), READ: all(_is_readable(here) for here, _ in others)}
+    ways = {LOOK: all(_is_seen(where) for _, where in tried), READ: all(_is_readable(here) for here, _ in tried)}
     return frozenset(way for way, works in ways.items() if works)
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,11 +179,25 @@ def cores_of(workers: Sequence[Worker]) -> int:
 
     >>> cores_of([Worker(address="a", host="10.0.0.1", threads=500, memory_limit=0, memory=0)])
     500
+    >>> here = Worker(address="inproc://10.0.0.1/7/1", host="10.0.0.1", threads=500, memory_limit=0, memory=0)
+    >>> cores_of([here, here]) == local_cores() < 500
+    True
     """
-    threads = Counter[str]()
-    for worker in workers:
-        threads[worker.host] += worker.threads
-    return sum(min(count, local_cores()) if host in LOCAL_HOSTS else count for host, count in threads.items())
+    here = sum(worker.threads for worker in workers if _is_here(worker))
+    return min(here, local_cores()) + sum(worker.threads for worker in workers if not _is_here(worker))
+
+
+def _is_here(worker: Worker) -> bool:
+    """Whether a worker is on this machine, or in this process, whose own address its scheduler may know it by."""
+    return worker.host in LOCAL_HOSTS or worker.address.startswith("inproc://") or worker.host == _own_address()
+
+
+@cache
+def _own_address() -> str:
+    """The address by which other machines know this one."""
+    from distributed.utils import get_ip
+
+    return str(get_ip())
 
 
 _CLIENTS: dict[str, Client] = {}

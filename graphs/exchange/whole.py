@@ -27,8 +27,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -195,13 +196,17 @@ class RankRound:
             if waits:
                 await self._unless_interrupted(self._exchanges.until(lambda: not self._going))
             if self.order.forwards:
-                self._carried = carried_parts(self.order, stage, self.rank, self._carried, came, self.run.rooms)
+                self._carried = await self._in_a_thread(partial(self._kept, stage, came))
         await self._unless_interrupted(self._exchanges.until(lambda: not self._going))
 
     def _open(self, stage: int) -> None:
         """Give what goes in a stage from now on to who asks for it."""
         self._going[stage] = sent_parts(self.order, stage, self.rank, self._own, self._carried)
         self._exchanges.changed()
+
+    def _kept(self, stage: int, came: Sequence[Message | None]) -> Carried:
+        """Keep what this rank holds for others."""
+        return carried_parts(self.order, stage, self.rank, self._carried, came, self.run.rooms)
 
     def _own(self, final: int) -> Any:
         return self.run.bytes_for(self.round, self.rank, self.held, final)

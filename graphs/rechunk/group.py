@@ -22,7 +22,7 @@ from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, with_kept
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.placing import evenly, spread
 from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
 from oocarrays.plan.rechunk.plan import RechunkPlan
@@ -85,7 +85,7 @@ class GroupGraphBuilder:
     def _member(self, member: MemberRun, after: Sequence[Key]) -> Key:
         """All that is done to one array; returns the last key."""
         workers = list(dict.fromkeys(self.homes[self.suffix]))
-        addresses = spread(member.plan.ranks, workers)
+        addresses = spread(member.plan.ranks, evenly(member.plan.ranks, workers))
         builder = GraphBuilder(member, new_suffix(), addresses)
         self.homes[builder.suffix] = addresses
         last = builder.build(after)

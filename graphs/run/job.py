@@ -237,7 +237,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
                 return name
             except TimeoutError:
                 if future.done():  # meanwhile; or it is the error of a task
-                    return str(future.result())
+                    return future.result()  # type: ignore[no-any-return]
             mine = {*self._addresses, *(move.worker for move in self.moves)}
             idle = idle_workers(cluster.client, mine)
             now = time.monotonic()

@@ -24,14 +24,8 @@ class Sealed(Generic[T]):
         self._closed: bytes | None = None
         self._opening = threading.Lock()
 
-    @classmethod
-    def _come(cls, closed: bytes) -> Sealed[Any]:
-        there: Sealed[Any] = cls(None)  # type: ignore[arg-type]
-        there._closed = closed
-        return there
-
     def __reduce__(self) -> Any:
-        return Sealed._come, (cloudpickle.dumps(self._value) if self._closed is None else self._closed,)
+        return _come, (cloudpickle.dumps(self._value) if self._closed is None else self._closed,)
 
     @property
     def value(self) -> T:
@@ -40,3 +34,10 @@ class Sealed(Generic[T]):
             if self._closed is not None:
                 self._value, self._closed = pickle.loads(self._closed), None  # our own bytes
             return self._value
+
+
+def _come(closed: bytes) -> Sealed[Any]:
+    """Return a value as it came; a function by itself, for cloudpickle would carry the code of a class's along."""
+    there: Sealed[Any] = Sealed(None)
+    there._closed = closed
+    return there

@@ -6,6 +6,8 @@
              ▼ give    ▲ give
     read 2 ──┴─► …                          waits until compute 0 is done: its window is free then
 
+                                    └────► gather        of targets that have no whole chunks in a slab
+
 Each rank reads one slab at a time, and ``prefetch`` slabs ahead of what it computes; every edge is memory. Thakur 1995,
 section 5.5.2, Figure 5.8.
 """
@@ -13,12 +15,14 @@ section 5.5.2, Figure 5.8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from dask.task_spec import Task
 
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.tasks import SlabRun
+from oocarrays.plan.slabs.coarser import gathered
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import RESULTS
 
@@ -50,17 +54,29 @@ class SlabBuilder(Builder):
         """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
         created = self.create(self._addresses, after)
         runs = [self._needed(rank) for rank in range(self.plan.ranks)]
-        for slabs in runs:
+        begun = [self._regained(rank, created) for rank in range(self.plan.ranks)]
+        for rank, slabs in enumerate(runs):
             for position, slab in enumerate(slabs):
-                before = self._former(slabs, position, created)
+                before = self._former(slabs, position, (begun[rank] or [created])[-1])
                 self._read[slab] = self.add("read", *slab, after=before)
         for slab in self._read:
             for taker in self._takers(slab):
                 self._given[slab, taker] = self.add("give", *taker, *slab, buffers=(self._read[slab],))
-        return self._end(created, [key for slabs in runs for key in self._results(slabs)])
+        written = [key for slabs in runs for key in self._results(slabs)]
+        if gathered(self.plan):
+            written = [self.add("gather", buffers=(*chain(*begun), *written), after=[created], rank=0)]
+        return self._end(created, written)
 
     def _end(self, created: Key, written: Sequence[Key]) -> Key:
         return self.add("finish", after=[created, *written], rank=0)
+
+    def _regained(self, rank: int, created: Key) -> list[Key]:
+        """Make again, one after the other, what the slabs that are done gave of targets that are gathered."""
+        keys: list[Key] = []
+        for slab in self.plan.slabs(rank) if gathered(self.plan) and self.done else ():
+            if slab in self.done:
+                keys.append(self.add("regain", *slab, after=keys[-1:] or [created]))
+        return keys
 
     def _needed(self, rank: int) -> list[Slab]:
         """The slabs of a rank that are read: those that are to be computed, and those that give to others."""

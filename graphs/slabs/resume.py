@@ -30,6 +30,7 @@ from oocarrays.graphs.run.remains import Remains, journal_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest
+from oocarrays.plan.slabs.coarser import written
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import CUT, SlabPlan
@@ -135,7 +136,7 @@ class SlabParts:
 
     def sections(self, part: Part) -> dict[str, list[Section]]:
         """The elements of a slab, in every target."""
-        return {str(n): [self.plan.core(Slab(*part))] for n in range(len(self.targets))}
+        return {str(n): [self.plan.made(Slab(*part), n)] for n in written(self.plan)}
 
 
 def asked_of(

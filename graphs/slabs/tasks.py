@@ -28,6 +28,7 @@ from oocarrays.kernels.binding import BlockInfo, takes_info
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.documents import Document
+from oocarrays.plan.slabs.coarser import written
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.array_file import ArrayFile
@@ -57,7 +58,7 @@ class SlabRun(JournaledRun):
     sources : sequence of ArrayFile or RankFiles
         Aligned.
     targets : sequence of TargetSpec
-        One or more: the journal is beside the first.
+        One or more: the journal is beside the first, unless the ``destination`` is what they are in.
     content : dict
         What the journal keeps of it.
     remains : Remains
@@ -79,10 +80,11 @@ class SlabRun(JournaledRun):
         *,
         processes: int | None = None,
         remains: Remains = NOTHING_LEFT,
+        destination: TargetSpec | None = None,
     ) -> None:
         self.plan = plan
         self.targets = tuple(targets)
-        self.destination = self.targets[0]
+        self.destination = destination or self.targets[0]
         self.content = content
         self.resumes = remains.id is not None
         self.remains = remains
@@ -209,9 +211,13 @@ class SlabRun(JournaledRun):
         with suppress(OocError):
             if any(len(part) > 1 for part in self.journal.parts()):
                 return
-            for target in reversed(self.targets):
-                if unfinished_run(target.store) == self.id:
-                    remove_unfinished(target.store)
+            for store in reversed(self._begun()):
+                if unfinished_run(store) == self.id:
+                    remove_unfinished(store)
+
+    def _begun(self) -> Sequence[StoreLike]:
+        """What goes where nothing has been written: the targets."""
+        return self.written_places
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
@@ -363,28 +369,33 @@ class SlabRun(JournaledRun):
         if len(given) != len(self.targets):
             raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(self.targets)} targets")
         made = [np.asarray(each) for each in given]
-        for array, target in zip(made, self.targets, strict=True):
-            if array.shape != shape:
-                raise KernelError(f"the kernel gave shape {array.shape} for {where}; its block has {shape}")
+        for array, target, wanted in zip(made, self.targets, self._shapes(slab, shape), strict=True):
+            if array.shape != wanted:
+                told = f"its block has {shape}" if wanted == shape else f"there {target.store} has {wanted}"
+                raise KernelError(f"the kernel gave shape {array.shape} for {where}; {told}")
             if not np.can_cast(array.dtype, target.settings["dtype"], "same_kind"):
-                wanted = target.settings["dtype"]
                 raise KernelError(
-                    f"the kernel gave dtype {array.dtype} for {where}; the target has {wanted}: give dtype="
+                    f"the kernel gave dtype {array.dtype} for {where}; the target has {target.settings['dtype']}: "
+                    "give dtype="
                 )
             self._losses.tell(array, target, where)
         return made
+
+    def _shapes(self, slab: Slab, shape: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+        """What the kernel is to give for each target, for a block of some shape."""
+        return [shape] * len(self.targets)
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
         """Write the chunks of a slab."""
         slab = Slab(number, rank)
         if results is None:
             return
-        stored = {}
-        for number_of_target, (target, values) in enumerate(zip(self._open_targets(), results, strict=True)):
-            file, axes = placed(target, rank, self.plan.core(slab).axes)
-            name = self._place_name(number_of_target, rank)
+        stored, targets = {}, self._open_targets()
+        for each in written(self.plan):
+            file, axes = placed(targets[each], rank, self.plan.made(slab, each).axes)
+            name = self._place_name(each, rank)
             with self._memory.taking():
-                stored[name] = self._put(rank, file, axes, values, self.remains.kept.get(name, {}))
+                stored[name] = self._put(rank, file, axes, results[each], self.remains.kept.get(name, {}))
         self.record(slab, stored)
 
     def _place_name(self, number: int, rank: int) -> str:

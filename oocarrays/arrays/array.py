@@ -146,7 +146,8 @@ class OutOfCoreArray(StoredArray):
 
         Each stored byte is read once, where what is computed lets it: by the block that it is in, or by a group of
         blocks that share stored chunks; where no such group fits in memory, by way of a plain copy in scratch, which
-        is gone when it has been used. ``.explain()`` says which, and the bytes that each task holds.
+        is gone when it has been used. ``.explain()`` says which, the bytes that each task holds, and how often stored
+        bytes are read where memory or groups do not let it be once (``.plan.times_read``).
 
         Parameters
         ----------

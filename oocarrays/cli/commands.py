@@ -26,6 +26,7 @@ GROUPS = {
         Command("demo", "rechunk an array larger than its budget, and check it", "demo.demo_options"),
         Command("rechunk", "write an array again in other chunks", "runs.rechunk_options"),
         Command("update", "bring a rechunked array up to date with its source", "runs.update_options"),
+        Command("pyramid", "write an image in several resolutions, as OME-Zarr", "pyramids.pyramid_options"),
         Command("resume", "go on with a run that stopped", "runs.resume_options"),
         Command("stripe", "lay an array out over several disks, add or empty one, verify", "stripes.stripe_options"),
         Command("clean", "remove what dead runs have left in a folder", "stores.clean_options"),

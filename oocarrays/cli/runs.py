@@ -28,12 +28,12 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.jobs.updating import update
 from oocarrays.leftovers.resume import kind_left, resume
+from oocarrays.leftovers.standing import standing
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.group_chunks import read_chunks
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
 from oocarrays.show.pictures import load_picture
-from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
 from oocarrays.storage.streams.rebuilding import Rebuilt
@@ -82,7 +82,11 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
         choices=(2, 3),
         help="of the target (default: the source's); a group, too, changes it",
     )
-    parser.add_argument("--scratch", help="folder for what is written on the way (default: beside the target)")
+    parser.add_argument(
+        "--scratch",
+        action="append",
+        help="folder for what is written on the way, once for each of several disks (default: beside the target)",
+    )
     missing_option(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
@@ -93,7 +97,7 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
     )
     draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
-    parser.set_defaults(command=_rechunk, what_now=_what_now)
+    parser.set_defaults(command=_rechunk, what_now=what_now)
 
 
 def resume_options(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +123,7 @@ def resume_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
     draw_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
-    parser.set_defaults(command=_resume, what_now=_what_now)
+    parser.set_defaults(command=_resume, what_now=what_now)
 
 
 def update_options(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +136,7 @@ def update_options(parser: argparse.ArgumentParser) -> None:
     missing_option(parser)
     parser.add_argument("--dry-run", action="store_true", help="show what has changed, and the plan; do nothing")
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
-    parser.set_defaults(command=_update, what_now=_what_now, draw=None)
+    parser.set_defaults(command=_update, what_now=what_now, draw=None)
 
 
 def _update(options: argparse.Namespace) -> None:
@@ -140,16 +144,18 @@ def _update(options: argparse.Namespace) -> None:
     where = options.scheduler or "threads"
     job = update(options.target, **how, storage_options=dict(options.storage_option), scheduler=where)
     if options.dry_run or job.plan.changed:
-        _show_and_run(job, options)
+        show_and_run(job, options)
     else:
         print(f"{options.target} is up to date")
 
 
-def _what_now(options: argparse.Namespace) -> str:
+def what_now(options: argparse.Namespace) -> str:
     """Say how to go on after an interruption."""
     with suppress(OocError):
-        if unfinished_run(placer(dict(options.storage_option))(options.target)) is not None:
-            return f"; what was written stays, go on with: oocarrays resume {shlex.quote(options.target)}"
+        left = standing(placer(dict(options.storage_option))(options.target))
+        if left is not None:
+            at = "" if left.done is None else f" at {100 * left.done:.0f} %"
+            return f"{at}; what was written stays, go on with: oocarrays resume {shlex.quote(options.target)}"
     return ""
 
 
@@ -189,10 +195,11 @@ def _rechunk(options: argparse.Namespace) -> None:
         storage_options=dict(options.storage_option),
         scheduler=asked_cluster(options) or options.scheduler or "threads",
     )
-    _show_and_run(job, options)
+    show_and_run(job, options)
 
 
-def _show_and_run(job: Job[Any, Any], options: argparse.Namespace, *, resumed: bool = False) -> None:
+def show_and_run(job: Job[Any, Any], options: argparse.Namespace, *, resumed: bool = False) -> None:
+    """Show what a job would do, or do it and tell what it did."""
     if options.draw:
         if isinstance(job, GroupJob):
             raise UnsupportedError(
@@ -229,7 +236,7 @@ def _resume(options: argparse.Namespace) -> None:
     print(f"{100 * (1 - job.left):.0f} % of {options.target} is done by {kind}; {100 * job.left:.0f} % is left")
     for notice in job.notices:
         print(notice)
-    _show_and_run(job, options, resumed=True)
+    show_and_run(job, options, resumed=True)
 
 
 def _rebuilt_text(done: Rebuilt) -> str:

@@ -12,6 +12,7 @@ from oocarrays.arrays.comparing import compare
 from oocarrays.cli.commands import FAILED
 from oocarrays.cli.options import store_options
 from oocarrays.jobs.rechunking import clean
+from oocarrays.leftovers.standing import standing
 from oocarrays.show import report
 from oocarrays.show.contents import GroupFacts, array_rows, contents, tree
 from oocarrays.show.contents_json import as_json
@@ -77,9 +78,13 @@ def _info(options: argparse.Namespace) -> None:
         print(report.table(stream_rows(place)))
         return
     found = contents(place)
+    left = standing(place) if found.unfinished is not None else None
     if options.json:
-        print(json.dumps(as_json(found), ensure_ascii=False, indent=2, allow_nan=False))
-    elif isinstance(found, GroupFacts):
-        print(tree(found, options.store))
+        told = as_json(found) | ({} if left is None else {"run": left.as_json()})
+        print(json.dumps(told, ensure_ascii=False, indent=2, allow_nan=False))
+        return
+    rows = list(left.rows()) if left else []
+    if isinstance(found, GroupFacts):
+        print("\n".join(filter(None, (tree(found, options.store), report.table(rows)))))
     else:
-        print(report.table(array_rows(found)))
+        print(report.table([*array_rows(found), *rows]))

@@ -214,7 +214,7 @@ def _planned_members(
     made = {}
     for name, lengths in wanted.items():
         try:
-            made[name] = planner.planned(file.arrays[name], member_store(target, name), lengths)
+            made[name] = planner.planned(file.arrays[name], member_store(target, name), lengths, member=True)
         except BudgetError as error:
             raise BudgetError(error.budget, error.least, f"rechunking {name}") from None
         except (ChunksError, UnsupportedError) as error:

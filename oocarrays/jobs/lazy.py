@@ -14,6 +14,7 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import BudgetError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.lazy.blocks import AlignedRun, BlocksBuilder, JoinedRun, LazyRun
 from oocarrays.graphs.lazy.staged import staged
 from oocarrays.graphs.rechunk.destination import Destination
@@ -23,7 +24,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import named
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
-from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.resources import Resources
@@ -34,6 +35,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_place, is_empty
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.uneven_target import uneven_target
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
@@ -167,7 +169,9 @@ def from_dask(
     check_lazy(x)
     target = placer(storage_options)(target)
     grid, names = block_grid(x), dimension_names
-    shape = grid.chunks if chunks is None else regular_chunks(chunks, grid, x.dtype, names)
+    lengths = uneven_lengths(chunks, grid, x.dtype, names)
+    known = tuple(map(max, lengths)) if lengths else chunks
+    shape = grid.chunks if known is None else regular_chunks(known, grid, x.dtype, names)
     made = target_settings(
         described(
             x,
@@ -182,6 +186,8 @@ def from_dask(
         filters=filters,
     )
     made |= {} if fill_value is None else {"fill_value": fill_value}
+    check_place(target, overwrite=overwrite)
+    target, made = uneven_target(target, made, lengths, durable=setting("durable"))
     return written(
         x, target, made, memory=memory, overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
         said=cuts(chunks, shards, grid, names),

@@ -12,6 +12,7 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.groups import OutOfCoreGroup
 from oocarrays.errors import ChunksError, InputError
 from oocarrays.graphs import settings
+from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.graph import build_graph
@@ -26,6 +27,7 @@ from oocarrays.jobs.updating import UpdateJob
 from oocarrays.jobs.updating import update as update_array
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.layouts.placing import evenly
 from oocarrays.options.asked import cluster_of, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import RechunkKeywords
@@ -66,6 +68,9 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
 
     def _planned(self) -> str:
         return report.explain(self.plan)
+
+    def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
+        return super()._put(evenly(self.plan.ranks, workers))
 
     def _build(self) -> Graph:
         return build_graph(self._run, self._addresses)
@@ -213,7 +218,8 @@ def rechunk(
     chunks : int, str, tuple or dict
         Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
         dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
-        to have it chosen, as multiples of the source's. It may be left out where ``orientation`` is
+        to have it chosen, as multiples of the source's; or lengths that add up, such as ``(3, 5, 2)``, of which unequal
+        ones are written by one process, where zarr-python knows them (3.3). It may be left out where ``orientation`` is
         given: chunks then run along the fastest axes and are about as large as those of the source. Of a group or
         dataset, that for each array that is to be rechunked, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``;
         other arrays of a group are copied as they are stored.

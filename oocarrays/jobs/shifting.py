@@ -1,4 +1,4 @@
-"""Halos: every rank's part with its neighbours' border rows around it, in memory or in local array files."""
+"""Halos and multicasts: what ranks send each other of arrays that they hold, in memory or in local array files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from oocarrays.distributed.rank_arrays import Where
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.errors import InputError, LayoutError, TargetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.cluster.workers import Cluster, check_reach
+from oocarrays.graphs.collective.multicast import cast
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.shift import ShiftRun, build_graph
 from oocarrays.graphs.layouts.halos import windows
@@ -22,11 +23,14 @@ from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundaries, checked_boundary
 from oocarrays.mapping.layouts.local import depths
+from oocarrays.mapping.section import Section
+from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.plan.exchange import ordering
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
+from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files.local_files import LocalFiles
@@ -231,3 +235,62 @@ def _shift_files(
 
 def _written(files: LocalFiles, rank: int) -> Stored:
     return files.file(rank, written=True).stored
+
+
+def multicast(
+    x: DistributedArray | LocalArrays,
+    section: Any,
+    *,
+    root: int | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> RankBlocks[MulticastPlan]:
+    """Give every rank a section of what ranks have, read once, and sent on in a tree. Computes nothing.
+
+    Parameters
+    ----------
+    x : DistributedArray or LocalArrays
+        What the section is of; it may lie with several ranks.
+    section : numpy index or Section
+        What all ranks get: sequences of indices take their product.
+    root : int, optional
+        The rank that has it first; by default the one that has most of it.
+    scheduler, workers
+        Of local array files, as in `rechunk`; those on workers' own disks are read there.
+
+    Returns
+    -------
+    RankBlocks
+        Of each rank the same, lazy, and not to be changed: on threads it is one array.
+
+    Raises
+    ------
+    InputError
+        `SelectionError` where the section is not inside the array, `LayoutError` where there is no such rank.
+
+    Notes
+    -----
+    Thakur 1995, section 5.4 (PASSION_oc_multicast).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import oocarrays as ooc
+    >>> x = ooc.distribute(np.arange(6), "block", ranks=3, scheduler="threads")
+    >>> multicast(x, np.s_[1:4]).compute()
+    [array([1, 2, 3]), array([1, 2, 3]), array([1, 2, 3])]
+    """
+    if not isinstance(x, DistributedArray | LocalArrays):
+        raise InputError(f"x={type(x).__name__} is neither a DistributedArray nor LocalArrays")
+    key = tuple(map(slice, section.lower, section.upper, section.stride)) if isinstance(section, Section) else section
+    plan = plan_multicast(x.layout, Selection.of(key, x.shape), root, x.dtype.itemsize)
+    if isinstance(x, DistributedArray):
+        refuse_means(scheduler=scheduler, workers=workers)
+        here = Where(x.cluster, x.workers)
+        return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, x.workers, parts=x.tasks, meter=here.meter), here)
+    cluster = cluster_of(x.disks.client or scheduler, workers)
+    there = x.disks.addresses() if x.disks.workers else [w.address for w in cluster.workers()] if cluster else []
+    if cluster:
+        check_reach({"store": x.files.store})
+    where = Where(cluster, tuple(there))
+    return RankBlocks(plan, x.dtype, lambda: cast(plan, x.dtype, there, files=x.files, meter=where.meter), where)

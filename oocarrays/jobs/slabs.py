@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
@@ -16,7 +17,9 @@ from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.slabs.gathering import GatheringRun
 from oocarrays.graphs.slabs.graph import build_graph
 from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
@@ -24,13 +27,15 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
+from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
 from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, workspace_of
-from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks
+from oocarrays.options.chunks import ChunksLike, cuts, uneven_lengths
+from oocarrays.options.factors import FactorLike, coarsened, coarsenings
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
-from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
+from oocarrays.options.slabs import SlabArrays, SlabRequest, chunks_of, planned_pass
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -43,6 +48,7 @@ from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.files.uneven_target import uneven_target
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -172,6 +178,7 @@ def map_slabs(
     workspace: float | str | None = None,
     dtype: Any = None,
     chunks: ChunksLike | None = None,
+    factor: FactorLike | Sequence[FactorLike] | None = None,
     axis: int | None = None,
     height: int | None = None,
     window: Sequence[int | None] | None = None,
@@ -227,6 +234,11 @@ def map_slabs(
         Of the targets; by default that of the first source.
     chunks : int, str, tuple or dict
         Of the targets, as in `rechunk`; by default those of the first source.
+    factor : int, sequence or mapping, or one a target
+        Elements of the sources along each axis for which one of the target stands, so that targets may be of unlike
+        shapes: ``{0: 24}`` of hours to days, ``{0: [31, 28, …]}`` of days to months; axes that are not named stay. The
+        kernel gives an array of that shape for each. Where lengths are unlike, blocks are whole in the axis. Of a
+        target that has no whole chunks in a slab, all stays in memory until it is written at the end.
     axis, height : int
         Along which axis slabs follow one another, and how many elements each has; by default what is best. Slabs are
         whole in all other axes where one of them is given.
@@ -285,14 +297,18 @@ def map_slabs(
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, dtype=dtype, chunks=chunks, verify=verify,
+        workers=workers, dtype=dtype, chunks=chunks, factor=factor, verify=verify,
     )  # fmt: skip
     more = {"reuse": reuse, "single": not isinstance(target, list | tuple), **({"verify": True} if verify else {})}
     sources, place = _listed(source), placer(storage_options)
     stores, single = [place(each) for each in _listed(target)], more["single"]
     if any(isinstance(each, LocalArrays) for each in sources):
+        if factor is not None:
+            raise InputError("factor= is of arrays in one file each; these are local array files")
         run, cluster, disks = local_pass(request, sources, stores, folders, more)
         return LocalSlabJob(run, _opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
+    if verify and factor is not None:
+        raise InputError("verify=True compares results of the shape of their blocks: with factor= they are of another")
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     policies = [missing_of(each, missing) for each in sources]
@@ -317,33 +333,45 @@ def _global_pass(
     for array, store in product(arrays, stores):
         check_target(array, store, overwrite=may_replace)
     cluster, resources = request.resources()
-    made = target_settings(arrays[0], _chunks_of(arrays[0], request.chunks))
-    said = cuts(request.chunks, None, ChunkGrid.of(arrays[0].shape, arrays[0].chunks), dimension_names(arrays[0]))
-    targets = [
-        TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=request.overwrite, said=said)
-        for store, dtype in zip(stores, dtypes_of(request.dtype, arrays[0].dtype, len(stores)), strict=True)
-    ]
+    names = dimension_names(arrays[0])
+    coarser = coarsenings(request.factor, len(stores), arrays[0].shape, names, single=more["single"])
+    targets = _targets(request, arrays[0], stores, coarser)
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     known = SlabArrays(
         shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
         more={**more, "missing": policies[0]},
+        said={"factor": [level.factors for level in coarser]} if coarser else {},
     )  # fmt: skip
+    request = replace(request, options=replace(request.options, coarser=coarser))
     stored = [file.stored for file in files], [target.preview() for target in targets]
     found = planned_pass(request, known, resources, partial(plan_slabs, *stored))
     remains, processes = found.remains(targets), found.processes
-    run = SlabRun(found.plan, request.kernel, files, targets, found.content, processes=processes, remains=remains)
+    run = (GatheringRun if coarser else SlabRun)(
+        found.plan, request.kernel, files, targets, found.content, processes=processes, remains=remains
+    )
     return run, cluster
+
+
+def _targets(
+    request: SlabRequest, like: zarr.Array, stores: Sequence[StoreLike], coarser: Sequence[Coarsening]
+) -> list[TargetSpec]:
+    """Where results go, in the chunks that are asked for."""
+    grid, names = ChunkGrid.of(like.shape, like.chunks), dimension_names(like)
+    lengths = uneven_lengths(request.chunks, grid, like.dtype, names)
+    if lengths and coarser:
+        raise InputError("factor= makes targets of several shapes: each axis has chunks of one length there")
+    made = target_settings(like, tuple(map(max, lengths)) if lengths else chunks_of(like, request.chunks))
+    said, durable = cuts(request.chunks, None, grid, names), setting("durable")
+    each = [coarsened(made, level) for level in coarser] or [made] * len(stores)
+    targets = []
+    for store, of, dtype in zip(stores, each, dtypes_of(request.dtype, like.dtype, len(stores)), strict=True):
+        place, settings = uneven_target(store, of | {"dtype": dtype}, lengths, durable=durable)
+        targets.append(TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=said))
+    return targets
 
 
 def _listed(given: Any) -> list[Any]:
     return list(given) if isinstance(given, list | tuple) else [given]
-
-
-def _chunks_of(array: zarr.Array, chunks: ChunksLike | None) -> tuple[int, ...]:
-    """Of a target: those that are asked for, or those of its source."""
-    if chunks is None:
-        return tuple(array.chunks)
-    return regular_chunks(chunks, ChunkGrid.of(array.shape, array.chunks), array.dtype, dimension_names(array))
 
 
 def _opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:

@@ -10,6 +10,7 @@ squares of deviations as Chan, Golub and LeVeque 1979.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from oocarrays.errors import InputError
 Axes = tuple[int, ...]
 NAMES = ("sum", "mean", "var", "std", "min", "max", "count")
 """Reductions that are known by name."""
+LONG = np.dtype("i8")
 PIECE = 2**18
 """Elements of which deviations are held at one time."""
 
@@ -38,8 +40,8 @@ class Reduction:
     """Takes the state of all."""
 
 
-def reduction(name: str, *, skipna: bool, ddof: int = 0) -> Reduction:
-    """Return a reduction that is known by name.
+def reduction(name: str, *, skipna: bool, ddof: int = 0, counts: np.dtype = LONG) -> Reduction:
+    """Return a reduction that is known by name; elements are counted in ``counts``, which all of them must fit.
 
     >>> mean = reduction("mean", skipna=True)
     >>> first, second = (mean.state(np.array(piece), (0,), None) for piece in ([1.0, np.nan], [4.0]))
@@ -48,15 +50,15 @@ def reduction(name: str, *, skipna: bool, ddof: int = 0) -> Reduction:
     """
     if name in ("min", "max"):
         return Reduction(
-            state=partial(_extreme, smallest=name == "min", skipna=skipna),
+            state=partial(_extreme, counts=counts, smallest=name == "min", skipna=skipna),
             fold=partial(_extremes, smallest=name == "min", skipna=skipna),
             finish=_some,
         )
     if name in ("var", "std"):
         deviation = partial(_deviation, ddof=ddof, root=name == "std")
-        return Reduction(state=partial(_moments, skipna=skipna), fold=_moments_of_both, finish=deviation)
-    finish: Callable[[Any], np.ndarray] = {"sum": _total, "mean": _mean, "count": lambda state: state[0]}[name]
-    return Reduction(state=partial(_sums, skipna=skipna), fold=_sums_of_both, finish=finish)
+        return Reduction(state=partial(_moments, counts=counts, skipna=skipna), fold=_moments_of_both, finish=deviation)
+    finish: Callable[[Any], np.ndarray] = {"sum": _total, "mean": _mean, "count": _number}[name]
+    return Reduction(state=partial(_sums, counts=counts, skipna=skipna), fold=_sums_of_both, finish=finish)
 
 
 # ---------------------------------------------------------------------- sums
@@ -71,21 +73,21 @@ def _accumulator(dtype: np.dtype) -> np.dtype:
     return {"f": np.dtype("f8"), "c": np.dtype("c16")}.get(dtype.kind, usual)
 
 
-def _sums(block: np.ndarray, axes: Axes, mask: np.ndarray | None, skipna: bool) -> Sums:
+def _sums(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Sums:
     dtype = _accumulator(block.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         total = np.add.reduce(block, axis=axes, dtype=dtype, where=True if mask is None else mask)
     if skipna and block.dtype.kind in "fc" and np.isnan(total).any():
         mask = ~np.isnan(block) if mask is None else mask & ~np.isnan(block)
         total = np.add.reduce(block, axis=axes, dtype=dtype, where=mask)
-    return _counted(block, axes, mask), np.asarray(total), np.zeros_like(total)
+    return _counted(block, axes, mask, counts), np.asarray(total), np.zeros_like(total)
 
 
-def _counted(block: np.ndarray, axes: Axes, mask: np.ndarray | None) -> np.ndarray:
+def _counted(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype) -> np.ndarray:
     kept = [n for axis, n in enumerate(block.shape) if axis not in axes]
     if mask is None:
-        return np.full(kept, np.prod([block.shape[axis] for axis in axes], dtype=np.int64))
-    return np.asarray(np.add.reduce(mask, axis=axes, dtype=np.int64))
+        return np.full(kept, math.prod(block.shape[axis] for axis in axes), counts)
+    return np.asarray(np.add.reduce(mask, axis=axes, dtype=counts))
 
 
 def _sums_of_both(a: Sums, b: Sums) -> Sums:
@@ -97,6 +99,10 @@ def _sums_of_both(a: Sums, b: Sums) -> Sums:
         lost = np.where(larger, (a[1] - total) + b[1], (b[1] - total) + a[1])
         lost = np.where(np.isfinite(total), lost, 0)
     return a[0] + b[0], total, a[2] + b[2] + lost
+
+
+def _number(state: Sums) -> np.ndarray:
+    return state[0].astype(LONG)
 
 
 def _total(state: Sums) -> np.ndarray:
@@ -114,10 +120,10 @@ Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
 """How many elements count, their mean, and the sum of squares of what they differ from it."""
 
 
-def _moments(block: np.ndarray, axes: Axes, mask: np.ndarray | None, skipna: bool) -> Moments:
+def _moments(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Moments:
     if skipna and block.dtype.kind in "fc" and np.isnan(block).any():
         mask = ~np.isnan(block) if mask is None else mask & ~np.isnan(block)
-    sums = _sums(block, axes, mask, skipna=False)
+    sums = _sums(block, axes, mask, counts, skipna=False)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(sums[0] > 0, _mean(sums), 0)
     return sums[0], mean, _squares(block, axes, mask, np.expand_dims(mean, axes))
@@ -170,13 +176,15 @@ def _chooser(*, smallest: bool, skipna: bool) -> np.ufunc:
     return np.minimum if smallest else np.maximum
 
 
-def _extreme(block: np.ndarray, axes: Axes, mask: np.ndarray | None, smallest: bool, skipna: bool) -> Extremes:
+def _extreme(
+    block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, smallest: bool, skipna: bool
+) -> Extremes:
     choose, last = _chooser(smallest=smallest, skipna=skipna), _last(block.dtype, largest=smallest)
     if mask is None and block.size:
-        return _counted(block, axes, None), np.asarray(choose.reduce(block, axis=axes))
+        return _counted(block, axes, None, counts), np.asarray(choose.reduce(block, axis=axes))
     if skipna and mask is not None and block.dtype.kind in "fmM":
         mask = mask & (block == block)
-    count = _counted(block, axes, mask)
+    count = _counted(block, axes, mask, counts)
     shown = block if mask is None else np.where(mask, block, last)
     return count, np.asarray(choose.reduce(shown, axis=axes, initial=last))
 

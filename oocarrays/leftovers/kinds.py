@@ -23,6 +23,7 @@ from oocarrays.jobs.converting import resume_files
 from oocarrays.jobs.group import resume_group
 from oocarrays.jobs.iterating import iterate
 from oocarrays.jobs.job import Job
+from oocarrays.jobs.pyramid import pyramid
 from oocarrays.jobs.rechunking import rechunk_job
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
@@ -30,6 +31,7 @@ from oocarrays.jobs.updating import resumed_update
 from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
+from oocarrays.reductions.reducing import resumed_reduction
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again
 from oocarrays.storage.stores.remote import RemoteStore
@@ -150,9 +152,19 @@ def _map_slabs(asked: StoppedJob) -> Job[Any, Any]:
     (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
     single = slabs.pop("single", len(was["target"]) == 1)
     targets = [asked.target, *map(asked.place, was["target"][1:])]
+    factor = was.get("factor")
     how = slabs | {"dtype": was["dtype"], "chunks": tuple(was["chunks"][0])}
+    how |= {"factor": factor[0] if single else factor} if factor else {}
     job: Job[Any, Any] = map_slabs(kernel, asked.sources(), asked.target if single else targets, **how)  # type: ignore[arg-type]
     return job
+
+
+def _pyramid(asked: StoppedJob) -> Job[Any, Any]:
+    asked.kernels()
+    slabs, was, (source,) = asked.slabs(), asked.content["asked"], asked.sources()
+    how = {name: slabs[name] for name in ("memory", "ranks", "missing", "scheduler", "workers", "resume")}
+    how |= {name: was[name] for name in ("levels", "factor", "method")}
+    return pyramid(source, asked.target, chunks=tuple(was["chunks"][0]), **how)
 
 
 def _iterate(asked: StoppedJob) -> Job[Any, Any]:
@@ -194,15 +206,24 @@ def _update(asked: StoppedJob) -> Job[Any, Any]:
     )
 
 
+def _reduce(asked: StoppedJob) -> Job[Any, Any]:
+    functions, (source,) = asked.kernels(), asked.sources(asked.missing)
+    return resumed_reduction(
+        asked.target, functions, source, asked.arranged, asked.missing, asked.trust, given=asked.given is not None
+    )
+
+
 KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
     "rechunk": _rechunk,
     "map_slabs": _map_slabs,
+    "pyramid": _pyramid,
     "iterate": _iterate,
     "scatter_files": _files,
     "gather_files": _files,
     "write_sections": _write_sections,
     "shift": _shift,
     "update": _update,
+    "reduce": _reduce,
 }
 """How each kind of job goes on, by the function that was called."""
 

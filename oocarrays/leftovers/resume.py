@@ -18,6 +18,7 @@ from oocarrays.jobs.collective_writes import CollectiveWriteJob
 from oocarrays.jobs.converting import FilesJob
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.iterating import IterateJob
+from oocarrays.jobs.pyramid import PyramidJob
 from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.jobs.shifting import ShiftJob
 from oocarrays.jobs.slabs import SlabJob
@@ -27,6 +28,7 @@ from oocarrays.mapping.given import flag
 from oocarrays.options.asked import ResumeMeans, cluster_of, scratch_of
 from oocarrays.options.keywords import ResumeKeywords
 from oocarrays.plan.documents import Document
+from oocarrays.reductions.reducing import ReduceJob
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike
@@ -35,13 +37,37 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.storage.stores.zipped import is_zip
 from oocarrays.stored.array import placer
+from oocarrays.streaming.rebuilding import StreamsJob, holds_streams
 
 if TYPE_CHECKING:
     import zarr
     from distributed import Client
 
-Kind = Literal["rechunk", "map_slabs", "iterate", "scatter_files", "gather_files", "write_sections", "shift", "update"]
-Resumed = RechunkJob | GroupJob | SlabJob[Any] | IterateJob | FilesJob[Any] | CollectiveWriteJob | ShiftJob | UpdateJob
+Kind = Literal[
+    "rechunk",
+    "map_slabs",
+    "pyramid",
+    "iterate",
+    "scatter_files",
+    "gather_files",
+    "write_sections",
+    "shift",
+    "update",
+    "open_streams",
+    "reduce",
+]
+Resumed = (
+    RechunkJob
+    | GroupJob
+    | SlabJob[Any]
+    | IterateJob
+    | FilesJob[Any]
+    | CollectiveWriteJob
+    | ShiftJob
+    | UpdateJob
+    | StreamsJob
+    | ReduceJob
+)
 
 
 @overload
@@ -78,6 +104,12 @@ def resume(
 
 @overload
 def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["pyramid"], **keywords: Unpack[ResumeKeywords]
+) -> PyramidJob: ...
+
+
+@overload
+def resume(
     target: StoreLike, *, source: Any = None, kind: Literal["iterate"], **keywords: Unpack[ResumeKeywords]
 ) -> IterateJob: ...
 
@@ -107,7 +139,17 @@ def resume(
 
 
 @overload
+def resume(
+    target: StoreLike, *, source: Any = None, kind: Literal["reduce"], **keywords: Unpack[ResumeKeywords]
+) -> ReduceJob: ...
+
+
+@overload
 def resume(target: StoreLike, *, kind: Literal["shift"], **keywords: Unpack[ResumeKeywords]) -> ShiftJob: ...
+
+
+@overload
+def resume(target: StoreLike, *, kind: Literal["open_streams"], **keywords: Unpack[ResumeKeywords]) -> StreamsJob: ...
 
 
 @overload
@@ -138,8 +180,9 @@ def resume(
     The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
     Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
     ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `update`, `map_slabs`, `iterate`, `scatter_files`, `gather_files`. `write_sections` and `shift`
-    write to what is there, where anybody else may: what they had to write is written again, all of it.
+    planned: `rechunk`, `update`, `map_slabs`, `pyramid`, `iterate`, `reduce`, `scatter_files`, `gather_files`.
+    `write_sections` and `shift` write to what is there, where anybody else may: what they had to write is written
+    again, all of it. A stream file (`open_streams`) is made whole with all blocks that are there, and closed.
 
     Parameters
     ----------
@@ -179,7 +222,8 @@ def resume(
 
     Returns
     -------
-    RechunkJob, GroupJob, SlabJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob or UpdateJob
+    RechunkJob, GroupJob, SlabJob, PyramidJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob, UpdateJob, StreamsJob
+    or ReduceJob
         With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
         ``job.run()`` does what is missing, ``job.left`` says how much that is.
 
@@ -210,6 +254,8 @@ def resume(
     if is_zip(target):
         raise NotFoundError(f"nothing to resume: {target} is a zip file, which one run writes from beginning to end")
     check_replaces(target)
+    if holds_streams(target):
+        return _streams(target, kind)
     content = _content(target)
     found = kind_of(content)
     if found not in KINDS or kind not in (None, found):
@@ -224,6 +270,13 @@ def resume(
         parts=parts, means=partial(_means, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers),
     )  # fmt: skip
     return KINDS[found](asked)
+
+
+def _streams(target: StoreLike, kind: Kind | None) -> StreamsJob:
+    """Rebuild a stream file."""
+    if kind not in (None, "open_streams"):
+        raise JournalError(f"{target} was being written by open_streams: not by {kind}")
+    return StreamsJob(target)
 
 
 def kind_left(target: StoreLike) -> str:

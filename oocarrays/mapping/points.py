@@ -148,6 +148,10 @@ def by_chunk(indices: np.ndarray, chunks: Sequence[int]) -> Iterator[tuple[Index
         yield tuple(map(int, numbers[:, places[0]])), places
 
 
+_PLAIN = {int, slice, type(None), type(Ellipsis)}
+"""Types of entries that take a product, whatever else there is of them: small reads are asked for by these."""
+
+
 def is_paired(key: Any) -> bool:
     """Whether numpy pairs what a key names, instead of taking the product of all axes.
 
@@ -157,6 +161,8 @@ def is_paired(key: Any) -> bool:
     (False, False)
     """
     entries = key if isinstance(key, tuple) else (key,)
+    if _PLAIN.issuperset(map(type, entries)):
+        return False
     free = [_is_free(entry) for entry in entries]
     several = [not f and np.ndim(entry) > 0 for f, entry in zip(free, entries, strict=True) if _can_be_array(entry)]
     taken = [place for place, f in enumerate(free) if not f]

@@ -23,6 +23,8 @@ def ascending(axis: range) -> range:
     """
     if not axis:
         return range(0)
+    if axis.step == 1:
+        return axis
     low, high = sorted((axis[0], axis[-1]))
     return range(low, high + 1, abs(axis.step) if low < high else 1)
 

@@ -25,6 +25,7 @@ Taken = range | np.ndarray
 """What is taken along one axis, ascending, each element once."""
 Axes = tuple[Taken, ...]
 """What is taken along each axis; their product is what is taken of the array."""
+_AS_TAKEN = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,15 @@ class Selection:
             Of the lengths of ``axes``.
         """
         for axis, stands in enumerate(self.order):
-            place: Any = (slice(None),) * axis + (stands,)
-            data = data[place]
+            if not (isinstance(stands, slice) and stands == _AS_TAKEN):
+                place: Any = (slice(None),) * axis + (stands,)
+                data = data[place]
+        if self.result == tuple(range(len(self.axes))):
+            return data
         index: Any = tuple(slice(None) if axis in self.result else 0 for axis in range(len(self.axes)))
         data = data[(*index, ...)]
+        if None not in self.result:
+            return data
         added: Any = tuple(None if axis is None else slice(None) for axis in self.result)
         return data[(*added, ...)]
 
@@ -177,6 +183,8 @@ def _last(inverse: np.ndarray) -> np.ndarray:
 
 
 def _is_integer(entry: Any) -> bool:
+    if type(entry) is int or type(entry) is slice:
+        return type(entry) is int
     if not hasattr(entry, "__index__") or isinstance(entry, bool | np.bool_):
         return False
     return not isinstance(entry, np.ndarray) or (entry.ndim == 0 and entry.dtype.kind in "iu")

@@ -150,6 +150,43 @@ def block_lengths(
     return tuple(blocks_of(n, c) if lengths is None else tuple(map(int, lengths)) for lengths, n, c in axes)
 
 
+def uneven_lengths(
+    chunks: ChunksLike | None, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
+) -> tuple[tuple[int, ...], ...] | None:
+    """The lengths of chunks along each axis where some are listed that are unequal; None where all are regular.
+
+    Raises
+    ------
+    ChunksError
+        As of `regular_chunks`.
+
+    Examples
+    --------
+    >>> grid, dtype = ChunkGrid.of((10, 6), (10, 6)), np.dtype("f8")
+    >>> uneven_lengths(((3, 1, 6), 4), grid, dtype), uneven_lengths(((4, 4, 2), 6), grid, dtype)
+    (((3, 1, 6), (4, 2)), None)
+    """
+    if not isinstance(chunks, Mapping | list | tuple):
+        return None
+    try:
+        asked = _each_axis(chunks, grid, names)
+    except ChunksError:  # said by who reads it as regular chunks
+        return None
+    axes = zip(asked, grid.shape, strict=True)
+    return block_lengths(chunks, grid, dtype, names) if any(_is_uneven(c, n) for c, n in axes) else None
+
+
+def _is_uneven(blocks: Any, extent: int) -> bool:
+    """Whether these are lengths of blocks that fill an axis, and are unequal.
+
+    >>> _is_uneven((3, 1, 6), 10), _is_uneven((4, 4, 2), 10), _is_uneven((3, 1), 10), _is_uneven(4, 10)
+    (True, False, False, False)
+    """
+    if not isinstance(blocks, list | tuple) or not all(isinstance(b, int | np.integer) and b > 0 for b in blocks):
+        return False
+    return sum(blocks) == extent and (len({*blocks[:-1]}) > 1 or blocks[-1] > blocks[0])
+
+
 def regular_shards(
     shards: ChunksLike | None,
     chunks: tuple[int, ...],
@@ -241,10 +278,7 @@ def _one_axis(length: Any, extent: int) -> int | str | None:
 def _of_blocks(blocks: tuple[int, ...], extent: int) -> int:
     first = blocks[0] if blocks else 0
     if not blocks or any(b != first for b in blocks[:-1]) or blocks[-1] > first:
-        raise ChunksError(
-            f"blocks {blocks} are not all of one length, the last one no longer: name one length, or keep them: "
-            "create_array makes such chunks, and store fills them"
-        )
+        raise ChunksError(f"blocks {blocks} are not all of one length, the last one no longer: name one length")
     if sum(blocks) != extent:
         raise ChunksError(f"blocks {blocks} add up to {sum(blocks)}; the axis has {extent}")
     return max(int(first), 1)

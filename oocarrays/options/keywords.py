@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from oocarrays.mapping.layouts.boundary import BoundaryLike
 from oocarrays.options.chunks import ChunksLike
+from oocarrays.options.factors import FactorLike
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -50,6 +51,7 @@ class SlabKeywords(TypedDict, total=False):
     workspace: float | str | None
     dtype: Any
     chunks: ChunksLike | None
+    factor: FactorLike | Sequence[FactorLike] | None
     axis: int | None
     height: int | None
     window: Sequence[int | None] | None

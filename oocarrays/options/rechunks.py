@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 import zarr
 
-from oocarrays.errors import ChunksError
+from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.graphs import settings
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
-from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.plan.limits import check_priced
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import Strategy
@@ -22,6 +23,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike, in_files
 from oocarrays.storage.files.presence import Policy
+from oocarrays.storage.files.uneven_target import uneven_target
 from oocarrays.storage.stores.remote import RemoteStore
 
 
@@ -50,13 +52,19 @@ class Planner:
     resources: Resources
     """Memory, processors and requests that plans may use."""
 
-    def planned(self, opened: zarr.Array, target: StoreLike, chunks: Any) -> tuple[RechunkPlan, ArrayFile, Destination]:
-        """Plan what is to be done with one array, and where."""
+    def planned(
+        self, opened: zarr.Array, target: StoreLike, chunks: Any, *, member: bool = False
+    ) -> tuple[RechunkPlan, ArrayFile, Destination]:
+        """Plan what is to be done with one array, which may be a member of a group, and where."""
         file = array_file.describe_source(opened, self.missing)
         order = None if self.orientation is None else axis_order(self.orientation, opened.ndim)
         if chunks is order is None and self.zarr_format is not None:
             chunks = file.stored.grid.chunks
-        shape, names = _chunks(chunks, order, file), dimension_names(opened)
+        names = dimension_names(opened)
+        lengths = uneven_lengths(chunks, file.stored.grid, file.dtype, names)
+        if lengths and member:
+            raise UnsupportedError("chunks of unequal lengths are made of one array at a time, not of a group's")
+        shape = _chunks(tuple(map(max, lengths)) if lengths else chunks, order, file)
         made = target_settings(
             opened,
             shape,
@@ -66,6 +74,7 @@ class Planner:
             filters=self.filters,
             order=order,
         )
+        target, made = uneven_target(target, made, lengths, durable=setting("durable"))
         made_of = array_file.preview(made, target)
         check_priced(made_of, "the target")
         plan = plan_rechunk(

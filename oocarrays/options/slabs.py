@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import zarr
 
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
@@ -17,14 +18,16 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.kernels.depths import own_ranks
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.options.asked import cluster_of, ranks_of, resources_of
-from oocarrays.options.chunks import ChunksLike
+from oocarrays.options.chunks import ChunksLike, regular_chunks
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.calls import call_content, named
@@ -54,6 +57,8 @@ class SlabRequest:
     """Of the targets' elements."""
     chunks: ChunksLike | None = None
     """Of the targets."""
+    factor: Any = None
+    """How much coarser each target is."""
     verify: bool = False
     """Whether some slabs are computed again with a larger halo."""
 
@@ -89,12 +94,21 @@ class SlabArrays:
     """The function that was called."""
     stopped: type[StoppedPass] = StoppedPass
     """What such a pass leaves when it stops."""
+    group: StoreLike | None = None
+    """The group in which the targets are, and the journal: it is one target."""
     places: Sequence[str | None] = ()
     """Where sources are, as a journal names them; by default the array files that are read."""
     functions: Sequence[Any] = ()
     """What else only the caller has, beside the kernel."""
+    own_kernel: bool = True
+    """Whether only the caller has the kernel: if not, the same call makes it again."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Options that the same call takes again, and that need not be as they were."""
+
+    @property
+    def place(self) -> StoreLike:
+        """Where the journal is."""
+        return self.targets[0].store if self.group is None else self.group
 
     @property
     def named(self) -> list[str | None]:
@@ -120,6 +134,13 @@ class PlannedPass(Generic[Plan]):
         return self.left.remains(self.plan, targets) if self.left else NOTHING_LEFT
 
 
+def chunks_of(array: zarr.Array, chunks: ChunksLike | None) -> tuple[int, ...]:
+    """Of a target: those that are asked for, or those of its source."""
+    if chunks is None:
+        return tuple(array.chunks)
+    return regular_chunks(chunks, ChunkGrid.of(array.shape, array.chunks), array.dtype, dimension_names(array))
+
+
 def planned_pass(
     request: SlabRequest, arrays: SlabArrays, resources: Resources, plan: Callable[[Any], Plan]
 ) -> PlannedPass[Plan]:
@@ -135,7 +156,7 @@ def planned_pass(
     InputError
         One of its kinds: `BudgetError` where no slab fits, `JournalError` where what is left was asked for otherwise.
     """
-    target, options = arrays.targets[0].store, _settled(request, arrays, resources)
+    target, options = arrays.place, _settled(request, arrays, resources)
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
     )
@@ -152,9 +173,10 @@ def planned_pass(
 
 def _call(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> Document:
     """The call, as a journal keeps it, but for what must be asked for again as it was."""
+    functions = [*([request.kernel] if arrays.own_kernel else []), *arrays.functions]
     asked = {name: getattr(request.options, name) for name in ("prefetch", "workspace", "axis", "ranks")}
     return call_content(
-        arrays.by, arrays.named, functions=[request.kernel, *arrays.functions], memory=resources.budget,
+        arrays.by, arrays.named, functions=functions, memory=resources.budget,
         processes=resources.workers, **asked, **arrays.more,
     )  # fmt: skip
 

@@ -28,6 +28,8 @@ TURNED_ELEMENTS = 2**15
 """Elements of such a block."""
 LINE_BYTES = 64
 """Runs that are shorter are copied block by block."""
+RANKS_A_CORE = 2
+"""Ranks for which a core has time between their tasks and messages: of more, each waits for its turn."""
 CACHE_WRITERS = 2
 """Cores that write to the system's cache at their full speed: 1 GiB took 1.7, 0.7 and 0.5 s by one, two and four."""
 
@@ -186,10 +188,20 @@ def pass_seconds(
         exchange=there * crowd + steps,
         write=(put + kept) * crowd + writing + putting,
     )
-    work = max(cpu, device) + min(cpu, device) * (1 - hidden) + (steps + tasks) / ranks
+    waiting = (steps + tasks) / ranks * crowding(ranks, costs.cores)
+    work = max(cpu, device) + min(cpu, device) * (1 - hidden) + waiting
     others = 0 if workers else ranks - 1
     handed = _calls(traffic, source, target) * costs.handoff_seconds * math.sqrt(others)
     return max(work + handed, scheduler), phases
+
+
+def crowding(ranks: int, cores: int) -> float:
+    """How many times as long word to and fro takes where more ranks than two a core want a processor for it.
+
+    >>> crowding(4, 2), crowding(64, 2), crowding(64, 128)
+    (1.0, 16.0, 1.0)
+    """
+    return max(ranks / (RANKS_A_CORE * cores), 1.0)
 
 
 def _calls(traffic: Traffic, source: Stored, target: Stored) -> float:

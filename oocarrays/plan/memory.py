@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Self
 
+PROCESS_BYTES = 3 * 2**20
+"""Bytes that a process takes to run anything on threads: their stacks, open arrays, the scheduler, first imports."""
 _BYTES = itemgetter(1)
 
 

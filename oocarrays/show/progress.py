@@ -147,18 +147,18 @@ def _logged_lines(out: TextIO) -> Write:
     """Return what writes a line where another tenth is done, or a minute has gone by, and the last state.
 
     >>> write = _logged_lines(sys.stdout)
-    >>> for i, done in enumerate((5, 12, 14, 15, 31, 31)):
-    ...     write(State(done, 100, 25.0 * i), i == 5)
+    >>> for i, done in enumerate((5, 12, 14, 15, 31, 100, 100)):
+    ...     write(State(done, 100, 25.0 * i), i == 6)
     [███                           ]  12 %  12 B of 100 B, 25.0 s, 183.33 s left
     [█████████                     ]  31 %  31 B of 100 B, 100.0 s, 222.58 s left
-    [█████████                     ]  31 %  31 B of 100 B, 125.0 s, 278.23 s left
+    [██████████████████████████████] 100 %  100 B of 100 B, 150.0 s
     """
     tenths, minute = 0, 0.0
 
     def write(state: State, last: bool) -> None:
         nonlocal tenths, minute
         now = int(10 * state.done / state.total) if state.total else 10
-        if not (last or now > tenths or state.elapsed >= minute + 60):
+        if not (last or tenths < now < 10 or state.elapsed >= minute + 60):
             return
         tenths, minute = now, state.elapsed
         out.write(bar_line(state) + "\n")

@@ -27,8 +27,8 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
     >>> bool((columns == rows).all())
     True
     """
-    there, here = _fastest(into), _fastest(data)
-    if into.size <= LITTLE or there == here or into.shape != data.shape or data.itemsize >= LINE_BYTES:
+    at_once = into.size <= LITTLE or into.shape != data.shape or data.itemsize >= LINE_BYTES
+    if at_once or (there := _fastest(into)) == (here := _fastest(data)):
         into[...] = data
         return
     lengths, room = [1] * into.ndim, LITTLE

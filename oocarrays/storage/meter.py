@@ -29,6 +29,7 @@ COUNTERS = (
     "messages",
     "sent_bytes",
 )
+_NOTHING = dict.fromkeys(COUNTERS, 0)
 
 
 MOST_SPANS = 2**14
@@ -93,8 +94,7 @@ class Meter:
         self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
         """What was done when: the last `MOST_SPANS` tasks."""
         self._warned = False
-        for name in COUNTERS:
-            setattr(self, name, 0)
+        self.__dict__.update(_NOTHING)
 
     def add(self, **counts: int) -> None:
         """Add to the named counters."""

@@ -257,9 +257,10 @@ class StoredArray:
                [18, 20, 22]])
         """
         taken = selection_of(section, self.shape)
+        file = self._file
         if out is None:
-            check_room(taken.size * self.dtype.itemsize)
-        return read(self._file, taken, method=method, out=out)
+            check_room(taken.size * file.stored.itemsize)
+        return read(file, taken, method=method, out=out)
 
     def load(self, section: Any = ...) -> Any:
         """Return a section, by default all, as a numpy array, however much memory there is.

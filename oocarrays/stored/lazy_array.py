@@ -163,7 +163,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
                 "peak memory",
                 f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, {plan.threads} tasks at one time",
             ),
-            ("reads", f"{format_bytes(plan.read_bytes)}{about} in {plan.read_requests} {requests}"),
+            ("reads", f"{format_bytes(plan.read_bytes)}{about} in {plan.read_requests} {requests}{_times_text(plan)}"),
             *rows(plan, scratch="", predicted=""),
         ]
 
@@ -176,6 +176,16 @@ class LazyArray(da.Array):  # type: ignore[misc]
     def _repr_html_(self) -> str:
         drawn = str(super()._repr_html_())  # type: ignore[no-untyped-call]
         return rows_html(self._rows(), title="oocarrays.LazyArray", above=drawn) if self._is_read else drawn
+
+
+def _times_text(plan: LazyReadsPlan) -> str:
+    """Say how often stored bytes are read, where that is not once."""
+    least, most = (f"{times:.3g}" for times in plan.times_read)
+    if most == "1":
+        return ""
+    if least == most:
+        return f": each stored byte {least} times, on average"
+    return f": with what lies between, each stored byte {least} to {most} times, on average"
 
 
 def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any) -> BlockLengths:

@@ -40,11 +40,10 @@ def read(
 
 def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarray | None, meter: Meter) -> Any:
     chosen(method, "method", METHODS)
-    ways = _ways(file)
     found = read_runs(file, taken.axes, meter) if out is None else None
     if found is not None:
         return taken.arranged(found)[()]
-    threads = settings.local_cores()
+    ways, threads = _ways(file), settings.local_cores()
     if out is None:
         return taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))[()]
     if not isinstance(out, np.ndarray):

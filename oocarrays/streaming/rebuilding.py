@@ -26,6 +26,42 @@ def rebuilt(store: StoreLike) -> Rebuilt:
     return rebuild(store, durable=bool(setting("durable")))
 
 
+class StreamsJob:
+    """The rebuilding of a stream file that somebody left who died, or whose directory is damaged.
+
+    Nothing is looked at before it runs but what the file says of itself.
+    """
+
+    def __init__(self, store: StoreLike) -> None:
+        self.store = store
+        self.is_closed = open_file(store).meta.is_closed
+
+    @property
+    def left(self) -> float:
+        """Of what is to be done, the part that is left: all of it, where the file was not closed."""
+        return 0.0 if self.is_closed else 1.0
+
+    def explain(self) -> str:
+        """Say what will be done."""
+        state = "was closed" if self.is_closed else "was not closed"
+        return f"{self.store} {state}: its directory is looked through, linked again, and the file closed"
+
+    def __repr__(self) -> str:
+        return f"<StreamsJob {self.store}>"
+
+    def run(self) -> Rebuilt:
+        """Make the file whole, with all blocks that are there.
+
+        Raises
+        ------
+        TargetError
+            Where somebody writes it.
+        """
+        done = rebuilt(self.store)
+        self.is_closed = True
+        return done
+
+
 def stream_rows(store: StoreLike) -> list[tuple[str, ...]]:
     """Return a stream file as rows of name and value."""
     meta = open_file(store).meta

@@ -69,6 +69,47 @@ def test_what_is_there_is_not_overwritten_unless_asked(repository: Any, source: 
     np.testing.assert_array_equal(committed(repository, session), DATA)
 
 
+@pytest.fixture
+def dataset(tmp_path: Path) -> Any:
+    xr = pytest.importorskip("xarray")
+    air = np.arange(600.0).reshape(20, 30)
+    made = xr.Dataset({"air": (("time", "lat"), air), "edge": ((), 1.5)}, {"time": np.arange(20)}, {"title": "maps"})
+    made.to_zarr(tmp_path / "g.zarr", encoding={"air": {"chunks": (5, 30)}}, consolidated=False)
+    return made
+
+
+@pytest.mark.parametrize("path", ["", "deep/maps"])
+def test_a_group_is_written_to_a_session(repository: Any, dataset: Any, tmp_path: Path, path: str) -> None:
+    session = repository.writable_session("main")
+    target = StorePath(session.store, path) if path else session.store
+    ooc.rechunk(tmp_path / "g.zarr", target, chunks={"time": -1, "lat": 10}, **HERE).run()
+    with pytest.raises(TargetError, match="exists"):
+        ooc.rechunk(tmp_path / "g.zarr", target, chunks={"time": -1}, **HERE)
+    ooc.rechunk(tmp_path / "g.zarr", target, chunks={"time": -1, "lat": 6}, overwrite=True, **HERE).run()
+    session.commit("series")
+    xr, store = pytest.importorskip("xarray"), repository.readonly_session("main").store
+    found = xr.open_zarr(store, group=path or None, consolidated=False, chunks={})
+    assert found.load().identical(dataset)
+    assert found.air.encoding["chunks"] == (20, 6)
+    with pytest.raises(TargetError, match=r"no group can be made at .*parent"):
+        ooc.rechunk(
+            tmp_path / "g.zarr",
+            StorePath(repository.writable_session("main").store, f"{path}/air/below".lstrip("/")),
+            chunks={"time": -1},
+            **HERE,
+        ).run()
+
+
+def test_a_group_of_a_session_is_a_source(repository: Any, dataset: Any, tmp_path: Path) -> None:
+    session = repository.writable_session("main")
+    dataset.to_zarr(session.store, consolidated=False)
+    session.commit("maps")
+    done = ooc.rechunk(
+        repository.readonly_session("main").store, tmp_path / "t.zarr", chunks={"time": -1, "lat": 10}, **HERE
+    ).run()
+    np.testing.assert_array_equal(done["air"][...], dataset.air.values)
+
+
 # ---------------------------------------------------------------------- workers write to forks
 
 WORKERS: dict[str, Callable[..., Any]] = {
@@ -148,7 +189,10 @@ def test_what_workers_cannot_do_is_one_line(on_disk: Any, repository: Any, sourc
     in_memory = repository.writable_session("main")
     with pytest.raises(PlacementError, match=r"forked for workers by job\.run"):
         WORKERS["slabs"](source, StorePath(session.store, "a"), how).compute()
+    group = zarr.create_group(source.parent / "g.zarr")
+    group.create_array("a", data=DATA, chunks=(10, 120))
     for call in (
+        lambda to: ooc.rechunk(source.parent / "g.zarr", to, chunks={"a": (100, 10)}, **how),
         lambda to: ooc.iterate(np.abs, source, to, sweeps=2, depth=0, **how),
         lambda to: ooc.scatter_files(source, "(block, *)", to, ranks=2, **how),
     ):

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.graphs.exchange.between import NAME
+from oocarrays.plan.exchange.ordering import CREDIT
 from tests.graphs.clusters import cluster, until, within
 from tests.graphs.test_redistribution_on_workers import Ran, assert_placed, killer, watched
-from tests.graphs.test_whole_rounds import inside
+from tests.graphs.test_whole_rounds import credit_used, inside
 from tests.owners import numbered
 from tests.padding import seen
 
@@ -30,6 +31,13 @@ X = numbered((48, 60))
 def three() -> Iterator[Client]:
     """Three workers of one thread: of twelve ranks not all can run at one time."""
     with cluster(3) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Client]:
+    """The same in this process."""
+    with inside(3) as client:
         yield client
 
 
@@ -86,6 +94,15 @@ def test_a_graph_of_the_users_own_where_nothing_is_pinned(three: Client, boundar
 def test_whoever_is_there_first(three: Client, late: list[int], ranks: int) -> None:
     x = da.from_array(X[:40], chunks=(4, 60)).map_blocks(slow, late, dtype=X.dtype)
     np.testing.assert_array_equal(within(ooc.distribute(x, "(*, cyclic(3))", ranks=ranks).compute), X[:40])
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(ranks=st.integers(8, 16), after=st.integers(8, 16), words=st.sampled_from(["(*, block)", "(cyclic, cyclic)"]))
+def test_no_more_comes_at_one_time_than_there_is_credit_for(here: Client, ranks: int, after: int, words: str) -> None:
+    y = ooc.distribute(X, "(cyclic, *)", ranks=ranks, scheduler=here)
+    with credit_used() as most:
+        np.testing.assert_array_equal(within(y.redistribute(words, ranks=after).compute), X)
+    assert 0 < max(most.values()) <= CREDIT
 
 
 def slow(block: np.ndarray, late: list[int], block_info: Any = None) -> np.ndarray:

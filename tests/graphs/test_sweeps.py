@@ -157,3 +157,13 @@ def test_a_tile_is_no_longer_than_the_array_and_holds_what_is_said(shape: list[i
     assert sweeps.tile[0] > depth
     assert sweeps.held_bytes(8) >= sweeps.block_bytes(8)
     assert fitting_tile(tuple(shape), count, sweeps.depth, 8)[1] >= 1
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(8, 3000), min_size=2, max_size=3), st.integers(1, 20), st.integers(2, 4))
+def test_threads_that_share_a_slab_have_a_tile_each(slab: list[int], count: int, threads: int) -> None:
+    shape, depth = tuple(3 * n for n in slab), (1,) * len(slab)
+    sweeps = Sweeps.of(shape, count, depth, "none", 8, within=tuple(slab), tiles=threads, together=True)
+    tiles = list(sweeps.tiles([(0, n) for n in slab]))
+    assert len(tiles) >= threads or max(slab[1:]) < 4 * threads, "cut no smaller than a stencil at an edge"
+    assert all(n <= extent for n, extent in zip(sweeps.tile, slab, strict=True))

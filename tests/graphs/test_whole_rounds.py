@@ -7,17 +7,18 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import dask
 import numpy as np
 import pytest
-from distributed import Client, Future, LocalCluster
+from distributed import Client, Future, LocalCluster, Scheduler, SchedulerPlugin
 from distributed.core import Status
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -123,6 +124,27 @@ def test_steps_come_one_after_the_other(two: Client, field: Path, name: str) -> 
             assert all(stop <= start for other, _, stop in spans if other < step), "received, and mine was taken"
 
 
+@contextmanager
+def credit_used() -> Iterator[Counter[Any]]:
+    """Count the most messages that each rank had at one time and had not said to have taken, of workers in here."""
+    fetch, held, most = Exchanges.fetch, Counter[Any](), Counter[Any]()
+
+    async def counted(self: Exchanges, course: Any, *asked: Any) -> Delivered:
+        delivered = await fetch(self, course, *asked)
+        held[course.place] += 1
+        most[course.place] = max(most[course.place], held[course.place])
+
+        async def taken() -> None:
+            held[course.place] -= 1
+            await delivered.taken()
+
+        return Delivered(delivered.message, taken)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Exchanges, "fetch", counted)
+        yield most
+
+
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     ranks=st.integers(1, 9),
@@ -137,30 +159,54 @@ def test_nobody_waits_in_a_circle(
     source = tmp_path_factory.mktemp("f") / "field.zarr"
     data = FIELD[:90, :64]
     make(source, data, chunks=(7, 64))
-    read, fetch, held, most = exchange.read, Exchanges.fetch, Counter[Any](), Counter[Any]()
+    read = exchange.read
 
     def read_late(run: Any, number: int, unit: int, rank: int) -> Any:
         time.sleep(late[rank] / 1000)
         return read(run, number, unit, rank)
 
-    async def counted(self: Exchanges, course: Any, *asked: Any) -> Delivered:
-        delivered = await fetch(self, course, *asked)
-        held[course.place] += 1
-        most[course.place] = max(most[course.place], held[course.place])
-
-        async def taken() -> None:
-            held[course.place] -= 1
-            await delivered.taken()
-
-        return Delivered(delivered.message, taken)
-
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, credit_used() as most:
         patched.setitem(exchange.VERBS, "read", read_late)
-        patched.setattr(Exchanges, "fetch", counted)
         job = job_of(source, here, assembly, ranks=ranks, chunks=(90, 4), schedule=name)
         np.testing.assert_array_equal(within(job.run), data)
     credit = CREDIT if assembly == "asynchronous" and not job.plan.passes[0].schedule.forwards else 1
     assert max(most.values(), default=0) <= credit
+
+
+class AnyOrder(SchedulerPlugin):
+    """Gives tasks a random priority, whatever is needed first."""
+
+    name = "any-order"
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
+        random = Random(self.seed)
+        for key in sorted(tasks, key=str):
+            scheduler.tasks[key].priority = (*scheduler.tasks[key].priority[:-1], random.random())
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 2**32),
+    ranks=st.integers(2, 9),
+    name=st.sampled_from(["gen", "lex", "pex-gen", "auto"]),
+    assembly=st.sampled_from(["synchronous", "asynchronous"]),
+)
+def test_tasks_may_start_in_any_order(
+    here: Client, tmp_path_factory: pytest.TempPathFactory, seed: int, ranks: int, name: str, assembly: str
+) -> None:
+    """Of several rounds, on three workers of one thread: none of them waits for what cannot start before it ends."""
+    source = tmp_path_factory.mktemp("f") / "field.zarr"
+    make(source, FIELD, chunks=(50, 768))
+    job = job_of(source, here, assembly, ranks=ranks, schedule=name)
+    assert job.plan.passes[0].units > 1
+    here.register_plugin(AnyOrder(seed))
+    try:
+        np.testing.assert_array_equal(within(job.run), FIELD)
+    finally:
+        here.unregister_scheduler_plugin(AnyOrder.name)
 
 
 def test_what_has_come_is_unpacked_in_the_order_of_arrival(here: Client, field: Path) -> None:
@@ -206,7 +252,10 @@ def dies_at(stage: int, dask_worker: Any) -> None:
     RankRound._open = open_or_die  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(("name", "stage"), [("pex", 1), ("pex", 3), ("gen", 2), ("rex", 1), ("rex", 2), ("lex", 2)])
+STAGES = [(name, stage + 1) for name in ("pex", "gen", "rex", "lex") for stage in range(len(Schedule.of(name, 4)))]
+
+
+@pytest.mark.parametrize(("name", "stage"), STAGES)
 def test_a_worker_dies_in_a_step(two: Client, field: Path, name: str, stage: int) -> None:
     two.wait_for_workers(2, timeout=60)
     job = job_of(field, two, schedule=name)

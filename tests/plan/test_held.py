@@ -21,17 +21,17 @@ from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.lazy.blocks import plan_blocks
 from oocarrays.plan.lazy.reads import SIEVE_BYTES, plan_lazy_reads
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Memory, largest
+from oocarrays.plan.memory import PROCESS_BYTES, Memory, largest
 from oocarrays.plan.rechunk.assembled import COUNTER_BYTES, stage_of
 from oocarrays.plan.rechunk.counting import TASK_BYTES
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
 from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.plan.rechunk.problem import BASE_BYTES
+from oocarrays.plan.rechunk.problem import BASE_BYTES, THREAD_BYTES
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions
-from oocarrays.plan.slabs.plan import PROCESS_BYTES, SLAB_BYTES
+from oocarrays.plan.slabs.plan import SLAB_BYTES
 
 ROWS = Stored(grid=ChunkGrid.of((1024, 1024), (64, 1024)), itemsize=4, local=True)
 COLUMNS = replace(ROWS, grid=ChunkGrid.of((1024, 1024), (1024, 64)))
@@ -58,7 +58,7 @@ def test_a_rechunk_holds_its_stacks_its_graph_and_what_each_rank_does(workers: i
     (step,), here = plan.passes, 2 if workers is None else 1
     region = int(np.prod(step.region)) * CHUNK
     assert plan.memory == step.memory
-    assert step.memory["stacks"] == BASE_BYTES
+    assert step.memory["stacks"] == (BASE_BYTES if workers else PROCESS_BYTES + 2 * THREAD_BYTES)
     assert step.memory["graph"] == (step.traffic.tasks * TASK_BYTES if workers is None else 0)
     assert step.memory["index"] == 70
     assert step.memory["regions"] == here * step.depth * region
@@ -72,7 +72,7 @@ def test_a_rank_that_assembles_holds_a_box_and_a_stage() -> None:
     (step,) = plan_rechunk(CODED, COLUMNS, Resources(budget=64 * MIB, ranks=2), method="assembled").passes
     box, stage = int(np.prod(step.region)) * CHUNK, stage_of(step)
     assert terms(step.memory) == {
-        "stacks": BASE_BYTES,
+        "stacks": PROCESS_BYTES + 2 * THREAD_BYTES,
         "graph": step.traffic.tasks * TASK_BYTES,
         "index": 70,
         "counters": 16 * COUNTER_BYTES,
@@ -115,6 +115,18 @@ def test_an_iteration_holds_what_its_largest_pass_does() -> None:
     passes = [each.slabs.memory for each in (*plan.passes, plan.copy) if each]
     assert plan.memory in passes
     assert plan.peak_bytes == max(each.nbytes for each in passes)
+
+
+@pytest.mark.parametrize("mebibytes", [64, 128])
+def test_sweeps_in_small_budgets_keep_all_threads_busy_and_hold_no_chunk_to_write(mebibytes: int) -> None:
+    squares = replace(ROWS, grid=ChunkGrid.of((8192, 8192), (1024, 1024)), itemsize=8)
+    asked = SweepOptions(sweeps=10, depth=1, budget=mebibytes * MIB, ranks=2)
+    plan = plan_iterate(squares, squares, squares, asked, costs=Costs(), threads=2)
+    (step,) = plan.passes
+    core = [(0, height) for height in step.slabs.heights]
+    assert plan.ranks * min(step.threads, len(list(step.sweeps.tiles(core)))) == 2
+    assert plan.memory["codecs"] < squares.chunk_bytes, "results lie as chunks do, and are written from where they are"
+    assert plan.memory["kernel"] < squares.chunk_bytes * plan.ranks * 2, "blocks are of slabs, not of the whole array"
 
 
 def test_a_collective_read_holds_parts_what_reading_needs_and_rounds() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def stored(frames: int, chunks: tuple[int, ...], *, remote: bool) -> Stored:
     return Stored(grid=grid, itemsize=4, local=not remote, remote=remote, **travels)
 
 
-def planned(frames: int, workers: int, *, remote: bool = True, method: str = "auto", **given: int) -> RechunkPlan:
+def planned(frames: int, workers: int, *, remote: bool = True, method: str = "auto", **given: Any) -> RechunkPlan:
     resources = Resources(budget=2**32, workers=workers, threads=2, costs=Costs(cores=2 * workers))
     source, target = (stored(frames, chunks, remote=remote) for chunks in (MAPS, SERIES))
     return plan_rechunk(source, target, replace(resources, **given), method=method)  # type: ignore[arg-type]
@@ -54,6 +55,20 @@ def test_tasks_grow_with_ranks(ranks: int) -> None:
     assert not by_steps.whole
     assert by_steps.traffic.tasks > step.traffic.tasks
     assert plan.seconds <= planned(20_000, ranks, method="two-phase", ranks=ranks, steps_below=10_000).seconds
+
+
+@pytest.mark.parametrize("method", ["independent", "two-phase"])
+@pytest.mark.parametrize("frames", [256, 4096])
+def test_workers_that_share_few_cores_are_not_all_given_ranks(frames: int, method: str) -> None:
+    """Each message and task wants one of the cores: with more ranks nothing else would be done at one time."""
+    few = planned(frames, 4, remote=False, method=method, threads=1, costs=Costs(cores=2))
+    many = planned(frames, 64, remote=False, method=method, threads=1, costs=Costs(cores=2))
+    assert many.ranks <= 4
+    assert many.seconds <= 1.1 * few.seconds
+    asked = planned(frames, 64, remote=False, method=method, threads=1, costs=Costs(cores=2), ranks=64)
+    assert asked.ranks == 64
+    assert asked.seconds >= many.seconds
+    assert planned(65_536, 64, method=method).ranks >= 64, "each on a machine of its own"
 
 
 def test_what_has_come_is_taken_in_one_task() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import tifffile
+import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
@@ -87,3 +89,23 @@ def test_what_is_not_there_is_not_found(s3: S3, library: str) -> None:
     for name in ("b.h5", "*.tif", "a.h5/cloud"):
         with pytest.raises(NotFoundError):
             ooc.open_array(f"{s3.url(f'none-{library}')}/{name}", storage_options=s3.options)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zip_file_in_a_bucket_is_a_source(s3: S3, library: str, tmp_path: Path, compression: int) -> None:
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w", compression=compression) as store:
+        zarr.create_array(store, name="deep/air", data=AIR, chunks=(6, 60, 50), compressors=None)
+    url, how = (
+        put(s3, f"zip-{library}/{compression}.zip", (tmp_path / "a.zip").read_bytes()),
+        {"storage_options": s3.options},
+    )
+    a = ooc.open_array(f"{url}/deep/air", **how)
+    np.testing.assert_array_equal(a[...], AIR)
+    np.testing.assert_array_equal(a[7, 5:9, ::7], AIR[7, 5:9, ::7])
+    assert "deep/air" in ooc.open_group(url, **how)
+    job = ooc.rechunk(f"{url}/deep/air", tmp_path / "b.zarr", chunks=(24, 10, 10), memory="64MiB", **how)
+    np.testing.assert_array_equal(job.run()[...], AIR)
+    with pytest.raises(NotFoundError, match="cannot be opened as a zip file"):
+        ooc.open_array(put(s3, f"zip-{library}/bad.zip", b"PK\3\4" + bytes(100)), **how)
+    with pytest.raises(NotFoundError, match="no Zarr array"):
+        ooc.open_array(f"{url}/deep/cloud", **how)

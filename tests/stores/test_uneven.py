@@ -110,6 +110,63 @@ def test_blocks_of_dask_are_kept() -> None:
     np.testing.assert_array_equal(by_zarr("b.zarr")[...], DATA + 1)
 
 
+JOBS: dict[str, Callable[[Any], Any]] = {
+    "rechunk": lambda chunks: ooc.rechunk("regular.zarr", "b.zarr", chunks=chunks, **HERE),
+    "from_dask": lambda chunks: ooc.from_dask(da.from_array(DATA, chunks=(7, 40)), "b.zarr", chunks=chunks, **HERE),
+    "lazy": lambda chunks: ooc.rechunk(da.from_array(DATA, chunks=BLOCKS), "b.zarr", chunks=chunks, **HERE),
+    "slabs": lambda chunks: ooc.map_slabs(abs, "regular.zarr", "b.zarr", chunks=chunks, **HERE),
+}
+
+
+@known
+@pytest.mark.usefixtures("uneven")
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("chunks", [BLOCKS, {0: (1, 40, 19)}, ((5, 50, 5), -1)], ids=str)
+def test_jobs_write_them(job: str, chunks: Any) -> None:
+    z = zarr.create_array("regular.zarr", shape=DATA.shape, dtype="f8", chunks=(11, 40), attributes={"units": "K"})
+    z[...] = DATA
+    done = JOBS[job](chunks).run()
+    lengths = chunks if isinstance(chunks, tuple) else (chunks[0], None)
+    there = by_zarr("b.zarr")
+    for asked, has in zip(lengths, there.read_chunk_sizes, strict=True):
+        assert asked in (None, -1, has)
+    np.testing.assert_array_equal(there[...], DATA)
+    np.testing.assert_array_equal(done[...], DATA)
+    assert there.compressors == z.compressors
+    assert dict(there.attrs) == ({} if job in ("from_dask", "lazy") else {"units": "K"})
+    assert sorted(each.name for each in Path("b.zarr").iterdir()) == ["c", "zarr.json"]
+
+
+@known
+@pytest.mark.usefixtures("uneven")
+def test_what_is_uneven_keeps_its_codecs_and_is_replaced_where_that_is_asked_for() -> None:
+    ooc.rechunk("a.zarr", "b.zarr", chunks=((6, 54), 40), **HERE).run()
+    with pytest.raises(TargetError, match="exists"):
+        ooc.rechunk("a.zarr", "b.zarr", chunks=BLOCKS, **HERE)
+    ooc.rechunk("a.zarr", "b.zarr", chunks=BLOCKS, overwrite=True, **HERE).run()
+    assert by_zarr("b.zarr").read_chunk_sizes == BLOCKS
+    assert by_zarr("b.zarr").compressors == by_zarr("a.zarr").compressors
+    np.testing.assert_array_equal(by_zarr("b.zarr")[...], DATA)
+
+
+@known
+@pytest.mark.usefixtures("uneven")
+def test_a_run_into_them_that_fails_leaves_what_is_marked_unfinished() -> None:
+    def spoilt(block: np.ndarray) -> np.ndarray:
+        if block[-1, -1] == DATA[-1, -1]:
+            raise ValueError("spoilt")
+        return block
+
+    x = da.from_array(DATA, chunks=BLOCKS)
+    zarr.create_array("regular.zarr", data=DATA, chunks=(10, 40))
+    with pytest.raises(OocError, match="spoilt"):
+        ooc.map_slabs(spoilt, "regular.zarr", "b.zarr", chunks=BLOCKS, ranks=1, height=10, **HERE).run()
+    with pytest.raises(OocError, match="unfinished"):
+        ooc.open_array("b.zarr")
+    np.testing.assert_array_equal(ooc.from_dask(x, "b.zarr", chunks=BLOCKS, overwrite=True, **HERE).run()[...], DATA)
+    assert by_zarr("b.zarr").read_chunk_sizes == BLOCKS
+
+
 @known
 @pytest.mark.usefixtures("uneven")
 def test_nothing_is_lost_by_mistake() -> None:
@@ -137,6 +194,8 @@ def test_workers_read_them_and_do_not_write_them() -> None:
         writable = ooc.open_array("a.zarr", mode="r+")
         with pytest.raises((TargetError, PlacementError), match="one process writes"):
             ooc.store(da.zeros(DATA.shape, chunks=30), writable, scheduler=client)
+        with pytest.raises(PlacementError, match="one process writes"):
+            ooc.rechunk("t.zarr", "b.zarr", chunks=BLOCKS, scheduler=client)
 
 
 @known
@@ -151,6 +210,13 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ChunksError, match="not all of one length"):
         ooc.create_array(tmp_path / "a", chunks=((10, 20, 31), (25, 15)), **how)
     assert not list(tmp_path.iterdir())
+    group = zarr.create_group(tmp_path / "g.zarr")
+    z = group.create_array("x", data=DATA, chunks=(10, 40))
+    with pytest.raises(UnsupportedError, match=r"x: .* one array at a time"):
+        ooc.rechunk(tmp_path / "g.zarr", tmp_path / "t", chunks={"x": BLOCKS}, **HERE)
+    with pytest.raises(UnsupportedError, match="of format 3, and not in shards"):
+        ooc.rechunk(z, tmp_path / "t", chunks=BLOCKS, zarr_format=2, **HERE)
+    assert not (tmp_path / "t").exists()
 
 
 @unknown
@@ -164,5 +230,15 @@ def test_an_older_zarr_says_so(uneven: Path, read: str) -> None:
 def test_an_older_zarr_makes_none(uneven: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnsupportedError, match=r"does not know: zarr-python 3\.3 and Python 3\.12 or later"):
         ooc.create_array("b.zarr", shape=DATA.shape, dtype="f8", chunks=BLOCKS)
+    x = da.from_array(DATA, chunks=BLOCKS)
+    zarr.create_array("regular.zarr", data=DATA, chunks=(10, 40))
+    for call in (
+        lambda: ooc.from_dask(x, "b.zarr", chunks=x.chunks, **HERE),
+        lambda: ooc.rechunk("regular.zarr", "b.zarr", chunks=BLOCKS, **HERE),
+        lambda: ooc.map_slabs(abs, "regular.zarr", "b.zarr", chunks=BLOCKS, **HERE),
+    ):
+        with pytest.raises(UnsupportedError, match=r"b.zarr has chunks of unequal .* does not know: zarr-python 3\.3"):
+            call()
+    assert not Path("b.zarr").exists()
     assert main(["info", str(uneven)]) != 0
     assert capsys.readouterr().err.count("\n") == 1

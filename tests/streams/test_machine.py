@@ -20,6 +20,7 @@ BLOCKS = [
     {},
     {"cb_block": 10, "ib_block": 16, "ib_pointers": 2, "superblock": 64},
     {"cb_block": 8, "ib_block": 24, "superblock": 24},
+    {"cb_block": 8, "ib_block": 8, "ib_pointers": 2, "superblock": 128},
     {"cb_block": 7, "ib_block": 5, "ib_pointers": 1, "superblock": 15},
 ]
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -299,20 +300,49 @@ def test_a_file_whose_writer_was_killed(place: Path, turns: int, capsys: pytest.
     assert "superblocks" in capsys.readouterr().out
 
 
-def test_a_damaged_directory_is_told_and_rebuilt_as_far_as_it_goes(place: Path) -> None:
+@pytest.mark.parametrize(("cells", "least"), [(19, 4), (20, 3)], ids=["entries of cells", "level entries"])
+def test_a_damaged_directory_is_told_and_rebuilt_as_far_as_it_goes(place: Path, cells: int, least: int) -> None:
+    """The last four entries are gone: those of four cells, or of up to 12 cells each."""
     blocks = {"ib_block": 8, "ib_pointers": 1, "superblock": 96}
     with ooc.open_streams(place, "w", shape=20, dtype="i8", blocks=blocks) as s:
         for turn in range(5):
-            s.write(np.full(20, turn), at=np.arange(20))
+            s.write(np.full(cells, turn), at=np.arange(cells))
             s.flush()
     (last := sorted((place / "directory").glob("c.*"), key=lambda path: int(path.name.split(".")[1]))[-1]).unlink()
     assert last.name
     with pytest.raises(CorruptChunkError, match=r"directory|missing"):
         ooc.open_streams(place).to_ragged()
     assert main(["resume", str(place)]) == 0
-    for stream in ooc.open_streams(place).to_ragged().to_list():
+    for stream in ooc.open_streams(place).to_ragged().to_list()[:cells]:
         assert stream == list(range(len(stream)))
-        assert len(stream) >= 4
+        assert len(stream) >= least
+
+
+@pytest.mark.parametrize("cells", [19, 20], ids=["entries of cells", "level entries"])
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize("word", [0, 1, 2])
+@pytest.mark.parametrize("value", [10**6, -(10**6), -1, 2**62, 0])
+def test_a_directory_whose_words_are_others_gives_one_line_or_what_was_there(
+    place: Path, cells: int, is_closed: bool, word: int, value: int
+) -> None:
+    blocks = {"ib_block": 8, "ib_pointers": 1, "superblock": 96}
+    s = ooc.open_streams(place, "w", shape=20, dtype="i8", blocks=blocks)
+    for turn in range(5):
+        s.write(np.full(cells, turn), at=np.arange(cells))
+        s.flush()
+    if is_closed:
+        s.close()
+    else:
+        s._file.let_go()
+    directory = zarr.open_array(place / "directory", mode="r+")
+    directory[1, 2, word] = value
+    with suppress(CorruptChunkError), ooc.open_streams(place) as streams:
+        streams.to_ragged()
+        assert len(streams[3]) <= 6
+    assert main(["resume", str(place)]) == 0
+    with ooc.open_streams(place) as streams:
+        streams.to_ragged()
+        assert streams[2].tolist() == list(range(len(streams[2]))) or word == 2
 
 
 WRONG: dict[str, tuple[type[Exception], str, Any]] = {

@@ -82,6 +82,19 @@ def test_rechunk_by_every_method_with_scratch_on_all_disks(disks: list[str], row
     assert (again[...] == DATA).all()
 
 
+def test_the_command_line_takes_several_scratch_disks(disks: list[str], rows: str, tmp_path: Path) -> None:
+    scratch = [tmp_path / name for name in "st"]
+    for each in scratch:
+        each.mkdir()
+        os.utime(each, (0, 0))
+    asked = ["rechunk", rows, url(disks, "y.zarr"), "--chunks", "96,5", "--method", "staged", "--memory", "64MiB"]
+    assert main([*asked, *(word for each in scratch for word in ("--scratch", str(each))), "--quiet"]) == 0
+    assert (ooc.open_array(url(disks, "y.zarr"))[...] == DATA).all()
+    for each in scratch:  # something was there, and has gone
+        assert each.stat().st_mtime > 0
+        assert os.listdir(each) == []
+
+
 def test_a_target_inside_a_disk_of_the_source_is_refused(disks: list[str], rows: str) -> None:
     for target in (rows, f"{disks[1]}/x.zarr", f"{disks[2]}/x.zarr/inside"):
         with pytest.raises(TargetError):

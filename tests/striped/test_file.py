@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, NotFoundError, OocError, StoreFailure, TargetError
+from oocarrays.storage.striped.disks import FolderDisk, FolderPart
 from oocarrays.testing import SlowDisk
 
 
@@ -201,6 +202,27 @@ def test_a_slow_disk_holds_up_nobody_else(disks: list[str]) -> None:
         done["slow"] = time.monotonic() - begun
     assert served < 4
     assert done["slow"] >= 0.2
+
+
+class MeetingPart(FolderPart):
+    """A part that is on its device when all others are being put there."""
+
+    meeting = threading.Barrier(3)
+
+    def sync(self) -> None:
+        self.meeting.wait(60)
+        super().sync()
+
+
+class MeetingDisk(FolderDisk):
+    def open_part(self, name: str, flags: int) -> FolderPart:
+        return MeetingPart(self._path(name), flags)
+
+
+def test_all_disks_put_what_was_written_on_their_devices_at_one_time(disks: list[str]) -> None:
+    with ooc.open_striped("x", "w+", disks=[MeetingDisk(disk) for disk in disks], block=10) as file:
+        file.write(bytes(90))
+        file.sync()
 
 
 # ------------------------------------------------------------------------------------------------- what goes wrong

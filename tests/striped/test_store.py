@@ -287,7 +287,7 @@ def test_a_disk_joins_and_another_leaves_and_nothing_moves_that_need_not(
     for left, gone in ((all_disks, None), (all_disks[1:], all_disks[0])):
         if gone:
             assert empty(url([*left, gone], "y.zarr")[0], f"{gone}/y.zarr").keys >= 16
-            assert not [name for _, _, files in os.walk(f"{gone}/y.zarr") for name in files]
+            assert not os.path.exists(f"{gone}/y.zarr")
         found = url(left, "y.zarr")
         assert verify(found[0]).faults == verify(found[0]).left == ()
         assert (ooc.open_array(found[1])[...] == array).all()

@@ -25,6 +25,15 @@ def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
     return tuple(places[rank * len(places) // max(ranks, len(places))] for rank in range(ranks))
 
 
+def evenly(count: int, places: Sequence[Place]) -> Sequence[Place]:
+    """Return so many of the places, or all, where they are no more: evenly, as neighbours may be on one machine.
+
+    >>> evenly(2, "abcd"), evenly(3, "ab")
+    (('a', 'c'), 'ab')
+    """
+    return tuple(places[n * len(places) // count] for n in range(count)) if count < len(places) else places
+
+
 def sides(before: int, after: int, places: Sequence[Place]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """The places of the ranks of an exchange as they send and as they receive, where it changes how many there are.
 

@@ -25,15 +25,13 @@ from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 
 REQUESTS = 16
 """Requests that a rank has under way at one time, in stores that are not local files."""
-PROCESS_BYTES = 3 * 2**20
-"""Bytes that a process takes to run it: stacks of threads, open arrays."""
 MORE_READS = 1.5
 """How much more may be read so that each worker has a part."""
 

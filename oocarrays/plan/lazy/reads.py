@@ -70,6 +70,10 @@ class LazyReadsPlan(Holding):
     """Stored chunks that are visited, where they are read whole; otherwise contiguous runs."""
     read_bytes: int
     """Stored bytes that are read when every block is computed; an estimate where chunks are coded."""
+    once_bytes: int
+    """The same, were each read once."""
+    most_read_bytes: int
+    """The same with all that lies between elements of a chunk that one task asks for, where that may be read, too."""
     seconds: float
     """Predicted, of computing every block."""
     considered: tuple[CountedAlternative, ...]
@@ -89,6 +93,13 @@ class LazyReadsPlan(Holding):
     def nbytes(self) -> int:
         """Bytes of the lazy array."""
         return math.prod(self.shape) * self.stored.itemsize
+
+    @property
+    def times_read(self) -> tuple[float, float]:
+        """How often stored bytes are read on average, at least and at most: more than once where blocks share chunks
+        that no task can hold for all of them, or where what lies between is read, too."""
+        once = self.once_bytes or 1
+        return self.read_bytes / once, self.most_read_bytes / once
 
     @property
     def block_bytes(self) -> int:
@@ -192,6 +203,8 @@ def plan_lazy_reads(
         threads=threads,
         read_requests=best.requests,
         read_bytes=best.read_bytes,
+        once_bytes=problem.once(),
+        most_read_bytes=best.most_read_bytes,
         seconds=best.seconds,
         considered=tuple(_considered(way, best, problem.share) for way in _one_a_method(ways, problem.share)),
     )
@@ -206,6 +219,7 @@ class _Way:
     task_bytes: int
     requests: int
     read_bytes: int
+    most_read_bytes: int
     seconds: float
 
 
@@ -267,8 +281,34 @@ class _Problem:
             task_bytes=reading_memory(stored, held, _tile_bytes(self.tile, stored) if together else 0).nbytes,
             requests=runs,
             read_bytes=read,
+            most_read_bytes=read if stored.coded else self._most_bytes(lines, groupings),
             seconds=self._seconds(visits, runs, read, copied, count) + costs.task_seconds * count * together,
         )
+
+    def once(self) -> int:
+        """Stored bytes that are read, were each read once."""
+        if not self.stored.coded:
+            return self.nbytes
+        visits = math.prod(grouping(axis, (len(axis),), chunk, ((0, 1),)).visits for axis, _, chunk in self._along())
+        return int(visits * self.stored.chunk_bytes * self.costs.stored_ratio(self.stored))
+
+    def _most_bytes(self, lines: Sequence[Line], groupings: Sequence[Grouping]) -> int:
+        """Bytes from the first to the last element of each piece of a chunk that is asked for at one time.
+
+        A piece of lengths l in a chunk of strides s spans Σ (l − 1) s + 1 elements: a product of axes again.
+        """
+        if self.stored.local and all(axis.step == 1 for axis in self.axes):
+            return self.nbytes
+        cut = zip(lines, groupings, self.axes, strict=True)
+        pieces = [each.visits if axis.step > 1 else line.runs for line, each, axis in cut]
+        if any(axis.step > 1 for axis in self.axes):
+            return max(math.prod(pieces) * self.stored.chunk_bytes, self.nbytes)
+        count, chunks = math.prod(pieces), self.stored.grid.chunks
+        order, spanned = self.stored.order or tuple(range(len(pieces))), count
+        for at, axis in enumerate(order):
+            stride = math.prod(chunks[inner] for inner in order[at + 1 :])
+            spanned += stride * (lines[axis].elements - pieces[axis]) * count // max(pieces[axis], 1)
+        return spanned * self.stored.itemsize
 
     def through_scratch(self) -> _Way:
         """Every chunk once into a plain copy, every block out of it."""
@@ -285,6 +325,7 @@ class _Problem:
             task_bytes=through_scratch_memory(stored, self._block_bytes(), _tile_bytes(self.tile, stored)).nbytes,
             requests=visits,
             read_bytes=read,
+            most_read_bytes=read,
             seconds=copying + device + pieces,
         )
 

@@ -26,7 +26,7 @@ from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.counting import MAX_TASKS, TASK_BYTES, Counted, copied_runs
 from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, REQUESTS, Problem, Shape
+from oocarrays.plan.rechunk.problem import MIB, REQUESTS, Problem, Shape
 
 STAGE_BYTES = 4 * MIB
 """Of a piece so much is laid out at a time, about: enough for a request, and less than a core's cache."""
@@ -63,7 +63,7 @@ def _requests(problem: Problem) -> list[int]:
 
 def _fixed(problem: Problem) -> int:
     """Bytes that a process holds whatever its ranks do."""
-    return BASE_BYTES + problem.source.index_workspace + _counters(problem)
+    return problem.base_bytes + problem.source.index_workspace + _counters(problem)
 
 
 def _counters(problem: Problem) -> int:
@@ -159,7 +159,7 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
     )
     graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
     each = tuple(problem.neighbours * nbytes for nbytes in (box_bytes, 0, stage, _workspace(problem, requests)))
-    process = BASE_BYTES, graph, source.index_workspace, _counters(problem)
+    process = problem.base_bytes, graph, source.index_workspace, _counters(problem)
     return Counted(shape, process + each, seconds, phases, traffic, tile, batch, source.local)
 
 

@@ -14,7 +14,7 @@ from itertools import permutations, product
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted, count_pass
 from oocarrays.plan.rechunk.passes import Access, Method, Pass
-from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, REQUESTS, TILE_BYTES, TRAVEL_COPIES, Problem, Shape, some
+from oocarrays.plan.rechunk.problem import MIB, REQUESTS, TILE_BYTES, TRAVEL_COPIES, Problem, Shape, some
 
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
@@ -105,7 +105,7 @@ def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
     for requests in _requests(problem, shape):
         shape = replace(shape, requests=requests)
         shape = replace(shape, workspace=_workspace(problem, shape))
-        fixed = BASE_BYTES + MIB + problem.source.index_workspace + problem.neighbours * sum(shape.workspace)
+        fixed = problem.base_bytes + MIB + problem.source.index_workspace + problem.neighbours * sum(shape.workspace)
         held = problem.neighbours * _held_regions(problem, shape) * problem.target.chunk_bytes
         chunks = int((problem.resources.budget - fixed) // held)
         shared = method != "independent"

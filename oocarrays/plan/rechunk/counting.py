@@ -23,7 +23,7 @@ from oocarrays.plan.cost import Phases, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.exchange.ordering import load_in_place, load_of
 from oocarrays.plan.memory import Memory
 from oocarrays.plan.rechunk.passes import ALONE, Pass, unit_chunks
-from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, TILE_BYTES, Problem, Shape
+from oocarrays.plan.rechunk.problem import MIB, TILE_BYTES, Problem, Shape
 
 TASK_BYTES = 4096
 """What the graph holds for each task."""
@@ -157,7 +157,7 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
         ),
     )
     graph = 0 if problem.resources.on_workers else traffic.tasks * TASK_BYTES
-    held = BASE_BYTES, graph, source.index_workspace, 0, *(problem.neighbours * nbytes for nbytes in each)
+    held = problem.base_bytes, graph, source.index_workspace, 0, *(problem.neighbours * nbytes for nbytes in each)
     ahead = source.local and traffic.read_bytes <= problem.resources.costs.cache_bytes
     return Counted(shape, held, seconds, phases, traffic, turned_back(tile, source.order), batch, ahead, packed_bytes)
 

@@ -33,6 +33,8 @@ from oocarrays.plan.rechunk.problem import MIB, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, best_of, considered, least_feasible, left_out, look
 from oocarrays.plan.resources import Resources
 
+FEW_RANKS = 2
+"""Ranks below which no cluster is left idle."""
 GRAPH_TASK_BYTES = 150
 """Of a task in a graph on its way to a scheduler."""
 
@@ -58,8 +60,8 @@ class RechunkPlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Logical processors."""
-        return self.passes[0].ranks if self.passes else 1
+        """Logical processors; of several passes those of the one with most."""
+        return max((step.ranks for step in self.passes), default=1)
 
     @property
     def memory(self) -> Memory:
@@ -180,7 +182,8 @@ def plan_rechunk(
     resources : Resources
         Memory, processors and requests. Where no number of ranks is asked for, what is cheapest of the cores, one and,
         for stores that are not local and where chunks are assembled, twice the cores; on a cluster of one for each
-        worker and one for each of its threads.
+        worker, one for each of its threads, and fewer: as many as keep the cores of crowded workers busy, or one for
+        eight workers.
     method : str
         One of `METHODS`, or ``"auto"``.
     remote_scratch : bool
@@ -257,9 +260,11 @@ def _rank_counts(resources: Resources) -> set[int]:
     """Ranks to look at: who waits for a device or a store leaves its core to another; many short calls go by turns."""
     if resources.ranks:
         return {resources.ranks}
-    if resources.workers:
-        return {resources.workers, resources.workers * resources.threads}
     cores = resources.costs.cores
+    if resources.workers:
+        few = {2 * cores, cores} if resources.workers > 2 * cores else {resources.workers // 8}
+        every = {resources.workers, resources.workers * resources.threads}
+        return every | {count for count in few if FEW_RANKS <= count < resources.workers}
     return {2 * cores, cores, max(cores // 2, 1), 1}
 
 

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from oocarrays.mapping.grid import COPIED_BYTES, Stored
 from oocarrays.plan.exchange.ordering import CREDIT, load_of
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.memory import PROCESS_BYTES
 from oocarrays.plan.rechunk.passes import Access, Method
 from oocarrays.plan.resources import Resources
 
 MIB = 2**20
 BASE_BYTES = 24 * MIB
-"""What a run holds beside its buffers: threads' stacks, the graph's first tasks, file names."""
+"""What a run holds beside its buffers on workers, or to and from other stores than files: what libraries keep, too."""
+THREAD_BYTES = MIB // 2
+"""What each rank holds so that is a thread and reads and writes files, beside `PROCESS_BYTES`. 0.4 to 0.9 MiB were held
+in all."""
+COUNTED = {"zstd", "blosc", "gzip", "zlib"}
+"""Codecs of which it is known what they take, and counted."""
 TILE_BYTES = MIB
 """A tile stays in a core's cache between the read and the copy."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
@@ -62,6 +68,15 @@ class Problem:
     def neighbours(self) -> int:
         """Ranks in one process."""
         return self.resources.ranks_of_a_process(self.ranks)
+
+    @property
+    def base_bytes(self) -> int:
+        """Bytes that a process holds beside all that its ranks read, make and write."""
+        files = self.source.local and self.target.local and not self.remote_scratch
+        known = all(stored.codec is None or stored.codec in COUNTED for stored in (self.source, self.target))
+        if self.resources.on_workers or not (files and known):
+            return BASE_BYTES
+        return min(PROCESS_BYTES + self.ranks * THREAD_BYTES, BASE_BYTES)
 
     @property
     def coded_bytes(self) -> int:

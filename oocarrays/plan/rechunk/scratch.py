@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
-from oocarrays.plan.rechunk.problem import BASE_BYTES, MIB, TRAVEL_COPIES, Problem, some
+from oocarrays.plan.rechunk.problem import MIB, TRAVEL_COPIES, Problem, some
 
 LEAST_SCRATCH_CHUNK = MIB
 """Bytes: scratch is made of few files."""
@@ -57,7 +57,7 @@ def _paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...
     With two passes each scratch chunk is the part that both have in common (as in rechunker's algorithm); with
     more, the scratch chunks step from the one to the other in equal ratios.
     """
-    room = max((problem.resources.budget - BASE_BYTES) // problem.neighbours, 1)
+    room = max((problem.resources.budget - problem.base_bytes) // problem.neighbours, 1)
     shape = problem.source.grid.shape
     for start in _grown(problem.source, room):
         for stop in _grown(problem.target, room):

@@ -82,7 +82,8 @@ def look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[Wa
     looked_at = [each for each in every if not _is_crowded(*each)] or every
     for problem, strategy in sorted(looked_at, key=lambda each: each[1] == "staged"):
         if strategy != "staged" or _may_stage(problem, strategies) or any(way.passes for way in found):
-            found += _ways(problem, strategy, found)
+            fewer = () if problem.resources.on_workers else [p for p in problems if p.ranks < problem.ranks]
+            found += _ways(problem, strategy, found, fewer)
     return found
 
 
@@ -201,10 +202,10 @@ def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
     return [replace(problem, schedule=each) for each in worth_trying(problem.schedule)] if others else [problem]
 
 
-def _ways(problem: Problem, strategy: Strategy, found: Sequence[Way]) -> Iterator[Way]:
+def _ways(problem: Problem, strategy: Strategy, found: Sequence[Way], fewer: Sequence[Problem] = ()) -> Iterator[Way]:
     """The best plan of a strategy for each number of passes, until one reads everything once."""
     if strategy == "assembled":
-        yield _assembled(problem)
+        yield _assembled(problem, fewer)
         return
     if strategy != "staged":
         ways = [_single(each, (strategy,)) for each in _ordered(problem, strategy)]
@@ -232,9 +233,19 @@ def _single(problem: Problem, methods: Sequence[Method]) -> Way:
     return Way(strategy=methods[0], ranks=problem.ranks, stages=1, passes=tuple(best), least=min(least, default=0))
 
 
-def _assembled(problem: Problem) -> Way:
-    """The cheapest way to assemble the target, or the least bytes where there is none."""
+def _assembled(problem: Problem, fewer: Sequence[Problem] = ()) -> Way:
+    """The cheapest way to assemble the target, or the least bytes where there is none.
+
+    Parameters
+    ----------
+    fewer : sequence of Problem
+        The same with fewer ranks: one of several passes is done by so many, where the budget has no room for more.
+    """
     parts = [_single(leg, (name,)) for leg, name in _assembling(problem)]
+    for place, part in enumerate(parts):
+        if not part.passes and len(parts) > 1:
+            others = (_single(leg, (name,)) for leg, name in (_assembling(other)[place] for other in fewer))
+            parts[place] = min((way for way in others if way.passes), key=lambda way: way.seconds, default=part)
     least = max((leg.least for leg in parts if not leg.passes), default=0)
     passes = () if least else tuple(chain.from_iterable(leg.passes for leg in parts))
     return Way(strategy="assembled", ranks=problem.ranks, stages=len(parts), passes=passes, least=least)

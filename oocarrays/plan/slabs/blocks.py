@@ -15,6 +15,7 @@ from itertools import product
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.slabs.bands import Way
+from oocarrays.plan.slabs.coarser import gathered_bytes
 from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.plan import SlabPlan
 
@@ -24,18 +25,17 @@ KERNEL_COPIES = 8
 """Copies of its block that one core makes in the time of a kernel: a guess, for any."""
 
 
-def shapes(extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Stored]) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of windows that are looked at.
+def shapes(
+    extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Sequence[int]]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of windows that are looked at, of which lengths no multiple cuts a target, along each axis.
 
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> rows = Stored(grid=ChunkGrid((8, 6), (2, 6)), itemsize=1, local=True)
-    >>> list(shapes((8, 6), [rows], [rows]))
+    >>> list(shapes((8, 6), [rows], [(2,), (6,)]))
     [(2, 6), (4, 6), (6, 6), (8, 6)]
     """
-    along = [
-        heights(n, [each.grid.chunks[axis] for each in sources], [each.grid.chunks[axis] for each in targets])
-        for axis, n in enumerate(extents)
-    ]
+    along = [heights(n, [each.grid.chunks[axis] for each in sources], targets[axis]) for axis, n in enumerate(extents)]
     cut = sum(len(each) > 1 for each in along)
     most = max(int(SHAPES ** (1 / max(cut, 1))), 2)
     yield from product(*(_thinned(each, most) for each in along))
@@ -116,7 +116,8 @@ def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, th
     compute = sum(taken for _, taken in read) + work(plan) / costs.copy_bandwidth
     device, compute = plan.count * device, plan.count * compute / min(max(ranks, threads), costs.cores)
     hidden = min(device, compute) / max(plan.count // ranks, 1)
-    return max(device, compute) + hidden + plan.count * (2 + neighbours(plan)) * costs.task_seconds
+    apart = 2 * sum(gathered_bytes(plan)) / costs.copy_bandwidth  # kept, put together, and written when all is over
+    return max(device, compute) + hidden + apart + plan.count * (2 + neighbours(plan)) * costs.task_seconds
 
 
 def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
+from oocarrays.plan.slabs.coarser import check_whole, units
 from oocarrays.plan.slabs.options import Edges, SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
@@ -60,6 +61,8 @@ def plan_slabs(
     shape = tuple(each[-1] for each in options.edges) if options.edges else sources[0].grid.shape
     asked = options.checked(shape)
     cut = _Cut(shape=shape, sources=tuple(sources), targets=tuple(targets), options=asked)
+    if asked.coarser:
+        return _coarser(cut, price)
     tried: list[SlabPlan] = []
     for plan in cut.slabs():
         if plan.fits:
@@ -71,6 +74,20 @@ def plan_slabs(
     if found is None:
         raise BudgetError(asked.budget, _least(tried), "one slab")
     return found
+
+
+def _coarser(cut: _Cut, price: Price) -> SlabPlan:
+    """The best of slabs and windows for targets of unlike shapes: the more a window has of each axis, the less is
+    gathered."""
+    tried: list[SlabPlan] = []
+    windows = cut.windows(tried, price)
+    slabs = list(cut.slabs())
+    fitting = [*filter(None, [windows]), *(plan for plan in slabs if plan.fits)]
+    if not fitting:
+        raise BudgetError(cut.options.budget, _least([*tried, *slabs]), "one slab")
+    best = min(fitting, key=price)
+    check_whole(best)
+    return best
 
 
 def _least(plans: Iterable[SlabPlan]) -> int:
@@ -112,8 +129,14 @@ class _Cut:
     def unit(self, axis: int) -> int:
         """The least height that cuts no chunk: all of the axis, where it comes to more."""
         extent = self.extent(axis)
-        chunks = (min(each.grid.chunks[axis], extent) for each in (*self.sources, *self.targets))
-        return min(math.lcm(*chunks), extent)
+        chunks = (min(each.grid.chunks[axis], extent) for each in self.sources)
+        return min(math.lcm(*chunks, *(min(length, extent) for length in self._lengths(axis))), extent)
+
+    def _lengths(self, axis: int) -> list[int]:
+        """Lengths along an axis of which no multiple cuts a target."""
+        if self.options.coarser:
+            return list(units(self.options, axis, self.extent(axis), self.targets))
+        return [each.grid.chunks[axis] for each in self.targets]
 
     # ------------------------------------------------------------------ along one axis
 
@@ -156,7 +179,8 @@ class _Cut:
         written by two of them."""
         if self.options.edges is not None:
             return self.of(self.options.edges, axis, heights, ways)
-        n, unit = self.shape[along], math.lcm(heights[along], *(target.grid.chunks[along] for target in self.targets))
+        chunks = () if self.options.coarser else (target.grid.chunks[along] for target in self.targets)
+        n, unit = self.shape[along], math.lcm(heights[along], *chunks)
         starts = range(0, max(n, 1), max(ceil_div(ceil_div(n, unit), ranks), 1) * unit)
         edges = tuple((*starts, n) if a == along else (0, m) for a, m in enumerate(self.shape))
         return self.of(edges, axis, heights, ways)
@@ -164,6 +188,7 @@ class _Cut:
     def of(self, edges: Edges, axis: int, heights: tuple[int, ...], ways: tuple[Way, ...]) -> SlabPlan:
         """Slabs of one shape in such regions."""
         asked = WORKSPACE if self.options.workspace is None else self.options.workspace
+        asked = asked(heights) if callable(asked) else asked
         written = math.prod(self.shape) * sum(each.itemsize for each in self.targets or self.sources)
         plan = SlabPlan(
             **self.options.terms,
@@ -252,10 +277,13 @@ class _Cut:
         """Windows of every shape, for so many ranks."""
         asked = self.options.heights is not None
         assert isinstance(self.options.depth, tuple), "options have been checked"
-        for heights in [self._heights] if asked else shapes(self.extents, self.sources, self.targets):
+        for heights in [self._heights] if asked else self._shapes():
             cut = self._cut_axes(heights)
             for ways in ways_of(cut, self.options.depth, reuse=self.options.reuse) if cut else ():
                 yield self.shared_out(cut[-1], heights, ways, self._dealt(cut, heights, ranks), ranks)
+
+    def _shapes(self) -> Iterator[tuple[int, ...]]:
+        return shapes(self.extents, self.sources, [self._lengths(axis) for axis in range(len(self.shape))])
 
     def _dealt(self, cut: Sequence[int], heights: Sequence[int], ranks: int) -> int:
         """The axis along which ranks share windows: the outermost one that has enough, or else the one with most."""

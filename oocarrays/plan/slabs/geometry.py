@@ -204,6 +204,10 @@ class SlabGeometry(SlabTerms):
         """The elements that a slab gives results for."""
         return _box(along.core(region, number) for along, region, number in self.at(slab))
 
+    def made(self, slab: Slab, target: int) -> Section:
+        """The elements of a target that a slab gives."""
+        return self.coarser[target].section(self.core(slab)) if self.coarser else self.core(slab)
+
     def window(self, slab: Slab) -> Section:
         """The slab and its halo, also beyond the array's edges, where something stands there.
 

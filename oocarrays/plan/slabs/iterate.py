@@ -30,7 +30,7 @@ from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.cuts import WORKSPACE, plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.plan.slabs.sweeps import Sweeps, fitting_tile
+from oocarrays.plan.slabs.sweeps import LARGEST, SMALLER, Sweeps, fitting_tile
 
 SWEEP_COPIES = 1.5
 """Copies of an array that one core makes in the time of one sweep of it in cache: a guess, for any kernel."""
@@ -50,8 +50,8 @@ class SweptPass:
     """What is made of a slab."""
     threads: int
     """Tiles of a slab that are swept at one time: where there are fewer ranks than processors."""
-    together: bool
-    """Whether several threads of a process sweep at the same time."""
+    copies: float
+    """Copies of the array that one core makes in the time of it."""
 
     @property
     def nbytes(self) -> int:
@@ -60,21 +60,18 @@ class SweptPass:
 
     def seconds(self, costs: Costs) -> float:
         """Predicted seconds: of disk or processors, whichever is slower, and one slab's of the other."""
-        slabs, sweeps = self.slabs, self.sweeps
+        slabs = self.slabs
         target, itemsize = slabs.targets[0], sum(each.itemsize for each in slabs.sources)
         read = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.sources) / itemsize
         disk = slabs.read_bytes * read / costs.read_bandwidth
         disk += self.nbytes * costs.stored_ratio(target) / costs.write_bandwidth
-        copies = swept_copies(slabs, sweeps, together=self.together)
-        compute = slabs.source_bytes * copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
+        compute = slabs.source_bytes * self.copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
         turns = max(slabs.count // slabs.ranks, 1)
         return max(disk, compute) + min(disk, compute) / turns + 4 * slabs.count * costs.task_seconds
 
 
-def swept_copies(slabs: SlabPlan, sweeps: Sweeps, *, together: bool) -> float:
-    """Copies of an array that one core makes in the time of a pass."""
-    count, itemsize = max(sweeps.count, 1), sum(each.itemsize for each in slabs.sources)
-    _, cost = fitting_tile(sweeps.shape, count, sweeps.depth, itemsize, together=together)
+def swept_copies(slabs: SlabPlan, sweeps: Sweeps, cost: float) -> float:
+    """Copies of an array that one core makes in the time of a pass, where a sweep in tiles has such a cost."""
     twice = math.prod(
         1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
         for axis in {*slabs.cut_axes, slabs.axis}
@@ -302,42 +299,61 @@ class _Passes:
         return not said and slabs.height < max(slabs.shape[slabs.axis], 1)
 
     def _pass(self, count: int, source: Stored, target: Stored, options: SweepOptions) -> SweptPass:
-        """One pass: where threads sweep together and what suits them is too large, in blocks as for one thread."""
-        refused = []
-        for together in (True, False)[self.threads == 1 :]:
+        """The best pass: where what suits threads that sweep together is too large for all of them, in smaller
+        blocks."""
+        found, refused = [], []
+        for power in (LARGEST, *SMALLER)[: None if self.threads > 1 else 1]:
             try:
-                return self._cut(count, source, target, options, together=together)
+                found.append(self._cut(count, source, target, options, largest=power))
             except BudgetError as error:
                 refused.append(error)
-        raise min(refused, key=lambda error: error.least)
+            if found and found[-1].slabs.ranks_here * found[-1].threads >= self.threads:
+                break
+        if not found:
+            raise min(refused, key=lambda error: error.least)
+        return min(found, key=lambda each: each.seconds(self.costs))
 
     def _cut(
-        self, count: int, source: Stored, target: Stored, options: SweepOptions, threads: int = 1, *, together: bool
+        self, count: int, source: Stored, target: Stored, options: SweepOptions, threads: int = 1, *, largest: int
     ) -> SweptPass:
         sources, edge, shape = [source, *self.beside], options.boundary, source.grid.shape
         itemsize = sum(each.itemsize for each in sources)
         assert isinstance(options.depth, tuple), "options have been checked"
-        sweeps = Sweeps.of(shape, count, options.depth, edge, itemsize, together=together)
-        others = (Sweeps.of(shape, n, options.depth, edge, itemsize, together=together) for n in self.counts - {count})
-        held = threads * max(self._held(each, itemsize).nbytes for each in (sweeps, *others))
-        beyond = joined(tuple("periodic" if each == "periodic" else "none" for each in of_each(edge, len(shape))))
-        asked = replace(options, depth=sweeps.reach, boundary=beyond, workspace=held)
+        depth, together = options.depth, self.threads > 1
+
+        def swept(within: tuple[int, ...], n: int = count) -> Sweeps:
+            return Sweeps.of(
+                shape, n, depth, edge, itemsize, within=within, tiles=threads, largest=largest, together=together
+            )
+
+        def held(heights: tuple[int, ...]) -> int:
+            return threads * max(self._held(swept(heights, n), itemsize).nbytes for n in {count, *self.counts})
+
+        def copies(slabs: SlabPlan) -> float:
+            _, cost = fitting_tile(
+                slabs.heights, max(count, 1), depth, itemsize, tiles=threads, largest=largest, together=together
+            )
+            return swept_copies(slabs, swept(slabs.heights), cost)
 
         def swept_bytes(slabs: SlabPlan) -> float:
-            return math.prod(slabs.heights) * itemsize * swept_copies(slabs, sweeps, together=together)
+            return math.prod(slabs.heights) * itemsize * copies(slabs)
 
+        beyond = joined(tuple("periodic" if each == "periodic" else "none" for each in of_each(edge, len(shape))))
+        reach = tuple(count * each for each in depth)
+        asked = replace(options, depth=reach, boundary=beyond, workspace=held, cores_only=True)
         slabs = plan_slabs(sources, [target], asked, partial(seconds, work=swept_bytes, threads=self.threads))
-        idle = self.threads // ceil_div(slabs.ranks, slabs.processes)
+        idle = self.threads // slabs.ranks_here
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle
                 same = options.cut_as(**slabs.cut)
-                return self._cut(count, source, target, same, idle, together=together)
-        return SweptPass(slabs=slabs, sweeps=sweeps, threads=threads, together=together)
+                return self._cut(count, source, target, same, idle, largest=largest)
+        return SweptPass(slabs=slabs, sweeps=swept(slabs.heights), threads=threads, copies=copies(slabs))
 
     def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
         """Say what sweeping a tile holds: buffers, what a kernel does, residuals."""
         block = sweeps.block_bytes(itemsize)
         asked = self.options.workspace
+        assert not callable(asked), "callables are made here, of what is asked for"
         multiple = WORKSPACE if asked is None else asked
         return Memory.of(
             buffers=sweeps.held_bytes(itemsize),

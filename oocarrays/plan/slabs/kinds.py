@@ -120,4 +120,6 @@ def _near(plan: SlabGeometry, axis: int) -> int:
 
 
 def _chunks(plan: SlabGeometry, axis: int) -> list[int]:
-    return [stored.grid.chunks[axis] for stored in (*plan.sources, *plan.targets)]
+    """Lengths of chunks, in elements of the sources; of coarser targets bands are whole chunks, or have no part."""
+    targets = () if plan.coarser else plan.targets
+    return [stored.grid.chunks[axis] for stored in (*plan.sources, *targets)]

@@ -6,13 +6,14 @@ map_slabs, iterate, a.slabs ─► SlabOptions ─► the same, checked, with bu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundaries, of_each
@@ -40,6 +41,10 @@ class SlabTerms:
     """Of each source that is in a file a rank: elements of the halo there, on either side; they are not read."""
     among: tuple[Stored, ...] = ()
     """What else is read and written in such slabs, by other passes: there must be room for all."""
+    cores_only: bool = False
+    """Whether a kernel gives the elements of its slab alone, as sweeps do, and not those of its window."""
+    coarser: tuple[Coarsening, ...] = ()
+    """Of each target, the elements for which each of its own stands; none where all are of the shape of the sources."""
     processes: int = 1
     """Processes among which the ranks are shared out."""
     budget: int = 0
@@ -54,8 +59,9 @@ TERMS = tuple(field.name for field in fields(SlabTerms))
 class SlabOptions(SlabTerms):
     """All that may be asked of a pass over slabs; what is left out is chosen."""
 
-    workspace: int | float | None = None
-    """Bytes that the kernel holds beside its blocks and its results, or as a float multiples of its blocks."""
+    workspace: int | float | Callable[[tuple[int, ...]], int] | None = None
+    """Bytes that the kernel holds beside its blocks and its results, or as a float multiples of its blocks; or what
+    gives the bytes for a slab of some shape."""
     reuse: bool = True
     """Whether what two windows share is handed on in memory instead of being read again."""
     axis: int | None = None
@@ -96,6 +102,8 @@ class SlabOptions(SlabTerms):
             raise InputError(f"axis={axis!r} is none of the {len(shape)} axes of shape {shape}")
         if height is not None and (not isinstance(height, int | np.integer) or height < 1):
             raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")
+        if self.coarser and any(depths):
+            raise InputError(f"depth={depth!r}: a kernel whose results are coarser than its blocks sees no neighbours")
         return replace(self, depth=tuple(map(int, depths)), heights=self._checked_heights(shape))
 
     def verified(self) -> Self:

@@ -10,24 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from operator import mod
 
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
-from oocarrays.plan.memory import Holding, Memory
-from oocarrays.plan.sections.write import plan_section_write
+from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest
+from oocarrays.plan.sections.write import can_change, plan_section_write
 from oocarrays.plan.slabs.bands import Way
+from oocarrays.plan.slabs.coarser import all_of, gathered, gathered_bytes, written
 from oocarrays.plan.slabs.geometry import SlabGeometry
 from oocarrays.plan.slabs.kinds import neighbours, read_elements
 from oocarrays.plan.slabs.reads import reading
-from oocarrays.plan.slabs.traffic import slab_tasks, slab_traffic
+from oocarrays.plan.slabs.traffic import lies_packed, slab_tasks, slab_traffic
 
 SLAB_BYTES = 12 * 2**10
 """Bytes of the tasks of a slab, as Dask keeps and orders them, ..."""
 SLAB_TASKS = 5
 """... of which there are so many, where two others give to it."""
-PROCESS_BYTES = 3 * 2**20
-"""Bytes that a process takes to run any pass: stacks of threads, open arrays, the scheduler."""
 COMPARED_BYTES = 2**20
 """Bytes that a rank takes to compare results with those of a larger halo, piece by piece."""
 CUT = ("edges", "axis", "heights")
@@ -49,12 +50,14 @@ class SlabPlan(SlabGeometry, Holding):
     def memory(self) -> Memory:
         """Held by one process at one time, at most: windows, what is handed on, results, what codecs and the kernel
         need."""
-        return self.bare + self._coding
+        return largest(self.bare + self._coding, self._gathering)
 
     @property
     def bare(self) -> Memory:
         """The same without what codecs need."""
+        kept = {"gathered": sum(gathered_bytes(self))} if self.coarser else {}
         return self.of_rank * self.ranks_here + Memory.of(
+            **kept,
             given_last=max(self.window_bytes(), self.result_bytes),  # by the scheduler
             graph=self.count * self._slab_bytes,
             stacks=PROCESS_BYTES,
@@ -103,7 +106,22 @@ class SlabPlan(SlabGeometry, Holding):
     def fits(self) -> bool:
         """Whether it keeps to its budget."""
         bare = self.bare.nbytes
-        return bare <= self.budget and bare + self._coding.nbytes <= self.budget
+        return bare <= self.budget and self.memory.nbytes <= self.budget
+
+    @property
+    def _gathering(self) -> Memory:
+        """Held when all slabs are written: what was gathered, and one target of it in its own order."""
+        if not self.coarser:
+            return Memory()
+        coding = (plan_section_write(each, all_of(each).axes).held_bytes for each in self._gathered)
+        return Memory.of(
+            gathered=sum(gathered_bytes(self)), put_together=max(gathered_bytes(self), default=0),
+            codecs=max(coding, default=0), graph=self.count * self._slab_bytes, stacks=PROCESS_BYTES,
+        )  # fmt: skip
+
+    @property
+    def _gathered(self) -> list[Stored]:
+        return [self.targets[number] for number in gathered(self)]
 
     @property
     def ranks_here(self) -> int:
@@ -113,7 +131,11 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def result_bytes(self) -> int:
         """Bytes of what the kernel gives for the largest window, for all targets together."""
-        return math.prod(self.largest(self.depth)) * sum(target.itemsize for target in self.targets)
+        wide = self.largest(self.depth)
+        if not self.coarser:
+            return math.prod(wide) * sum(target.itemsize for target in self.targets)
+        pairs = zip(self.coarser, self.targets, strict=True)
+        return sum(math.prod(coarse.shape(wide)) * target.itemsize for coarse, target in pairs)
 
     @property
     def _coding(self) -> Memory:
@@ -121,9 +143,23 @@ class SlabPlan(SlabGeometry, Holding):
         wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
         each = product({*self.sources, *self.among}, self._starts)
         reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
-        targets, first = {*self.targets, *self.among}, (0,) * len(wide)
-        writes = (plan_section_write(target, _longest(target, first, wide)).held_bytes for target in targets)
+        first = (0,) * len(wide)
+        shapes = [coarse.shape(wide) for coarse in self.coarser] or [tuple(wide)] * len(self.targets)
+        targets = {(self.targets[number], shapes[number]) for number in written(self)}
+        targets |= {(each, tuple(wide)) for each in self.among}
+        writes = (
+            plan_section_write(each, _longest(each, first, high)).held_bytes
+            for each, high in targets
+            if not self._lies_as_stored(each)
+        )
         return Memory.of(codecs=max(reads, default=0) + max(writes, default=0)) * self.ranks_here
+
+    def _lies_as_stored(self, target: Stored) -> bool:
+        """Whether what a kernel gives is written from where it is: whole plain chunks, each in one piece."""
+        core, chunk, first = self.largest((0,) * len(self.shape)), target.grid.chunks, (0,) * len(self.shape)
+        if not self.cores_only or not can_change(target) or target.order or any(map(mod, self.heights, chunk)):
+            return False
+        return lies_packed(Section(first, tuple(map(min, chunk, core))), Section(first, core))
 
     @property
     def _starts(self) -> list[tuple[int, ...]]:

@@ -25,8 +25,8 @@ CALL_ELEMENTS = 2**12
 """Elements that are swept in the time of a call of the kernel, ..."""
 WAITING_ELEMENTS = 2**15
 """... and where threads sweep together: at the end of each numpy call a thread waits for the interpreter's lock."""
-LARGEST = 5
-"""Blocks of up to ``2**LARGEST * BLOCK_BYTES`` are looked at."""
+LARGEST, SMALLER = 5, (2, 0)
+"""Blocks of up to ``2**LARGEST * BLOCK_BYTES`` are looked at; smaller where these leave no room for all threads."""
 CACHES = 1 / 7
 """The time of an element goes with this power of what a block has more than `BLOCK_BYTES`."""
 RUN_ELEMENTS = 2**6
@@ -85,10 +85,13 @@ class Sweeps:
         boundary: Boundaries,
         itemsize: int,
         *,
+        within: tuple[int, ...] | None = None,
+        tiles: int = 1,
+        largest: int = LARGEST,
         together: bool = False,
     ) -> Sweeps:
-        """Sweeps in tiles that suit them: see `fitting_tile`."""
-        tile, _ = fitting_tile(shape, count, depth, itemsize, together=together)
+        """Sweeps in tiles that suit them, ``within`` slabs of some shape, or the array: see `fitting_tile`."""
+        tile, _ = fitting_tile(within or shape, count, depth, itemsize, tiles=tiles, largest=largest, together=together)
         return cls(shape=shape, count=count, depth=depth, boundary=boundary, tile=tile)
 
     @property
@@ -173,17 +176,27 @@ def _even(ends: tuple[int, int], most: int) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2**12)
 def fitting_tile(
-    shape: tuple[int, ...], count: int, depth: tuple[int, ...], itemsize: int, *, together: bool = False
+    shape: tuple[int, ...],
+    count: int,
+    depth: tuple[int, ...],
+    itemsize: int,
+    *,
+    tiles: int = 1,
+    largest: int = LARGEST,
+    together: bool = False,
 ) -> tuple[tuple[int, ...], float]:
     """The tile that costs least, and what it costs: the sweeps of a plain element in cache are 1.
 
     What counts is what is swept twice at its sides, the rows of a block's halo, calls, and what is not in cache.
-    Threads that sweep ``together`` hinder each other at every call: they take blocks of megabytes.
+    Threads that sweep ``together`` hinder each other at every call: they take blocks of megabytes. Where threads share
+    a slab there are so many ``tiles`` at least, if it can be cut so. No block is larger than ``largest`` asks for.
 
     >>> fitting_tile((8192, 8192), 10, (1, 1), 8)[0], fitting_tile((8192, 8192), 10, (1, 1), 8, together=True)[0]
     ((45, 1366), (93, 2731))
+    >>> fitting_tile((1024, 1024), 10, (1, 1), 8, tiles=2)[0]
+    (59, 512)
     """
     reach = [count * each for each in depth]
     thinned = PARTS[:: max(len(shape) - 1, 1)]
@@ -192,10 +205,11 @@ def fitting_tile(
         for n, d in zip(shape[1:], depth[1:], strict=True)
     ]
     best: tuple[float, tuple[int, ...]] | None = None
-    for widths in product(*lengths):
+    cut = [w for w in product(*lengths) if math.prod(map(ceil_div, shape[1:], w)) >= tiles]
+    for widths in cut or product(*lengths):
         wide = [min(w + 2 * r, n) for w, r, n in zip(widths, reach[1:], shape[1:], strict=True)]
         twice = math.prod(wide) / max(math.prod(widths), 1)
-        for size in (2**power for power in range(LARGEST + 1)):
+        for size in (2**power for power in range(largest + 1)):
             fits = size * BLOCK_BYTES // (max(math.prod(wide), 1) * itemsize) - 2 * depth[0]
             rows = max(min(fits, shape[0]), 2 * depth[0] + 1)
             elements = (rows + 2 * depth[0]) * math.prod(wide)

@@ -19,7 +19,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, moved
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.sections.read import SectionPlan
-from oocarrays.plan.sections.write import plan_section_write
+from oocarrays.plan.sections.write import SectionWritePlan, plan_section_write
+from oocarrays.plan.slabs.coarser import all_of, gathered, written
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 from oocarrays.plan.slabs.kinds import alike
 from oocarrays.plan.slabs.reads import reading
@@ -34,7 +35,8 @@ def slab_traffic(plan: SlabGeometry) -> Traffic:
     >>> traffic.read_requests, traffic.read_bytes
     (5, 288)
     """
-    return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), Traffic(tasks=2))
+    begun = reduce(add, map(_at_once, (plan.targets[n] for n in gathered(plan))), Traffic(tasks=_ends(plan)))
+    return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), begun)
 
 
 @lru_cache(8)
@@ -45,7 +47,17 @@ def slab_tasks(plan: SlabGeometry) -> int:
     >>> slab_tasks(example_plan(ranks=2)) == slab_traffic(example_plan(ranks=2)).tasks
     True
     """
-    return 2 + sum(n * _tasks(plan, slab) for slab, n in alike(plan))
+    return _ends(plan) + sum(n * _tasks(plan, slab) for slab, n in alike(plan))
+
+
+def _ends(plan: SlabGeometry) -> int:
+    """Tasks that are of no slab: they begin, gather, finish."""
+    return 3 if gathered(plan) else 2
+
+
+def _at_once(target: Stored) -> Traffic:
+    """Count what is written of a target that has been gathered."""
+    return _write(plan_section_write(target, all_of(target).axes))
 
 
 def _tasks(plan: SlabGeometry, slab: Slab) -> int:
@@ -61,7 +73,7 @@ def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
     """Count what is read for one slab, and written."""
     tasks = Traffic(tasks=_tasks(plan, slab))
     reads = (_read(each) for each in _readings(plan, slab))
-    return reduce(add, (*reads, *(_written(plan, slab, target) for target in plan.targets)), tasks)
+    return reduce(add, (*reads, *(_written(plan, slab, number) for number in written(plan))), tasks)
 
 
 def _readings(plan: SlabGeometry, slab: Slab) -> Iterator[SectionPlan]:
@@ -109,23 +121,28 @@ def _read(plan: SectionPlan) -> Traffic:
     return Traffic(read_requests=plan.requests, read_bytes=plan.asked_bytes, decoded_bytes=plan.decoded_bytes)
 
 
-def _written(plan: SlabGeometry, slab: Slab, target: Stored) -> Traffic:
-    core = plan.core(slab)
+def _written(plan: SlabGeometry, slab: Slab, number: int) -> Traffic:
+    core, target = plan.core(slab), plan.targets[number]
     if not core.size:
         return Traffic()
+    if plan.coarser:  # whole chunks
+        return _write(plan_section_write(target, plan.made(slab, number).axes))
     made = plan_section_write(*_placed(plan, target, (), slab.rank, core.axes))
     begun = [
         plan_section_write(*_placed(plan, target, (), slab.rank, axes))
         for axes in _begun(plan, slab, target)
         if all(map(len, axes))
     ]
-    return Traffic(
+    return _write(made) + Traffic(
         read_requests=sum(each.read_requests for each in begun),
         read_bytes=sum(each.read_bytes for each in begun),
         decoded_bytes=sum(each.decoded_bytes for each in begun),
-        write_requests=made.write_requests,
-        written_bytes=made.written_bytes,
-        encoded_bytes=made.encoded_bytes,
+    )
+
+
+def _write(made: SectionWritePlan) -> Traffic:
+    return Traffic(
+        write_requests=made.write_requests, written_bytes=made.written_bytes, encoded_bytes=made.encoded_bytes
     )
 
 

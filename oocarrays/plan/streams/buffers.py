@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocarrays.plan.streams.units import before, in_units, spread, unit_of
+from oocarrays.plan.streams.units import UNITS, before, in_units, spread, unit_of
+
+LONG = 128
+"""Units of a run that is copied by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +89,17 @@ class Buffers:
         self._unit = unit_of(self._unit, count)
         had, total = int(self.fill[0]), int(self.fill[0]) + count
         going, staying = total - total % self.block, total % self.block
-        rows, new = self.data.reshape(self.cells, self.block), values.reshape(self.cells, count)
-        out = new[:, : going - had] if not had else np.concatenate((rows[:, :had], new[:, : going - had]), 1)
+        unit = unit_of(self.block, count, had)
+        rows, new = (in_units(each, unit).reshape(self.cells, -1) for each in (self.data, values))
+        had, count, going, staying = had // unit, count // unit, going // unit, staying // unit
+        out = _beside(rows[:, :had], new[:, : going - had]) if had and going else new[:, : max(going - had, 0)]
         kept = staying if going else count
         rows[:, staying - kept : staying] = new[:, count - kept :]
-        self.fill[:] = staying
+        self.fill[:] = staying * unit
         if not going:
             return NOTHING
-        data = np.ascontiguousarray(out).reshape(-1)
-        return CellRun(cells=np.arange(self.cells), counts=np.full(self.cells, going), data=data)
+        data = np.ascontiguousarray(out).reshape(-1).view(np.uint8)
+        return CellRun(cells=np.arange(self.cells), counts=np.full(self.cells, going * unit), data=data)
 
     def _push_each(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
         """Push in units: ``counts`` and ``values`` are so many of them."""
@@ -107,7 +112,7 @@ class Buffers:
         going = np.where(whole > 0, whole * width - had, 0)
         out = self._out(cells[full], whole[full], had[full], values, starts[full], going[full])
         staying = counts - going
-        flat[spread(cells * width + np.where(whole > 0, 0, had), staying)] = values[spread(starts + going, staying)]
+        _move(flat, cells * width + np.where(whole > 0, 0, had), values, starts + going, staying)
         self.fill[cells] = (total - whole * width) * self._unit
         return (
             CellRun(cells=cells[full], counts=whole[full] * self.block, data=out.view(np.uint8))
@@ -124,19 +129,21 @@ class Buffers:
         out = np.empty(int(whole.sum()) * width, values.dtype)
         first = before(whole)
         kept = in_units(self.data, self._unit).reshape(self.cells, width)
-        out.reshape(-1, width)[first] = kept[cells]
-        out[spread(first * width + had, going)] = values[spread(starts, going)]
+        out.reshape(-1, width)[first] = kept.take(cells, 0)
+        _move(out, first * width + had, values, starts, going)
         return out
 
     def flush(self) -> CellRun:
         """Give what is in the buffers, each padded to a block."""
         cells = np.flatnonzero(self.fill)
         counts = self.fill[cells].astype(np.int64)
-        rows = self.data.reshape(self.cells, self.block)[cells]
+        rows = self.data.reshape(self.cells, self.block).take(cells, 0)
         if len(cells) and bool((counts == counts[0]).all()):
             rows[:, int(counts[0]) :] = self.padding
         else:
-            rows[np.arange(self.block) >= counts[:, None]] = self.padding
+            unit = self._unit  # of which all that was pushed is made
+            padding = np.full(unit, self.padding, np.uint8).view(UNITS[unit])
+            rows.view(UNITS[unit])[np.arange(0, self.block, unit) >= counts[:, None]] = padding
         self.fill[:] = 0
         self._unit = unit_of(self.block)
         return CellRun(cells=cells, counts=counts, data=rows.reshape(-1))
@@ -145,6 +152,22 @@ class Buffers:
     def held_bytes(cells: int, block: int) -> int:
         """Bytes that the buffers of so many cells take."""
         return cells * (block + np.dtype(np.int32).itemsize)
+
+
+def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
+    """Copy runs of units: long ones, which are few and have most of what irregular events bring, one by one."""
+    long = np.flatnonzero(counts >= LONG)
+    for to, start, count in zip(into[long].tolist(), of[long].tolist(), counts[long].tolist(), strict=True):
+        out[to : to + count] = values[start : start + count]
+    some = np.flatnonzero((counts > 0) & (counts < LONG))
+    out[spread(into[some], counts[some])] = values.take(spread(of[some], counts[some]))
+
+
+def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Put rows beside others."""
+    out = np.empty((len(left), left.shape[1] + right.shape[1]), left.dtype)
+    out[:, : left.shape[1]], out[:, left.shape[1] :] = left, right
+    return out
 
 
 NOTHING = CellRun(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))
@@ -179,4 +202,4 @@ def grouped(cells: np.ndarray, items: np.ndarray, most: int) -> tuple[np.ndarray
     order = keys & ((1 << bits) - 1)
     keys >>= bits
     first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else np.empty(0, np.int64)
-    return keys[first], np.diff(first, append=len(keys)), items[order]
+    return keys[first], np.diff(first, append=len(keys)), items.take(order, 0)

@@ -5,6 +5,11 @@
 A pointer is a block of the segment and the bytes from there on, which may run over several blocks of one superblock:
 ``block << 24 | bytes``. Entries are written with no next, as their blocks are; when a file is closed they are gone
 through backwards and linked (section 5.2.4, Figure 7). Their cells alone are enough to do that again.
+
+    level entry │ −2 − cell │ cells │ pointer │        as many bytes of each of these cells, one after the other
+
+Cells that fill together need no pointer each: one entry says where the blocks of all of them begin. Of each cell,
+blocks lie in the order of its stream, whoever points to them.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ NONE = -1
 """No entry, no block, no cell: the fill value of a directory."""
 HEAD = 2
 """Words of an entry before its pointers: its cell, and the next entry."""
+LEVEL = -2
+"""The first word of a level entry is this, less the first of its cells; the second is how many they are."""
 
 
 def cut(start: int, lengths: np.ndarray, superblock: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -57,6 +64,54 @@ def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return made
 
 
+def level_entries(
+    cells: np.ndarray, counts: np.ndarray, blocks: np.ndarray, nbytes: int, pointers_each: int
+) -> np.ndarray:
+    """Return level entries: of each the first cell, how many there are, and where their blocks begin.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes of each cell.
+
+    Examples
+    --------
+    >>> level_entries(np.array([5]), np.array([3]), np.array([2]), 64, 2).tolist()
+    [[-7, 3, 33554496, -1]]
+    """
+    entries = np.full((len(cells), HEAD + pointers_each), NONE, np.int64)
+    entries[:, 0], entries[:, 1] = LEVEL - cells, counts
+    entries[:, HEAD] = pointers(blocks, np.full(len(cells), nbytes))
+    return entries
+
+
+class Levels(NamedTuple):
+    """What level entries say, each for the cells from ``lower`` to ``upper``."""
+
+    lower: np.ndarray
+    """The first cell of each."""
+    upper: np.ndarray
+    """The cell after its last."""
+    place: np.ndarray
+    """Bytes of the segment before the blocks of its first cell."""
+    nbytes: np.ndarray
+    """Bytes of each cell."""
+    stride: np.ndarray
+    """Bytes from cell to cell: whole blocks."""
+
+
+def levels_of(entries: np.ndarray, block: int) -> Levels:
+    """Return what level entries say.
+
+    >>> [each.tolist() for each in levels_of(np.array([[-7, 3, (2 << 24) | 60, -1]]), 64)]
+    [[5], [8], [128], [60], [64]]
+    """
+    lower, pointer = LEVEL - entries[:, 0], entries[:, HEAD]
+    nbytes = pointer & (MOST_RUN - 1)
+    upper = lower + np.maximum(entries[:, 1], 0)
+    return Levels(lower, upper, (pointer >> BITS) * block, nbytes, -(-nbytes // block) * block)
+
+
 class Extents(NamedTuple):
     """Runs of bytes that streams are made of, by cell, and for each cell in the order of its stream."""
 
@@ -86,19 +141,65 @@ def extents_of(cells: np.ndarray, entries: np.ndarray, block: int) -> Extents:
     >>> [each.tolist() for each in extents_of(np.array([5]), entries, 64)]
     [[0, 0], [0, 64], [0, 192], [64, 8]]
     """
+    if not len(cells):
+        return Extents(*(np.empty(0, np.int64) for _ in Extents._fields))
+    is_level = entries[:, 0] <= LEVEL
+    if not is_level.any():
+        return _extents(*_pointed(cells, entries, block))
+    parts = zip(_pointed(cells, entries[~is_level], block), _leveled(cells, entries[is_level], block), strict=True)
+    owner, place, count = (np.concatenate(both) for both in parts)
+    order = np.lexsort((place, owner))
+    return _extents(owner[order], place[order], count[order])
+
+
+def _pointed(cells: np.ndarray, entries: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Owner, place and bytes of what entries of one cell point to, cell by cell."""
     at = np.searchsorted(cells, entries[:, 0])
     at[at == len(cells)] = 0
-    mine = np.flatnonzero(cells[at] == entries[:, 0]) if len(cells) else np.empty(0, np.int64)
+    mine = np.flatnonzero(cells[at] == entries[:, 0])
     order = mine[np.argsort(at[mine], kind="stable")]
     words = entries[order, HEAD:]
     there = words != NONE
     found = words[there]
-    owner = np.repeat(at[order], there.sum(1))
-    count = found & (MOST_RUN - 1)
+    return np.repeat(at[order], there.sum(1)), (found >> BITS) * block, found & (MOST_RUN - 1)
+
+
+def _leveled(cells: np.ndarray, entries: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Owner, place and bytes of what level entries say of some cells."""
+    found = levels_of(entries, block)
+    first = np.searchsorted(cells, found.lower)
+    each = np.searchsorted(cells, found.upper) - first
+    owner = spread(first, each)
+    place = np.repeat(found.place, each) + (cells[owner] - np.repeat(found.lower, each)) * np.repeat(found.stride, each)
+    return owner, place, np.repeat(found.nbytes, each)
+
+
+def _extents(owner: np.ndarray, place: np.ndarray, count: np.ndarray) -> Extents:
+    """Say of runs that stand in the order of streams how many bytes of the stream come before each."""
     all_before = before(count)
     first = np.concatenate(([True], owner[1:] != owner[:-1])) if len(owner) else np.empty(0, bool)
     offset = all_before - np.maximum.accumulate(np.where(first, all_before, 0)) if len(owner) else all_before
-    return Extents(owner, offset, (found >> BITS) * block, count)
+    return Extents(owner, offset, place, count)
+
+
+def are_whole(entries: np.ndarray, cells: int, block: int, superblock: int) -> np.ndarray:
+    """Return of each entry whether its cells may be there, and its blocks lie in one superblock.
+
+    >>> entries = np.array([[0, -1, 9], [5, -1, 9], [-1, -1, -1], [-2, 3, 8], [-3, 3, 8], [0, -1, 80]])
+    >>> are_whole(entries, 3, 8, 64).tolist()
+    [True, False, True, True, False, False]
+    """
+    is_level = entries[:, 0] <= LEVEL
+    lower = np.where(is_level, LEVEL - entries[:, 0], entries[:, 0])
+    count = np.where(is_level, entries[:, 1], 1)
+    found = entries[:, HEAD:]
+    nbytes = found & (MOST_RUN - 1)
+    room = superblock - (found >> BITS) * block % superblock
+    stride = np.where(is_level, -(-nbytes[:, 0] // block) * block, 0)
+    fits = (found == NONE) | ((found > 0) & (nbytes > 0) & (nbytes + ((count - 1) * stride)[:, None] <= room))
+    whole: np.ndarray = fits.all(1) & (found[:, 0] != NONE) & (lower < cells) & (count > 0) & (lower <= cells - count)
+    whole |= (entries == NONE).all(1)
+    return whole
 
 
 def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -130,7 +231,7 @@ def linked(entries: np.ndarray, first_id: int, head: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     entries : numpy.ndarray
-        Words of each entry; the cell of one that is empty is -1.
+        Words of each entry; the cell of one that is empty is -1. Level entries have no next.
     first_id : int
         Number of the first of them in the directory.
     head : numpy.ndarray
@@ -142,7 +243,7 @@ def linked(entries: np.ndarray, first_id: int, head: np.ndarray) -> np.ndarray:
     >>> linked(np.array([[0, -1, 7], [1, -1, 7], [0, -1, 7], [-1, -1, -1]]), 4, head)[:, 1].tolist(), head.tolist()
     ([6, -1, 9, -1], [4, 5])
     """
-    there = np.flatnonzero(entries[:, 0] != NONE)
+    there = np.flatnonzero(entries[:, 0] >= 0)
     order = there[np.argsort(entries[there, 0], kind="stable")]
     cells = entries[order, 0]
     is_last = np.concatenate((cells[1:] != cells[:-1], [True])) if len(cells) else np.empty(0, bool)

@@ -59,6 +59,27 @@ def before(counts: np.ndarray) -> np.ndarray:
     return sums
 
 
+def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:
+    """Put what each cell wrote in many calls side by side.
+
+    Parameters
+    ----------
+    items : numpy.ndarray
+        Of each call, bytes of every cell.
+    width : int
+        Bytes of a cell in one call.
+
+    Examples
+    --------
+    >>> side_by_side(np.array([1, 2, 3, 4], "u1"), 2, 1).tolist()
+    [1, 3, 2, 4]
+    """
+    unit = unit_of(width)
+    rows = in_units(items, unit).reshape(calls, -1, width // unit)
+    together = rows[:, :, 0].T if unit == width else rows.transpose(1, 0, 2)
+    return np.ascontiguousarray(together).reshape(-1).view(np.uint8)
+
+
 def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
     """Copy runs of bytes: ``out[into[k] : into[k] + counts[k]] = data[of[k] : of[k] + counts[k]]`` for each k.
 
@@ -85,4 +106,4 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
             rows = sliding_window_view(source, width)[of[same] // unit]
             sliding_window_view(target, width, writeable=True)[into[same] // unit] = rows
         return
-    target[spread(into // unit, units)] = source[spread(of // unit, units)]
+    target[spread(into // unit, units)] = source.take(spread(of // unit, units))

@@ -36,6 +36,7 @@ from oocarrays.storage.journal.texts import FOLDER, NOTE, SOURCE
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.joined import DOCUMENTS, layers
 
 KEYS_AT_ONCE = 1000
 """Keys of a store that are held at one time."""
@@ -233,12 +234,22 @@ async def _copy_objects(
         meter.add(copied_objects=1, copied_bytes=len(found))
 
     try:
+        if any(getattr(each, "documents_first", False) for each in layers(target.store)):
+            await _describe(source, target)
         async for keys in _listed(source, mine):
             await concurrent_map([(key,) for key in keys], copy, at_once)
     except OocError:
         raise
     except OSError as error:
         raise StoreFailure(f"cannot copy {source}: {error}") from error
+
+
+async def _describe(source: StorePath, target: StorePath) -> None:
+    """Have an array be there before its chunks come, whoever copies its documents."""
+    for name in DOCUMENTS:
+        found = await (source / name).get(default_buffer_prototype())
+        if found is not None and not await (target / name).exists():
+            await (target / name).set(found)
 
 
 async def _remove_objects(source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int) -> None:

@@ -143,6 +143,29 @@ def most_coded_bytes(nbytes: int) -> int:
     return nbytes + nbytes // 128 + 2**16
 
 
+BLOSC_BYTES = 2**22
+"""What blosc takes beside a chunk and its bytes, at most, and what the allocator keeps of that."""
+ZSTD_BYTES = {9: 2**24, 12: 3 * 2**24, 22: 6 * 2**24}
+"""What zstd takes at levels up to these; below, up to `LIGHT_LEVEL`, it is less than a MiB."""
+LIGHT_LEVEL = 6
+CONTEXTS = 12
+"""Times a chunk's bytes that a codec takes so at most: of small chunks it takes less."""
+
+
+def context_bytes(codec: numcodecs.abc.Codec | None, nbytes: int) -> tuple[int, int]:
+    """Return the bytes that a codec takes to decode, and to encode, beside a chunk of ``nbytes`` and what comes of it.
+
+    >>> context_bytes(numcodecs.Zstd(3), 2**24), context_bytes(numcodecs.Zstd(12), 2**20)
+    ((0, 0), (0, 12582912))
+    """
+    name, most = getattr(codec, "codec_id", None), CONTEXTS * nbytes
+    if name == "blosc":
+        return min(BLOSC_BYTES, most), min(BLOSC_BYTES, most)
+    level = getattr(codec, "level", 0) if name == "zstd" else 0
+    taken = next((nbytes for upto, nbytes in ZSTD_BYTES.items() if level <= upto), max(ZSTD_BYTES.values()))
+    return 0, 0 if level <= LIGHT_LEVEL else min(taken, most)
+
+
 def most_shard_bytes(chain: Chain, itemsize: int) -> int:
     """Return the most bytes of a stored shard."""
     assert chain.shard is not None, "only shards have a most"

@@ -32,6 +32,7 @@ from oocarrays.storage.codecs.codec import (
     Chain,
     chain_of,
     check_codecs,
+    context_bytes,
     most_coded_bytes,
     most_shard_bytes,
 )
@@ -330,7 +331,9 @@ def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tu
         return (0, STAGING_BYTES, 0) if local else (chunk_bytes, chunk_bytes, 0)
     if chain.pipeline == "numcodecs":
         in_place = local and can_map() and chain.name in DECODE_IN_PLACE
-        return 0 if in_place else coded, 2 * coded + STAGING_BYTES if local else 3 * coded, coded
+        to_decode, to_encode = context_bytes(chain.compressor, chunk_bytes)
+        encoding = 2 * coded + STAGING_BYTES if local else 3 * coded
+        return to_decode + (0 if in_place else coded), to_encode + encoding, coded
     return 3 * coded, 3 * coded, 0
 
 

@@ -26,6 +26,7 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.codecs.codec import SHUFFLES, numcodec_of
 from oocarrays.storage.files.descriptor import KEY
 from oocarrays.storage.foreign.filters import FilterCodec
+from oocarrays.storage.stores.uneven import as_stored
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute in which xarray keeps the names of axes, in format 2."""
@@ -146,7 +147,7 @@ def carried_compressors(source: zarr.Array) -> Any:
         Its filters are those of HDF5, TIFF and others where it is in such a file: no other Zarr reader knows of them.
     """
     if not is_foreign(source):
-        return source.compressors
+        return as_stored(source).compressors
     return [BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=source.dtype.itemsize)]
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import zarr
@@ -24,7 +26,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError, UnfinishedError
 from oocarrays.mapping.given import flag
-from oocarrays.plan.documents import Document
+from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, document_store, documents, said
 from oocarrays.storage.files.making_room import replace_group
@@ -90,8 +92,8 @@ class GroupFile:
         return local_folder(self.zarr.store_path.store, self.zarr.store_path.path)
 
 
-def group_location(group: zarr.Group) -> str:
-    """Where a group is: its directory, or its store and path."""
+def group_location(group: zarr.Group | zarr.Array) -> str:
+    """Where a group, or an array, is: its directory, or its store and path."""
     place = group.store_path
     return local_folder(place.store, place.path) or str(place)
 
@@ -199,7 +201,7 @@ def member_store(store: StoreLike, name: str) -> StoreLike:
     return store_path(store) / name
 
 
-def check_group_target(source: zarr.Group, store: StoreLike, *, overwrite: bool) -> None:
+def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
     """Refuse a target that would cost the user data.
 
     Raises
@@ -239,19 +241,43 @@ def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bo
     DiskFullError, StoreFailure
         Where it cannot be made.
     """
-    settings = {"zarr_format": source.zarr_format, "attributes": dict(source.zarr.attrs.asdict()) | {MARK: run}}
+    settings = {"zarr_format": source.zarr_format, "attributes": dict(source.zarr.attrs.asdict())}
+    make_group(store, settings, run, groups=source.groups, overwrite=overwrite, durable=durable)
+
+
+def make_group(
+    store: StoreLike,
+    settings: Settings,
+    run: str,
+    *,
+    groups: Mapping[str, Document] = MappingProxyType({}),
+    overwrite: bool,
+    durable: bool = True,
+) -> None:
+    """Make a group and those below it, of which ``groups`` are the attributes, by path; it is marked unfinished.
+
+    Raises
+    ------
+    TargetError
+        Where it has appeared meanwhile.
+    DiskFullError, StoreFailure
+        Where it cannot be made.
+    """
+    marked = settings | {"attributes": settings["attributes"] | {MARK: run}}
     folder = local_folder(store)
     try:
         place: Any = document_store(store, durable=durable)
         if overwrite and folder is not None and _is_group(folder):
-            replace_group(folder, MARK, f"{run}-makes-room", settings, durable=durable)
+            replace_group(folder, MARK, f"{run}-makes-room", marked, durable=durable)
             group = zarr.open_group(place, mode="r+", use_consolidated=False)
         else:
-            group = zarr.create_group(place, **settings, overwrite=overwrite)
-        for name, attributes in source.groups.items():
+            group = zarr.create_group(place, **marked, overwrite=overwrite)
+        for name, attributes in groups.items():
             group.create_group(name, attributes=attributes)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+    except ValueError as error:
+        raise TargetError(f"no group can be made at {store}: {error}") from error
     except OSError as error:
         raise write_error(str(store), error) from error
 
@@ -265,8 +291,20 @@ def _is_group(folder: str) -> bool:
     return True
 
 
-def finish_group(store: StoreLike, consolidated: tuple[str, ...], *, durable: bool = True) -> str:
-    """Write consolidated metadata where the source has it, then take the unfinished mark away; returns the place."""
+def finish_group(
+    store: StoreLike,
+    consolidated: tuple[str, ...] = (),
+    *,
+    attributes: Mapping[str, Any] = MappingProxyType({}),
+    durable: bool = True,
+) -> str:
+    """Write consolidated metadata where the source has it, then take the unfinished mark away; returns the place.
+
+    Parameters
+    ----------
+    attributes : dict
+        What the group says of itself from then on, beside what it says already.
+    """
     store = document_store(store, durable=durable)
     try:
         with warnings.catch_warnings():
@@ -274,15 +312,15 @@ def finish_group(store: StoreLike, consolidated: tuple[str, ...], *, durable: bo
             for path in consolidated:
                 zarr.consolidate_metadata(store, path=path or None)  # type: ignore[arg-type]
         group = zarr.open_group(store, mode="r+", use_consolidated="" in consolidated)  # type: ignore[arg-type]
-        _take_mark_away(group)
+        _take_mark_away(group, attributes)
     except OSError as error:
         raise write_error(str(store), error) from error
     return group_location(group)
 
 
-def _take_mark_away(group: zarr.Group) -> None:
+def _take_mark_away(group: zarr.Group, more: Mapping[str, Any]) -> None:
     """Write the group's documents without the mark, last the one that carried it."""
-    attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK}
+    attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK} | dict(more)
     metadata = replace(group.metadata, attributes=attributes)
     documents = metadata.to_buffer_dict(default_buffer_prototype())
     for key in sorted(documents, key=lambda key: key in ATTRIBUTES):

@@ -79,11 +79,9 @@ class Hdf5:
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Read elements by the HDF5 library."""
-        with _opened(file) as root:
-            node = root[name]
-            text = _h5py().check_string_dtype(node.dtype)
-            found = node.asstr()[section] if text is not None and text.length is None else node[section]
-            return np.asarray(found)
+        with _datasets(file, (name,)) as found:
+            node = found[0]
+            return np.asarray(node.asstr()[section] if _type_of(node.dtype) == "O" else node[section])
 
 
 FORMATS["hdf5"] = Hdf5()
@@ -182,18 +180,19 @@ def _access() -> Any:
 
 
 def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
-    stored, dtype, where, created = node.dtype, _type_of(node), f"{name} in {path}", node.id.get_create_plist()
+    stored, shape, where, created = node.dtype, node.shape, f"{name} in {path}", node.id.get_create_plist()
+    dtype = _type_of(stored)
     filters, library = _filters(created, stored.itemsize, where)
     layout = created.get_layout()
     h5d = _h5py().h5d
     odd = dtype == "O" or layout not in (h5d.CHUNKED, h5d.CONTIGUOUS) or created.get_external_count()
     if odd or (library is None and _is_elsewhere(node, path)):
         library = "h5py"
-    _check_type(node.dtype, dtype, where)
-    size = 16 if dtype == "O" else node.dtype.itemsize
-    chunks = node.chunks or rows_of(node.shape, size)
+    _check_type(stored, dtype, where)
+    size = 16 if dtype == "O" else stored.itemsize
+    chunks = created.get_chunk() if layout == h5d.CHUNKED else rows_of(shape, size)
     return Facts(
-        shape=node.shape,
+        shape=shape,
         chunks=chunks,
         dtype=dtype,
         filters=() if library else filters,
@@ -212,11 +211,9 @@ def _is_elsewhere(node: Any, path: str) -> bool:
     return linked or file.get_create_plist().get_userblock() != 0
 
 
-def _type_of(node: Any) -> str:
-    text = _h5py().check_string_dtype(node.dtype)
-    if text is not None and text.length is None:
-        return "O"
-    return str(node.dtype.str)
+def _type_of(dtype: np.dtype) -> str:
+    text = _h5py().check_string_dtype(dtype)
+    return "O" if text is not None and text.length is None else dtype.str
 
 
 def _check_type(dtype: np.dtype, said: str, where: str) -> None:
@@ -225,8 +222,7 @@ def _check_type(dtype: np.dtype, said: str, where: str) -> None:
 
 
 def _fill(created: Any, node: Any) -> Any:
-    status = created.fill_value_defined()
-    return None if status == _h5py().h5d.FILL_VALUE_UNDEFINED else node.fillvalue
+    return node.fillvalue if created.fill_value_defined() == _h5py().h5d.FILL_VALUE_USER_DEFINED else None
 
 
 def _filters(created: Any, itemsize: int, where: str) -> tuple[tuple[str, ...], str | None]:

@@ -30,6 +30,7 @@ from oocarrays.storage.foreign.numpy_files import piece_facts
 from oocarrays.storage.foreign.references import references
 from oocarrays.storage.foreign.sessions import session
 from oocarrays.storage.foreign.store import ForeignStore
+from oocarrays.storage.foreign.zip_ranges import ZipRanges
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
@@ -251,16 +252,20 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
     if scheme in (SCHEME, "striped", "memory", "reference") or scheme in OPENERS:
         return None
     rest, colon, inner = rest.partition(":/")
-    found = _named_part(rest)
+    zipped = ZIP.fullmatch(rest)
+    found = (zipped["file"], zipped["inner"] or "") if zipped else _named_part(rest)
     if found is None:
         return None
     (path, within), inner = found, inner if colon else ""
     folder = path.partition("*")[0].rpartition("/")[0]
     root: RemoteStore = store_of(f"{scheme}://{folder}", options, ways)
     pattern = path.removeprefix(f"{folder}/")
-    if "*" not in pattern and _kind_of(_remote_head(root, pattern), url) not in FORMATS:
+    kind = None if "*" in pattern else _kind_of(_remote_head(root, pattern), url)
+    if "*" not in pattern and kind not in (*FORMATS, "zip"):
         return None
     name = f"{scheme}://{path}"
+    if kind == "zip":
+        return _placed(ZipRanges(remote_files(root, pattern), name), inner or within)
     name = name if dim is None else f"{SCHEME}://{name}?{urlencode({'concat_dim': dim})}"
     return _store(remote_files(root, pattern), dim, inner or within, name)
 
@@ -288,7 +293,7 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     return _placed(ForeignStore(contents, url), inner)
 
 
-def _placed(store: ForeignStore, inner: str) -> Any:
+def _placed(store: ForeignStore | ZipRanges, inner: str) -> Any:
     remote = RemoteStore(store, store.url, DEFAULT.patience)
     return StorePath(remote, inner) if inner else remote
 

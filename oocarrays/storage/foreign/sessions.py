@@ -51,7 +51,10 @@ class SharedSession:
 
 
 class SessionStore(AsideStore[Store]):
-    """A store that takes Zarr's keys only."""
+    """A store that takes Zarr's keys only, and chunks of arrays that are there."""
+
+    documents_first = True
+    """Arrays that are copied as they are get their documents before their chunks."""
 
     def __init__(self, store: Store, shared: SharedSession | None = None) -> None:
         super().__init__(store)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numcodecs.vlen import VLenUTF8
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import NotFoundError, StoreFailure
@@ -29,7 +29,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.foreign.arrays import ForeignArray, made_section
 from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, document
-from oocarrays.storage.foreign.files import Files
+from oocarrays.storage.foreign.files import Files, asked
 from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.foreign.looking import Contents
 from oocarrays.storage.stores.joined import Joined
@@ -177,7 +177,7 @@ class ForeignStore(Joined):
         if found is None:
             return None
         number, offset, nbytes = found
-        start, stop = _asked(byte_range, nbytes)
+        start, stop = asked(byte_range, nbytes)
         data = await self.source_files.range(number, offset + start, offset + stop)
         return data if len(data) == stop - start else _padded(data, stop - start)
 
@@ -317,19 +317,8 @@ def _index(name: str) -> tuple[int, ...]:
     return tuple(map(int, name.split("/")[1:]))
 
 
-def _asked(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
-    """Where a range begins and ends in so many bytes."""
-    if byte_range is None:
-        return 0, nbytes
-    if isinstance(byte_range, RangeByteRequest):
-        return byte_range.start, min(byte_range.end, nbytes)
-    if isinstance(byte_range, OffsetByteRequest):
-        return byte_range.offset, nbytes
-    return max(nbytes - byte_range.suffix, 0), nbytes
-
-
 def _part(data: np.ndarray, byte_range: ByteRequest | None) -> np.ndarray:
-    start, stop = _asked(byte_range, len(data))
+    start, stop = asked(byte_range, len(data))
     return data[start:stop]
 
 

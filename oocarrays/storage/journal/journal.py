@@ -4,6 +4,7 @@
              .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
                           done/0.3.1 …     a small object for each finished part: the same digest, and receipts of
                                            what the part has stored
+                          done-states/0.3  bytes of a part that is not in the target: a partial result
                           done/kept        what plans before this one have stored, and it does not store again
                           lock             held by every process that works for the run (local folders)
                           ended-c0ffee     what a run has given that has ended, until its client has heard of it
@@ -35,6 +36,7 @@ from oocarrays.storage.journal.texts import (
     KEPT,
     LOCK,
     PLAN,
+    STATES,
     Kept,
     check_entry,
     entry_text,
@@ -229,6 +231,27 @@ class Journal:
                 self.read()
                 self._entries.prepare(key, entry, durable=True)()
         self._done.add(part)
+
+    def keep(self, part: tuple[int, ...], data: bytes) -> None:
+        """Keep bytes of a part that is not written to the target, for who goes on; before it is recorded.
+
+        Raises
+        ------
+        DiskFullError, StoreFailure
+            Where they cannot be written.
+        """
+        with writing(self.store):
+            self._entries.make_folder(STATES)
+            self._entries.create(
+                f"{STATES}/{name_of_part(part)}", entry_text(self._known_digest(), None) + b"\n" + data
+            )
+
+    def kept_bytes(self, part: tuple[int, ...]) -> bytes | None:
+        """Return what was kept of a part, by this plan; None where nothing was."""
+        with reading(self.store):
+            entry = self._entries.get(f"{STATES}/{name_of_part(part)}")
+        digest, _, data = (entry or b"").partition(b"\n")
+        return data if digest == self._known_digest().encode() else None
 
     def has(self, part: tuple[int, ...]) -> bool:
         """Whether ``part`` is finished. This process looks in the store until it has seen it there once.

@@ -29,6 +29,8 @@ NOTE = ".oocarrays.json"
 SOURCE = ".oocarrays.source"
 """The key of what a finished array keeps of the source that it was made of."""
 PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"
+STATES = f"{DONE}-states"
+"""Where the bytes of parts are that are not in the target; it goes with what is recorded."""
 Kept = Mapping[str, Mapping[str, Receipt]]
 """Receipts of chunks, by the name of the place where they are."""
 BEGINNING = "again"

@@ -149,6 +149,10 @@ class LocalBlob:
         os.close(self._file)
 
 
+HOLE_BYTES = 2**16
+"""Of zeros at the end of a new file, which are a hole in it: reading them is fast, and writing them is left out."""
+
+
 class LocalBlobs:
     """The chunks below one local directory.
 
@@ -162,13 +166,14 @@ class LocalBlobs:
 
     def __init__(self, root: str, *, past_cache: bool = False) -> None:
         self.root = root.rstrip("/") or "/"  # of an array that is its store's root the name ends with a slash
+        self._below = os.path.join(self.root, "")
         self.past_cache = past_cache and hasattr(os, "O_DIRECT")
         self._local = threading.local()
         self._folders: set[str] = set()
 
     def path(self, key: str) -> str:
         """Where the chunk under ``key`` is, or would be."""
-        return os.path.join(self.root, key)
+        return self._below + key
 
     def range_of(self, key: str) -> tuple[str, int, int | None]:
         """The file of a chunk, where it begins in it, and its bytes; None for all of the file.
@@ -319,12 +324,15 @@ class LocalBlobs:
 
     def _write(self, path: str, data: memoryview) -> None:
         file, past_cache = self._create(path)
+        solid = data[: solid_bytes(data)]
         try:
             if past_cache:
-                self._write_past_cache(file, data)
+                self._write_past_cache(file, solid)
             else:
-                write_all(file, data)
+                write_all(file, solid)
                 start_writing(file)
+            if len(solid) < len(data):
+                os.ftruncate(file, len(data))
         finally:
             os.close(file)
 
@@ -356,6 +364,21 @@ class LocalBlobs:
             file, self.past_cache = open_past_cache(path, flags)
             return file, self.past_cache
         return os.open(path, flags, 0o666), False
+
+
+def solid_bytes(data: memoryview) -> int:
+    """Return after how many bytes nothing but zeros follows, in whole blocks: these need not be written in a new file.
+
+    >>> solid_bytes(memoryview(bytes(HOLE_BYTES) + b"1")), solid_bytes(memoryview(b"1" + bytes(3 * HOLE_BYTES)))
+    (65537, 65536)
+    """
+    whole = len(data) // HOLE_BYTES * HOLE_BYTES
+    if np.frombuffer(data[whole:], np.uint8).any():
+        return len(data)
+    for end in range(whole, 0, -HOLE_BYTES):
+        if np.frombuffer(data[end - HOLE_BYTES : end], np.uint64).any():
+            return end if end < whole else len(data)
+    return 0
 
 
 def make_below(root: str, folder: str) -> None:

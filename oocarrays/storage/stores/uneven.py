@@ -25,7 +25,7 @@ from zarr.storage import StorePath
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.stores.joined import Joined
+from oocarrays.storage.stores.joined import Joined, innermost
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
 SETTING = "array.rectilinear_chunks"
@@ -73,6 +73,12 @@ def as_regular(array: zarr.Array, name: str) -> zarr.Array:
     return zarr.open_array(store, mode="r" if array.read_only else "r+")
 
 
+def as_stored(array: zarr.Array) -> zarr.Array:
+    """Return an array as it is stored: of one that is seen in regular chunks, that of uneven ones."""
+    found = innermost(array.store_path.store)
+    return found._array if isinstance(found, UnevenStore) else array
+
+
 def knowing_uneven() -> AbstractContextManager[Any]:
     """Have Zarr open arrays of uneven chunks for a while, where it knows them."""
     return _allowed() if _are_known() else nullcontext()
@@ -112,12 +118,22 @@ def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: Setting
         Where zarr-python does not know them, or takes no such settings.
     """
     check_known(name)
+    return as_regular(made_uneven(place, settings | {"chunks": [list(map(int, each)) for each in blocks]}), name)
+
+
+def made_uneven(place: Any, settings: Settings) -> zarr.Array:
+    """Make an array with these arguments of ``zarr.create_array``, lengths of chunks along each axis among them.
+
+    Raises
+    ------
+    UnsupportedError
+        Where Zarr takes no such settings.
+    """
     try:
         with _allowed():
-            array = zarr.create_array(place, **(settings | {"chunks": [list(map(int, each)) for each in blocks]}))
+            return zarr.create_array(place, **settings)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
-    return as_regular(array, name)
 
 
 class UnevenStore(Joined):

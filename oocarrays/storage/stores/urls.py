@@ -237,7 +237,8 @@ def scratch_place(place: Any) -> str | RemoteStore:
     if isinstance(place, RemoteStore):
         return place
     if isinstance(place, list | tuple) and place:
-        made: RemoteStore = store_of(joined_url(scratch_place(each) for each in place))
+        several = [scratch_place(each) for each in place]
+        made: str | RemoteStore = several[0] if len(several) == 1 else store_of(joined_url(several))
         return made
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")

@@ -11,10 +11,11 @@ import numpy as np
 from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.streams.ahead import Blocks
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.independent import RankWriter
 from oocarrays.storage.streams.raw import Cache, RawChunks
-from oocarrays.storage.streams.reading import Reader
+from oocarrays.storage.streams.reading import Heads, Reader
 from oocarrays.storage.streams.stream_file import StreamFile
 
 LOG_BYTES = 2**26
@@ -70,13 +71,14 @@ class IndependentSegment:
         view = Directory(self._directory, ib)
         if ib.is_linked:
             first, lengths = (kept[self.lower : self.upper] for kept in self.file.kept_cells())
+            heads = first, self.file.kept_levels()
         else:
-            first, lengths = None, view.lengths(self.file.meta.cells.count)[self.lower : self.upper]
+            heads, lengths = None, view.lengths(self.file.meta.cells.count)[self.lower : self.upper]
         self._had = lengths
-        self._reader = self._reading(view, lengths, first)
+        self._reader = self._reading(view, lengths, heads)
 
-    def _reading(self, view: Directory, lengths: np.ndarray, first: np.ndarray | None) -> Reader:
-        return Reader(self._data, view, (self.lower, self.upper), lengths, first, self.budget // 4)
+    def _reading(self, view: Directory, lengths: np.ndarray, heads: Heads | None) -> Reader:
+        return Reader(self._data, view, (self.lower, self.upper), lengths, heads, self.budget // 4)
 
     # ------------------------------------------------------------------ what is there
 
@@ -109,6 +111,16 @@ class IndependentSegment:
             self.settle()
             self._reader = self._reading(Directory(self._directory, self.written()), self.lengths(), None)
         return self._reader
+
+    def blocks_at(self, offset: int, before: int) -> Blocks | None:
+        """Return the blocks that hold a byte of all streams, ``before`` of which come before IB; None or None.
+
+        They are read where the system has them; those of other stores are better read at once, whoever wants them.
+        """
+        if not self._data.is_local:
+            return None
+        blocks = self.reader.levels.at(offset)
+        return None if blocks is None else Blocks(blocks.lower + before, blocks.upper + before, blocks.parts)
 
     def written(self) -> Independent:
         """The segment as the ranks of this process have written it: it has all entries of their cells."""
@@ -164,9 +176,9 @@ class IndependentSegment:
         """Put all that was written in the store."""
         self._each_writer(RankWriter.settle)
 
-    def link(self, ib: Independent) -> tuple[np.ndarray, np.ndarray]:
-        """Link the directory, as all ranks have settled it: the first entry and the length of each cell."""
-        return Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
+    def link(self, ib: Independent) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Link the directory, as all ranks have settled it: first and level entries, and the length of each cell."""
+        return *Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
 
     def prime(self, starts: np.ndarray) -> None:
         """Read ahead, of each cell what comes after ``starts``: calls for one cell after the other follow."""

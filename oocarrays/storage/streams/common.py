@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from oocarrays.plan.streams.units import UNITS, unit_of
 from oocarrays.storage.streams.rows import Rows
 
 
@@ -46,10 +47,12 @@ class CommonSegment:
         done, block = 0, self.block
         while done < values.shape[1]:
             fill = self.nbytes % block
-            part = values[:, done : done + block - fill]
-            self.buffer[:, fill : fill + part.shape[1]] = part
-            self.nbytes += part.shape[1]
-            done += part.shape[1]
+            count = min(block - fill, values.shape[1] - done)
+            unit = unit_of(fill, count, done, block, values.shape[1])
+            part = values.view(UNITS[unit])[:, done // unit : (done + count) // unit]
+            self.buffer.view(UNITS[unit])[:, fill // unit : (fill + count) // unit] = part
+            self.nbytes += count
+            done += count
             if not self.nbytes % block:
                 self._row.append(self.buffer.reshape(-1))
 

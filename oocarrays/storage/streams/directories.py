@@ -9,7 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError
-from oocarrays.plan.streams.directory import HEAD, MOST_RUN, NONE, Extents, extents_of, linked
+from oocarrays.plan.streams.directory import (
+    HEAD,
+    LEVEL,
+    MOST_RUN,
+    NONE,
+    Extents,
+    are_whole,
+    extents_of,
+    levels_of,
+    linked,
+)
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.storage.streams.raw import RawChunks
 
@@ -34,20 +44,26 @@ class Directory:
     def _all(self) -> range:
         return range(self.ib.superblocks[1])
 
+    @property
+    def _no_entries(self) -> np.ndarray:
+        return np.empty((0, HEAD + self.ib.pointers), np.int64)
+
     def scan(self, cells: np.ndarray) -> Extents:
         """Return the extents of cells that rise, by a look at every entry."""
-        found = []
-        for superblock in self._all():
-            words = self.entries(superblock)
-            if len(cells):
-                near = (words[:, 0] >= cells[0]) & (words[:, 0] <= cells[-1])
-                found.append(words[near] if not near.all() else words)
-        none = np.empty((0, HEAD + self.ib.pointers), np.int64)
-        return extents_of(cells, np.concatenate(found or [none]), self.ib.block)
+        return extents_of(cells, self.near(cells), self.ib.block)
 
-    def follow(self, cells: np.ndarray, first: np.ndarray) -> Extents:
-        """Return the extents of cells that rise, from the first entry of each on."""
-        found: list[np.ndarray] = []
+    def near(self, cells: np.ndarray) -> np.ndarray:
+        """Return the entries of cells that rise, of some between them, and all level entries."""
+        found = [self._no_entries]
+        for superblock in self._all() if len(cells) else ():
+            words = self.entries(superblock)
+            near = (words[:, 0] <= LEVEL) | ((words[:, 0] >= cells[0]) & (words[:, 0] <= cells[-1]))
+            found.append(words[near] if not near.all() else words)
+        return np.concatenate(found)
+
+    def follow(self, cells: np.ndarray, first: np.ndarray, levels: np.ndarray) -> Extents:
+        """Return the extents of cells that rise, from the first entry of each on, and of level entries."""
+        found = [levels]
         ids = first[first != NONE]
         steps = self.ib.superblocks[1] * self.ib.entries
         while len(ids):
@@ -57,8 +73,7 @@ class Directory:
                 raise CorruptChunkError(f"the directory {self.chunks.array.store_path} leads in a circle: resume it")
             found.append(words)
             ids = words[:, 1][words[:, 1] != NONE]
-        none = np.empty((0, HEAD + self.ib.pointers), np.int64)
-        return extents_of(cells, np.concatenate(found or [none]), self.ib.block)
+        return extents_of(cells, np.concatenate(found), self.ib.block)
 
     def _words(self, ids: np.ndarray) -> np.ndarray:
         words = np.empty((len(ids), HEAD + self.ib.pointers), np.int64)
@@ -73,23 +88,41 @@ class Directory:
 
     def lengths(self, cells: int) -> np.ndarray:
         """Return the bytes of each cell's stream in the segment."""
-        lengths = np.zeros(cells, np.int64)
+        lengths, steps = np.zeros(cells, np.int64), np.zeros(cells + 1, np.int64)
         for superblock in self._all():
-            words = self.entries(superblock)
-            pointers = words[:, HEAD:]
-            counts = np.where(pointers == NONE, 0, pointers & (MOST_RUN - 1)).sum(1)
-            there = words[:, 0] != NONE
-            np.add.at(lengths, words[there, 0], counts[there])
-        return lengths
+            words = self._whole(superblock, cells)
+            own, level = words[words[:, 0] >= 0], levels_of(words[words[:, 0] <= LEVEL], self.ib.block)
+            pointers = own[:, HEAD:]
+            np.add.at(lengths, own[:, 0], np.where(pointers == NONE, 0, pointers & (MOST_RUN - 1)).sum(1))
+            np.add.at(steps, level.lower, level.nbytes)
+            np.subtract.at(steps, level.upper, level.nbytes)
+        return lengths + np.cumsum(steps[:-1])
 
-    def link(self, cells: int) -> np.ndarray:
-        """Give each entry its next one, going backwards, a superblock at a time: the first entry of each cell."""
-        head = np.full(cells, NONE, np.int64)
+    def _whole(self, superblock: int, cells: int) -> np.ndarray:
+        """Return entries, all of which are of cells and blocks that there may be."""
+        words = self.entries(superblock)
+        if not are_whole(words, cells, self.ib.block, self.ib.superblock).all():
+            raise CorruptChunkError(
+                f"superblock {superblock} of {self.chunks.array.store_path} speaks of what is not there: "
+                "rebuild it with oocarrays resume"
+            )
+        return words
+
+    def link(self, cells: int) -> tuple[np.ndarray, np.ndarray]:
+        """Give each entry its next one, going backwards, a superblock at a time.
+
+        Returns
+        -------
+        first, levels : numpy.ndarray
+            The first entry of each cell, and all level entries.
+        """
+        head, levels = np.full(cells, NONE, np.int64), [self._no_entries]
         for superblock in reversed(self._all()):
-            words = self.entries(superblock)
+            words = self._whole(superblock, cells)
+            levels.append(words[words[:, 0] <= LEVEL])
             new = linked(words, superblock * self.ib.entries, head)
             if not np.array_equal(new, words):
                 chunk = self.chunks.get(superblock).copy()
                 chunk.view(np.int64).reshape(-1, HEAD + self.ib.pointers)[: len(new)] = new
                 self.chunks.put(superblock, chunk)
-        return head
+        return head, np.concatenate(levels[::-1])

@@ -2,6 +2,7 @@
 
     calls ──► log ──► sorted by cell ──► buffers of cells ──► blocks in superblocks
                                                  └──► pointers ──► entries in superblocks of the directory
+                                                 └──► level entries, where all cells give as many blocks
 
 The paper moves what a call writes to the buffers at once. Here calls are gathered first: cells are found once for many
 of them, and what a cell writes in a while becomes one run of blocks with one pointer.
@@ -14,14 +15,19 @@ from itertools import groupby
 import numpy as np
 
 from oocarrays.plan.streams.buffers import Buffers, CellRun, grouped
-from oocarrays.plan.streams.directory import HEAD, NONE, pointers
+from oocarrays.plan.streams.directory import HEAD, NONE, level_entries, pointers
 from oocarrays.plan.streams.meta import Independent
-from oocarrays.plan.streams.units import UNITS, in_units, unit_of
+from oocarrays.plan.streams.units import UNITS, side_by_side, unit_of
 from oocarrays.storage.streams.raw import RawChunks
 from oocarrays.storage.streams.superblocks import Superblocks
 
 MANY = 4
 """Calls of all cells that follow each other, and are put side by side without looking for their cells."""
+LEVEL_BYTES = 2**23
+"""Bytes that calls of all cells write before they are put side by side, where whole blocks come of it: no more than a
+processor keeps near."""
+FEW_CELLS, FEW_EACH = 4, 8
+"""Fewer cells, or fewer that fit in a superblock, have a pointer each."""
 Logged = tuple[int, np.ndarray | None]
 """Items of a call, and their cells; None for all cells."""
 
@@ -88,21 +94,40 @@ class RankWriter:
         self._width = items.shape[1]
         self._calls.append((len(items), None if cells is None else cells.astype(self._index)))
         if items.nbytes > self._most:
-            self._drain(np.ascontiguousarray(items).reshape(-1))
+            calls, self._calls = self._calls, []
+            self._drain(np.ascontiguousarray(items).reshape(-1), calls)
             return
         if not len(self._room):
             self._room = np.empty(self._most, np.uint8)
         self._room[self._logged : self._logged + items.nbytes].reshape(items.shape)[:] = items
         self._logged += items.nbytes
+        if cells is None and self._logged >= LEVEL_BYTES:
+            self._drain_whole()
 
     # ------------------------------------------------------------------ the log
 
     def drain(self) -> None:
         """Move what calls have written to the buffers of their cells, and what is full to superblocks."""
-        self._drain(self._room[: self._logged])
+        calls, logged = self._calls, self._logged
+        self._calls, self._logged = [], 0
+        self._drain(self._room[:logged], calls)
 
-    def _drain(self, items: np.ndarray) -> None:
-        calls, self._calls, self._logged = self._calls, [], 0
+    def _drain_whole(self) -> None:
+        """Drain as many calls of all cells as whole blocks come of; the last ones stay."""
+        is_level, last = runs_of_kind(self._calls)[-1]
+        if not is_level:
+            self.drain()
+            return
+        start = self._logged - len(last) * self.count * self._width
+        self._drain(self._room[:start], self._calls[: -len(last)])
+        spare, rest = divmod((int(self._buffers.fill[0]) + len(last) * self._width) % self.ib.block, self._width)
+        spare = 0 if rest or spare >= len(last) else spare
+        end = self._logged - spare * self.count * self._width
+        self._drain(self._room[start:end], last[: len(last) - spare])
+        self._room[: self._logged - end] = self._room[end : self._logged]
+        self._calls, self._logged = last[len(last) - spare :], self._logged - end
+
+    def _drain(self, items: np.ndarray, calls: list[Logged]) -> None:
         if not len(items):
             return
         place = 0
@@ -137,13 +162,36 @@ class RankWriter:
         """Move whole blocks to superblocks, and pointers to them to the directory."""
         if not len(run.cells):
             return
+        block = self.ib.block
+        stride = -(-int(run.counts[0]) // block) * block
+        together = len(run.cells) == self.count >= FEW_CELLS and stride * FEW_EACH <= self.ib.superblock
+        if together and bool((run.counts == run.counts[0]).all()):
+            self._take_level(int(run.counts[0]), stride, run.data)
+            return
         start = self.data.end
         self.data.append(run.data)
-        lengths = -(-run.counts // self.ib.block) * self.ib.block
+        lengths = -(-run.counts // block) * block
         of, places, counts = self.data.places(start, lengths)
         last = np.concatenate((of[1:] != of[:-1], [True]))
         counts = np.where(last, counts - (lengths - run.counts)[of], counts)
-        self._point(run.cells[of], pointers(places // self.ib.block, counts))
+        self._point(run.cells[of], pointers(places // block, counts))
+
+    def _take_level(self, nbytes: int, stride: int, data: np.ndarray) -> None:
+        """Move as many blocks of every cell, whole cells in each superblock, with a level entry for each of these."""
+        cells, counts, places, done = [], [], [], 0
+        while done < self.count:
+            some = min(self.data.room // stride, self.count - done)
+            if not some:
+                self.data.skip()
+                continue
+            cells.append(self.lower + done)
+            counts.append(some)
+            places.append(self.data.place)
+            self.data.append(data[done * stride : (done + some) * stride])
+            done += some
+        blocks = np.array(places) // self.ib.block
+        entries = level_entries(np.array(cells), np.array(counts), blocks, nbytes, self.ib.pointers)
+        self.directory.append(entries.view(np.uint8).reshape(-1))
 
     def _point(self, cells: np.ndarray, found: np.ndarray) -> None:
         first = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
@@ -187,24 +235,3 @@ def runs_of_kind(calls: list[Logged]) -> list[tuple[bool, list[Logged]]]:
         else:
             runs.append((is_level, group))
     return runs
-
-
-def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:
-    """Put what each cell wrote in many calls side by side.
-
-    Parameters
-    ----------
-    items : numpy.ndarray
-        Of each call, bytes of every cell.
-    width : int
-        Bytes of a cell in one call.
-
-    Examples
-    --------
-    >>> side_by_side(np.array([1, 2, 3, 4], "u1"), 2, 1).tolist()
-    [1, 3, 2, 4]
-    """
-    unit = unit_of(width)
-    rows = in_units(items, unit).reshape(calls, -1, width // unit)
-    together = rows[:, :, 0].T if unit == width else rows.transpose(1, 0, 2)
-    return np.ascontiguousarray(together).reshape(-1).view(np.uint8)

@@ -16,8 +16,9 @@ from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
 from oocarrays.plan.streams.meta import CB_BLOCK, Independent, check_budget, independent
 from oocarrays.plan.streams.modes import Mode, ModeAnswer, read_mode, write_mode
 from oocarrays.plan.streams.places import Chunking, segments
-from oocarrays.plan.streams.units import UNITS, copy_runs, unit_of
+from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.streams.ahead import Ahead, Blocks
 from oocarrays.storage.streams.apart import IndependentSegment
 from oocarrays.storage.streams.common import CommonSegment
 from oocarrays.storage.streams.facts import WriterFacts
@@ -70,7 +71,7 @@ class RanksPart:
             meta.cb.block or self.asked.get("cb_block", CB_BLOCK), meta.cb.nbytes, writes=writes
         )
         self.apart = IndependentSegment(file, ranks, ib, budget, threads=threads)
-        self._row: tuple[Rows, int, np.ndarray] | None = None
+        self._ahead = Ahead(self.count, budget // 8)
         self._open()
 
     def _chosen(self, itemsize: int, budget: int) -> Independent:
@@ -231,7 +232,7 @@ class RanksPart:
             return False
         if read_mode(offset, call.nbytes, self.nb_block, self.nb_end, self.cb_end) != "NB":
             return False
-        self._row = None
+        self._ahead.forget()
         self._nb.replace(offset // self.nb_block, call.values.reshape(-1).view(np.uint8))
         self.position = offset + call.nbytes
         return True
@@ -275,7 +276,7 @@ class RanksPart:
 
     def _forget(self) -> None:
         """Forget what was read: the file is another one."""
-        self._row = None
+        self._ahead.forget()
         self.apart.forget()
 
     def read_level(self, offset: int, nbytes: int) -> np.ndarray:
@@ -285,40 +286,32 @@ class RanksPart:
             out = np.empty((self.count, nbytes), np.uint8)
             self._nb.read_row(offset // nbytes, out.reshape(-1))
             return out
+        if offset + nbytes > self.nb_end:
+            self.common.settle()
+        ahead = self._ahead.level(offset, nbytes, self._shared_end(offset), self._blocks_at) if nbytes else None
+        if ahead is not None:
+            return ahead
         if offset >= self.cb_end and nbytes:
             return self.apart.reader.level(offset - self.cb_end, nbytes)
-        if offset + nbytes <= self.cb_end:
-            return self._read_rows(offset, nbytes)
         everyone, counts = np.arange(self.lower, self.upper), np.full(self.count, nbytes)
         return self.read(everyone, np.full(self.count, offset), counts).reshape(self.count, nbytes)
 
-    def _read_rows(self, offset: int, nbytes: int) -> np.ndarray:
-        """Copy the same bytes of all cells out of rows of NB and CB, which are read whole."""
-        out, done = np.empty((self.count, nbytes), np.uint8), 0
-        self.common.settle()
-        while done < nbytes:
-            in_nb = offset + done < self.nb_end
-            segment, block = (self._nb, self.nb_block) if in_nb else (self.common.rows, self.common.block)
-            end = self.nb_end if in_nb else self.cb_end
-            assert segment is not None
-            number, within = divmod(offset + done - (0 if in_nb else self.nb_end), block)
-            count = min(block - within, nbytes - done, end - offset - done)
-            row = self._row_of(segment, number, block)[:, within : within + count]
-            unit = unit_of(within, count, block, nbytes, done)
-            out.view(UNITS[unit])[:, done // unit : (done + count) // unit] = row.view(UNITS[unit])
-            done += count
-        return out
+    def _shared_end(self, offset: int) -> int:
+        """Bytes that all streams have, as far as that is known without a look at IB."""
+        return self.cb_end if offset < self.cb_end else self.level_end()
 
-    def _row_of(self, segment: Rows, number: int, block: int) -> np.ndarray:
-        """Return a row of all cells, which is kept until another one is wanted."""
-        if self._row is None or self._row[:2] != (segment, number):
-            row = np.empty((self.count, block), np.uint8)
-            segment.read_row(number, row.reshape(-1))
-            self._row = (segment, number, row)
-        return self._row[2]
+    def _blocks_at(self, offset: int) -> Blocks | None:
+        """The blocks that hold a byte of all streams."""
+        if self._nb is not None and offset < self.nb_end:
+            return self._nb.blocks(offset // self.nb_block, 0)
+        if self.common.rows is not None and offset < self.cb_end:
+            return self.common.rows.blocks((offset - self.nb_end) // self.common.block, self.nb_end)
+        return self.apart.blocks_at(offset - self.cb_end, self.cb_end)
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return bytes of some cells, which rise and have them, one cell after the other."""
+        if len(cells) and int(offsets.min()) >= self.cb_end and self.apart.is_there:
+            return self.apart.reader.read(cells - self.lower, offsets - self.cb_end, counts)
         within = np.iinfo(np.int64).max
         parts = segments(offsets, counts, self.nb_end, self.cb_end, np.full(len(cells), within))
         out = np.empty(int(counts.sum()), np.uint8)

@@ -15,12 +15,15 @@ import zarr
 from oocarrays.errors import CorruptChunkError
 from oocarrays.plan.streams.places import Pieces
 from oocarrays.plan.streams.units import copy_runs
-from oocarrays.storage.local.blobs import MissingBlob, byte_view
+from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
 
 FEW_BYTES = 8
 """A chunk is read whole where more than one part in so many of it is wanted."""
+
+VIEWED_BYTES = 2**26
+"""Chunks of so many bytes are seen at one time where the system has them: it takes them back as it needs."""
 
 
 class Cache:
@@ -83,6 +86,7 @@ class RawChunks:
         self._index = index
         self._meter = meter
         self._cache = cache or Cache(0)
+        self._views = Cache(VIEWED_BYTES)
         self._tails: dict[int, np.ndarray] = {}
         self._scratch = np.empty(0, np.uint8)
 
@@ -110,6 +114,7 @@ class RawChunks:
         self._blobs.put(self.key(number), byte_view(data))
         self._meter.add(write_requests=1, written_bytes=data.nbytes)
         self._cache.drop((id(self), number))
+        self._views.drop((id(self), number))
         if not held:
             self._tails.pop(number, None)
 
@@ -134,6 +139,42 @@ class RawChunks:
             self.read_into(number, 0, kept)
             self._cache.keep((id(self), number), kept)
         return kept
+
+    def view(self, number: int) -> np.ndarray:
+        """Return a chunk, to be looked at: in a local file, where the system has it.
+
+        Raises
+        ------
+        CorruptChunkError
+            Where it is missing, or cut short.
+        """
+        if number in self._tails or not self.is_local:
+            return self.get(number)
+        pages = self._views.get((id(self), number))
+        if pages is None:
+            pages = self._mapped(number)
+            self._views.keep((id(self), number), pages)
+        return pages
+
+    def _mapped(self, number: int) -> np.ndarray:
+        assert isinstance(self._blobs, LocalBlobs)
+        try:
+            blob = self._blobs.open(self.key(number))
+        except MissingBlob:
+            return self.get(number)
+        try:
+            pages = blob.pages()
+        finally:
+            blob.close()
+        if len(pages) < self.nbytes:
+            raise CorruptChunkError(f"chunk {self.key(number)} of {self.array.store_path} is cut short")
+        self._meter.add(read_requests=1, read_bytes=self.nbytes)
+        return pages
+
+    @property
+    def is_local(self) -> bool:
+        """Whether chunks are local files."""
+        return isinstance(self._blobs, LocalBlobs)
 
     def read_into(self, number: int, place: int, out: np.ndarray) -> None:
         """Fill contiguous bytes from those of a chunk, in one request."""
@@ -193,6 +234,12 @@ class Steps(RawChunks):
         self._axis = axis
         self._at_once = max(min(array.chunks[axis], budget // 4 // max(nbytes, 1)), 1)
         self._first, self._rows = -1, np.empty((0, 0), np.uint8)
+
+    def view(self, number: int) -> np.ndarray:
+        """Return a step."""
+        self.read_into(number, 0, np.empty(0, np.uint8))
+        step: np.ndarray = self._rows[number - self._first]
+        return step
 
     def read_into(self, number: int, place: int, out: np.ndarray) -> None:
         """Fill contiguous bytes from those of a step."""

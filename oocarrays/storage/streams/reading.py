@@ -8,17 +8,24 @@ next bytes of all cells are read together, as many as memory allows, each superb
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from oocarrays.errors import CorruptChunkError
 from oocarrays.plan.streams.directory import Extents, overlaps
 from oocarrays.plan.streams.places import Pieces
 from oocarrays.plan.streams.units import before, copy_runs
+from oocarrays.storage.streams.ahead import LevelBlocks
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.raw import RawChunks
 
 FEW = 64
 """Of so many cells one is few: its entries are followed, and others are not looked at."""
+
+
+Heads = tuple[np.ndarray, np.ndarray]
+"""The first entry of each cell, and all level entries."""
 
 
 class Window:
@@ -56,22 +63,22 @@ class Reader:
         The cells, from and to.
     lengths : numpy.ndarray
         Bytes of each stream in the segment.
-    first : numpy.ndarray, optional
-        The first entry of each cell, where entries are linked.
+    heads : tuple, optional
+        The first entry of each cell, and all level entries, where entries are linked.
     window_bytes : int
         Bytes to read ahead, at most.
     """
 
     def __init__(
         self, data: RawChunks, directory: Directory, cells: tuple[int, int], lengths: np.ndarray,
-        first: np.ndarray | None, window_bytes: int,
+        heads: Heads | None, window_bytes: int,
     ) -> None:  # fmt: skip
         self.data = data
         self.directory = directory
         self.lower, upper = cells
         self.count = upper - self.lower
         self.lengths = lengths
-        self._first = first
+        self._heads = heads
         self._most = window_bytes
         self._window: Window | None = None
         self._extents: tuple[np.ndarray, Extents] | None = None
@@ -103,6 +110,11 @@ class Reader:
         places = window.offsets[cells] + offsets - window.starts[cells]
         copy_runs(out, before(counts), window.data, places, counts)
         return out
+
+    @cached_property
+    def levels(self) -> LevelBlocks:
+        """Blocks that all cells wrote together."""
+        return LevelBlocks(self.data, self.directory, (self.lower, self.lower + self.count))
 
     def prime(self, starts: np.ndarray) -> None:
         """Read ahead, of all cells what comes after ``starts``."""
@@ -142,20 +154,21 @@ class Reader:
         """
         extents = self._found(cells)
         place, into, count = overlaps(extents, offsets, counts)
-        if int(count.sum()) != int(counts.sum()):
+        superblock, rest = np.divmod(place, self.directory.ib.superblock)
+        if int(count.sum()) != int(counts.sum()) or bool((rest + count > self.directory.ib.superblock).any()):
             raise CorruptChunkError(
                 f"the directory {self.directory.chunks.array.store_path} does not know all blocks of its streams: "
                 "rebuild it with oocarrays resume"
             )
-        superblock, rest = np.divmod(place, self.directory.ib.superblock)
         return Pieces(superblock, rest, into, count)
 
     def _found(self, cells: np.ndarray) -> Extents:
         if self._extents is not None and np.array_equal(self._extents[0], cells):
             return self._extents[1]
         mine = cells + self.lower
-        if self._first is not None and len(cells) * FEW < max(self.count, FEW):
-            return self.directory.follow(mine, self._first[cells])
+        if self._heads is not None and len(cells) * FEW < max(self.count, FEW):
+            first, levels = self._heads
+            return self.directory.follow(mine, first[cells], levels)
         found = self.directory.scan(mine)
         nbytes = sum(each.nbytes for each in found)
         self._extents = (cells.copy(), found) if nbytes <= self._most else None

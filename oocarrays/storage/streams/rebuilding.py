@@ -7,11 +7,13 @@ The paper omits this: "the VP values in the directory blocks allow the streams t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oocarrays.plan.streams.directory import BITS, HEAD, NONE
+from oocarrays.errors import CorruptChunkError
+from oocarrays.plan.streams.directory import BITS, HEAD, NONE, are_whole
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.directories import Directory
@@ -56,30 +58,34 @@ def _rebuilt(file: StreamFile) -> Rebuilt:
     words = 8 * meta.ib.entries * (HEAD + meta.ib.pointers)
     chunks = RawChunks(directory, lambda number: (number, 0, 0), words, Meter(), fill=0xFF)
     cells = meta.cells.count
-    before = int(Directory(chunks, meta.ib).lengths(cells).sum()) if meta.is_closed is False else 0
-    ib = _as_far(meta.ib, chunks, stored_numbers(directory), set(stored_numbers(file.array("ib"))))
+    before = 0
+    with suppress(CorruptChunkError):
+        before = int(Directory(chunks, meta.ib).lengths(cells).sum())
+    ib = _as_far(meta.ib, chunks, stored_numbers(directory), set(stored_numbers(file.array("ib"))), cells)
     view = Directory(chunks, ib)
     lengths = view.lengths(cells)
     file.meta = replace(meta, ib=ib)
-    file.keep_cells(view.link(cells), lengths)
+    file.keep_cells(*view.link(cells), lengths)
     file.commit(replace(meta, ib=replace(ib, is_linked=True), is_closed=True))
     return Rebuilt(place=file.name, flushed_bytes=before, nbytes=int(lengths.sum()))
 
 
-def _as_far(ib: Independent, chunks: RawChunks, directory: list[int], data: set[int]) -> Independent:
+def _as_far(ib: Independent, chunks: RawChunks, directory: list[int], data: set[int], cells: int) -> Independent:
     """Return the segment as far as each rank's entries point to blocks that are there, one after the other."""
     if not ib.ranks:
         return ib
     ends = []
     for rank in range(ib.ranks):
-        entries = _whole_entries(ib, rank, chunks, set(directory), data)
+        entries = _whole_entries(ib, rank, chunks, set(directory), data, cells)
         mine = [number for number in data if number >= ib.base[0] and (number - ib.base[0]) % ib.ranks == rank]
         turns = max(((number - ib.base[0]) // ib.ranks + 1 for number in mine), default=0)
         ends.append((turns * ib.superblock, entries))
     return replace(ib, ends=tuple(ends), is_linked=False)
 
 
-def _whole_entries(ib: Independent, rank: int, chunks: RawChunks, directory: set[int], data: set[int]) -> int:
+def _whole_entries(
+    ib: Independent, rank: int, chunks: RawChunks, directory: set[int], data: set[int], cells: int
+) -> int:
     count, blocks = 0, ib.superblock // ib.block
     there = np.array(sorted(data), np.int64)
     for number in range(ib.base[1] + rank, max(directory, default=-1) + 1, ib.ranks):
@@ -87,7 +93,11 @@ def _whole_entries(ib: Independent, rank: int, chunks: RawChunks, directory: set
             break
         words = chunks.get(number).view(np.int64).reshape(-1, HEAD + ib.pointers)
         pointed = words[:, HEAD:]
-        fine = (words[:, 0] != NONE) & ((pointed == NONE) | np.isin((pointed >> BITS) // blocks, there)).all(1)
+        fine = (
+            (words[:, 0] != NONE)
+            & are_whole(words, cells, ib.block, ib.superblock)
+            & ((pointed == NONE) | np.isin((pointed >> BITS) // blocks, there)).all(1)
+        )
         whole = int(np.argmin(fine)) if not fine.all() else len(fine)
         count += whole
         if whole < len(fine):

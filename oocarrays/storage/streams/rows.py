@@ -8,9 +8,12 @@ which is put when it is full, and when somebody asks for all to be there.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from oocarrays.plan.streams.places import Chunking
+from oocarrays.storage.streams.ahead import Blocks
 from oocarrays.storage.streams.raw import RawChunks
 
 
@@ -136,3 +139,19 @@ class Rows:
         place = number % self.chunking.rows * each
         for column, part in zip(self._columns, self._parts(out), strict=True):
             self.chunks.read_into(self.chunking.number(number, column), place, part)
+
+    def blocks(self, number: int, before: int) -> Blocks:
+        """Return one row of all cells, where it is; ``before`` bytes of each stream come before the segment."""
+        chunking, (lower, upper) = self.chunking, self.cells
+        each, parts = chunking.width * chunking.block, []
+        place = number % chunking.rows * each
+
+        def rows(column: int, cells: int) -> np.ndarray:
+            chunk = self.chunks.view(chunking.number(number, column))
+            return chunk[place : place + cells * chunking.block].reshape(cells, chunking.block)
+
+        for column in self._columns:
+            first, last = (min(k * chunking.width, upper) - lower for k in (column, column + 1))
+            parts.append((first, last, partial(rows, column, last - first)))
+        start = before + number * chunking.block
+        return Blocks(start, start + chunking.block, parts)

@@ -2,7 +2,7 @@
 
     group   nb  cb        rows: plain arrays of steps × cells
             ib  directory superblocks
-            first  length of each cell, once the file has been closed
+            first  length of each cell, and  level  entries, once the file has been closed
             attribute oocarrays:streams
 
 What the attribute says is written when all that it speaks of is on the device: whoever opens the file sees it as it was
@@ -48,6 +48,8 @@ LOCK = ".oocarrays-streams"
 """The file in the group's folder that who writes it holds locked."""
 GATHERED = 4
 """Small rows are gathered to chunks of so many times the least row that is a chunk by itself."""
+LEVEL_ROWS = 4096
+"""Level entries of a chunk."""
 KEYS: Any = {"name": "default", "separator": "."}
 """How chunks are named: all of an array lie in one folder, and none is made for each of them."""
 SIMPLE = "biufc"
@@ -68,6 +70,7 @@ class StreamFile:
         self.meta = meta
         self.durable = durable
         self.folder = local_folder(store)
+        self._arrays: dict[tuple[str, bool], zarr.Array] = {}
         self._hold: Hold | None = None
         self._syncer: Syncer | None = None
 
@@ -145,6 +148,12 @@ class StreamFile:
         NotFoundError
             Where there is none.
         """
+        found = self._arrays.get((name, write))
+        if found is None:
+            found = self._arrays[name, write] = self._opened(name, write=write)
+        return found
+
+    def _opened(self, name: str, *, write: bool) -> zarr.Array:
         place = store_path(self.store)
         path = f"{place.path}/{name}".lstrip("/")
         try:
@@ -156,7 +165,7 @@ class StreamFile:
         place = store_path(self.store)
         path = f"{place.path}/{name}".lstrip("/")
         try:
-            zarr.create_array(
+            self._arrays[name, True] = zarr.create_array(
                 place.store, name=path, compressors=None, filters=None, chunk_key_encoding=KEYS, **settings
             )
         except ContainsArrayError:
@@ -185,21 +194,35 @@ class StreamFile:
         shape, chunks = (0, ib.entries, words), (1, ib.entries, words)
         self._make("directory", shape=shape, chunks=chunks, dtype="i8", fill_value=NONE)
 
-    def keep_cells(self, first: np.ndarray, lengths: np.ndarray) -> None:
-        """Write the first entry and the length of each cell."""
+    def keep_cells(self, first: np.ndarray, levels: np.ndarray, lengths: np.ndarray) -> None:
+        """Write the first entry and the length of each cell, and all level entries."""
         cells = self.meta.cells
         chunks = tuple(max(n, 1) for n in cells.chunk_shape)
         for name, values in (("first", first), ("length", lengths)):
             self._make(name, shape=cells.shape, chunks=chunks, dtype="i8", fill_value=NONE)
-            try:
-                self.array(name, write=True)[...] = values.reshape(cells.shape)
-            except OSError as error:
-                raise write_error(f"{self.name}/{name}", error) from error
+            self._fill(name, values.reshape(cells.shape))
+        words = levels.shape[1]
+        self._make("level", shape=(0, words), chunks=(LEVEL_ROWS, words), dtype="i8", fill_value=NONE)
+        self._fill("level", levels)
+
+    def _fill(self, name: str, values: np.ndarray) -> None:
+        """Make an array these values."""
+        try:
+            array = self.array(name, write=True)
+            if array.shape != values.shape:
+                array.resize(values.shape)
+            array[...] = values
+        except OSError as error:
+            raise write_error(f"{self.name}/{name}", error) from error
 
     def kept_cells(self) -> tuple[np.ndarray, np.ndarray]:
         """Read the first entry and the length of each cell."""
         first, lengths = (np.asarray(self.array(name)[...]).reshape(-1) for name in ("first", "length"))
         return first, lengths
+
+    def kept_levels(self) -> np.ndarray:
+        """Read the level entries."""
+        return np.asarray(self.array("level")[...])
 
     # ------------------------------------------------------------------ what it says of itself
 

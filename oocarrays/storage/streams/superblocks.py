@@ -60,6 +60,21 @@ class Superblocks:
             self.end += len(part)
             done += len(part)
 
+    @property
+    def room(self) -> int:
+        """Bytes that fit in the superblock that is being filled."""
+        return self.nbytes - self.end % self.nbytes
+
+    @property
+    def place(self) -> int:
+        """Bytes of the segment before what comes next."""
+        turn, place = divmod(self.end, self.nbytes)
+        return self.number(turn) * self.nbytes + place
+
+    def skip(self) -> None:
+        """Leave what is left of a superblock as it is."""
+        self.append(np.full(self.room, self.fill, np.uint8))
+
     def _gather(self, turn: int, place: int, part: np.ndarray) -> None:
         if not place:
             self._tail = np.full(self.nbytes, self.fill, np.uint8)

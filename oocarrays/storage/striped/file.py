@@ -22,7 +22,7 @@ from typing import Any
 
 from oocarrays.errors import InputError, StoreFailure
 from oocarrays.mapping.given import whole
-from oocarrays.storage.striped.disks import MOST_VIEWS
+from oocarrays.storage.striped.disks import MOST_VIEWS, DiskPart
 from oocarrays.storage.striped.layout import runs
 from oocarrays.storage.striped.table import Table
 from oocarrays.storage.striped.transfers import Transfers
@@ -305,9 +305,14 @@ class StripedFile(io.RawIOBase):
         return True
 
     def sync(self) -> None:
-        """Put all that was written on its devices."""
+        """Put all that was written on its devices, all at one time."""
         self._check_open()
-        self._table.sync()
+        parts = [iter([part]) for part in self._table.parts]
+        self._transfers.start(parts, self._sync_one, 0).result()
+
+    def _sync_one(self, number: int, part: DiskPart) -> None:
+        with _of_disk(self, number):
+            part.sync()
 
     def close(self) -> None:
         """Wait for what was begun, write the length down where it was written to, and close all parts: PIO_CLOSE."""

@@ -24,7 +24,7 @@ from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, OocEr
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import joined_by, left_by, turn_of
-from oocarrays.storage.striped.parts import DOCUMENT, label_of, part_of
+from oocarrays.storage.striped.parts import DOCUMENT, clear_folders, label_of, part_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
 from oocarrays.storage.striped.store import StripedStore
 
@@ -209,6 +209,7 @@ def _moved(striped: StripedStore, layout: DiskLayout) -> Moved:
     _say(striped, stay, layout.cycle, (), closed=True)
     for number in layout.parts.keys() - stay.keys():
         sync(layout.parts[number].delete(DOCUMENT))
+        clear_folders(layout.parts[number])
     return done
 
 

@@ -89,6 +89,12 @@ class FolderStore(LocalStore):
         return partial(FolderStore, base=self.base, read_only=self.read_only), (str(self.root),)
 
 
+def clear_folders(part: Store) -> None:
+    """Remove the folders of a disk from which all has been removed."""
+    if isinstance(part, FolderStore):
+        part.clear_folders()
+
+
 def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
     """Return the disk that a person names: a folder, a URL, or any Zarr store.
 

@@ -31,7 +31,7 @@ from oocarrays.storage.striped.descriptor import DiskDescriptor
 from oocarrays.storage.striped.disk_layout import DiskLayout, StripedBlobs
 from oocarrays.storage.striped.labels import Labels
 from oocarrays.storage.striped.layout import turn_of
-from oocarrays.storage.striped.parts import DOCUMENT, FolderStore, file_details, label_of, part_below, parts_of
+from oocarrays.storage.striped.parts import DOCUMENT, clear_folders, file_details, label_of, part_below, parts_of
 from oocarrays.storage.striped.split import HEAD, all_of, head_on, key_of, put_split, read_split, unsplit
 
 SCHEME = "striped"
@@ -295,8 +295,7 @@ class StripedStore(Joined):
                 await part.delete(key)
         for part in self._given:
             await part.delete(DOCUMENT)
-            if isinstance(part, FolderStore):
-                part.clear_folders()
+            clear_folders(part)
         self._labels.forget()
 
     async def clear(self) -> None:

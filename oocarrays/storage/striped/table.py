@@ -165,11 +165,6 @@ class Table:
             disk.put_document(self.name + SUFFIX, said.to_json())
         self.descriptors = descriptors
 
-    def sync(self) -> None:
-        """Put all parts on their devices."""
-        for part in self.parts:
-            part.sync()
-
     def close(self) -> None:
         """Close all parts."""
         for part in self.parts:

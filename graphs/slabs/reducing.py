@@ -1,0 +1,231 @@
+"""Reducing boxes: what is read of an array becomes partial results, and these become the result.
+
+    boxes of a segment ─► states, folded in order ─► a partial result ─┐
+    boxes of the next  ─► states, folded in order ─► a partial result ─┴─ folded in order ─► finished
+
+Boxes are read and reduced on threads; who folds them takes them in their order, so that neither threads nor memory
+change a bit.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import InputError, KernelError, OocError
+from oocarrays.kernels.reductions import Reduction
+from oocarrays.plan.slabs.reductions import REQUESTS, Cut, Spans, spread_over
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.sections.read import read_section
+
+ALL = -1
+"""Stands for the only group, where there are none."""
+Partial = dict[tuple[int, int], Any]
+"""States by the number of a column of boxes in their part, and by the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of indices along one axis."""
+
+    axis: int
+    """Which."""
+    codes: np.ndarray
+    """The group of each index; -1 for none."""
+    count: int
+    """Groups."""
+
+    def most(self, cut: Cut, runs: int) -> int:
+        """Groups of which a run of boxes has some, at most, where there are so many runs."""
+        length = cut.lengths[self.axis]
+        spans = (spread_over(cut.deep, runs, number) for number in range(runs))
+        return max(len(np.unique(self.codes[span.start * length : span.stop * length])) for span in spans)
+
+    def are_scattered(self, cut: Cut) -> bool:
+        """Whether indices of some group are at unequal distances in a box, so that it is copied to be reduced."""
+        length = cut.lengths[self.axis]
+        boxes = (self.codes[i : i + length] for i in range(0, len(self.codes), length))
+        return any(
+            not isinstance(_as_slice(np.flatnonzero(box == code)), slice)
+            for box in boxes
+            for code in np.unique(box[box >= 0])
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reducer:
+    """A reduction of one array."""
+
+    file: ArrayFile
+    """The array."""
+    cut: Cut
+    """How it is cut."""
+    steps: Reduction
+    """How it is reduced."""
+    groups: Groups | None
+    """Of the indices of the axis."""
+    mask: np.ndarray | None
+    """What counts, as it was given: it is broadcast to the array."""
+    decode: Callable[[np.ndarray], np.ndarray] | None
+    """What makes values of what is stored."""
+
+    counts: np.dtype
+    """Of the number of elements that count."""
+
+    # ------------------------------------------------------------------ partial results
+
+    def partials(
+        self, units: Iterable[int], pool: ThreadPoolExecutor, ahead: int, meter: Meter
+    ) -> Iterator[tuple[int, Partial]]:
+        """Yield the partial result of each unit, in their order, so many boxes under way at one time."""
+        units = list(units)
+        boxes = ((unit, number, box) for unit in units for number, box in self._boxes(unit))
+        shown = np.broadcast_to(self.mask, self.cut.shape) if self.mask is not None else None
+        work = partial(self._state, shown=shown, meter=meter)
+        left, folded = deque(units), Partial()
+        for unit, number, states in _in_order(pool, work, boxes, ahead):
+            while left[0] != unit:
+                yield left.popleft(), folded
+                folded = {}
+            self.fold(folded, {(number, group): state for group, state in states.items()})
+        if left:
+            yield left.popleft(), folded
+
+    def _boxes(self, unit: int) -> Iterator[tuple[int, Spans]]:
+        """The boxes of a unit, column by column, each column in order."""
+        part, segment = self.cut.unit(unit)
+        for number, column in enumerate(self.cut.columns(part)):
+            for layer in self.cut.layers(segment):
+                yield number, column | layer
+
+    def _state(
+        self, unit: int, number: int, place: Spans, shown: np.ndarray | None, meter: Meter
+    ) -> tuple[int, int, dict[int, Any]]:
+        """Read a box and reduce it; of groups, what there is of each."""
+        box = tuple(place[axis] for axis in range(len(self.cut.shape)))
+        axes = tuple(range(first, last) for first, last in box)
+        block = read_section(self.file, axes, meter=meter, threads=1, requests=REQUESTS)
+        block = block if self.decode is None else self.decode(block)
+        mask = None if shown is None else shown[tuple(slice(first, last) for first, last in box)]
+        if self.groups is None:
+            return unit, number, {ALL: called(self.steps.state, block, self.cut.axes, mask)}
+        axis = self.groups.axis
+        codes = self.groups.codes[slice(*box[axis])]
+        found = {}
+        for code in np.unique(codes[codes >= 0]).tolist():
+            chosen: Any = (slice(None),) * axis + (_as_slice(np.flatnonzero(codes == code)),)
+            taken = None if mask is None else mask[chosen]
+            found[code] = called(self.steps.state, block[chosen], self.cut.axes, taken)
+        return unit, number, found
+
+    def fold(self, into: Partial, states: Mapping[tuple[int, int], Any]) -> None:
+        """Fold states into those that stand before them."""
+        for key, state in states.items():
+            into[key] = called(self.steps.fold, into[key], state) if key in into else state
+
+    # ------------------------------------------------------------------ the result
+
+    def finished(self, part: int, group_chunk: int, states: Mapping[tuple[int, int], Any], dtype: np.dtype) -> Any:
+        """Make a chunk of the result of all that there is of it."""
+        place = self.cut.place(part, group_chunk)
+        made = np.empty(place.shape, dtype)
+        groups = self.groups and self.cut.group_span(group_chunk)
+        for number, column in enumerate(self.cut.columns(part)):
+            spans = {axis: (first, last) for axis, (first, last) in column.items()}
+            for group in groups or [ALL]:
+                value = np.asarray(called(self.steps.finish, states[number, group]))
+                made[self._inside(spans, place.lower, group)] = value
+        return made
+
+    def _inside(self, column: Spans, lower: tuple[int, ...], group: int) -> tuple[Any, ...]:
+        """Where a column and group stand in a chunk of the result that begins at ``lower``."""
+        along: list[tuple[int, int] | None] = [column[axis] for axis in self.cut.kept]
+        if self.groups is not None:
+            along.insert(self.groups.axis, None)
+        return tuple(
+            group - low if span is None else slice(span[0] - low, span[1] - low)
+            for span, low in zip(along, lower, strict=True)
+        )
+
+    def chunks_of(self, folded: Partial) -> Iterator[tuple[int, Partial]]:
+        """Yield what there is of each chunk of groups."""
+        for chunk in range(self.cut.group_chunks):
+            span = self.cut.group_span(chunk) if self.groups else [ALL]
+            yield chunk, {key: state for key, state in folded.items() if key[1] in span}
+
+    def tried(self, dtype: np.dtype) -> np.dtype:
+        """Return the type of the result: of a small block, before anything is read or made.
+
+        Raises
+        ------
+        InputError
+            Where the last function gives another number of axes.
+        KernelError
+            Where a function fails.
+        """
+        block = np.zeros([1] * len(self.cut.shape), dtype)
+        state = called(self.steps.state, block, self.cut.axes, None if self.mask is None else block == block)
+        value = np.asarray(called(self.steps.finish, state))
+        if value.ndim != len(self.cut.kept):
+            raise InputError(f"the last function of how= gives {value.ndim} axes; {len(self.cut.kept)} are not reduced")
+        return value.dtype
+
+
+def packed(states: Any) -> np.ndarray:
+    """Pack partial results into a message."""
+    return np.frombuffer(pickle.dumps(states, protocol=5), np.uint8)
+
+
+def unpacked(message: np.ndarray) -> Any:
+    """Unpack partial results of a rank of this run."""
+    return pickle.loads(message.data)
+
+
+def called(function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function that a person may have given.
+
+    Raises
+    ------
+    KernelError
+        Where it fails.
+    """
+    try:
+        return function(*given)
+    except OocError:
+        raise
+    except Exception as error:
+        raise KernelError(f"the reduction failed: {type(error).__name__}: {error}") from error
+
+
+def _as_slice(indices: np.ndarray) -> Any:
+    """A slice where indices follow each other at equal distances: nothing is copied then."""
+    if len(indices) == 1:
+        return slice(int(indices[0]), int(indices[0]) + 1)
+    step = int(indices[1] - indices[0])
+    even = (np.diff(indices) == step).all()
+    return slice(int(indices[0]), int(indices[-1]) + 1, step) if even else indices
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, work: Callable[..., Any], items: Iterable[tuple[Any, ...]], ahead: int
+) -> Iterator[Any]:
+    """Yield the result of each item, in their order, so many of them under way at one time."""
+    under_way: deque[Future[Any]] = deque()
+    try:
+        for item in items:
+            under_way.append(pool.submit(work, *item))
+            if len(under_way) == ahead:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        for each in under_way:
+            each.cancel()

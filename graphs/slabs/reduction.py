@@ -1,0 +1,424 @@
+"""A reduction as tasks.
+
+    create ─┬─► reduce ─╳─► write ─► finish      each rank its run of segments; partial results of parts that several
+            ├─► reduce ─╳─► write ─┘             ranks have a segment of go to the owners of the result's chunks
+            ╰─► reduce ─╳─► write ─┘
+                        exchange: between workers in the schedule's steps, see `steps`
+
+A part whose segments are all one rank's is finished there at once. A journal keeps chunks of the result that are
+written, and partial results, where these are small beside what they are made of: who goes on reads the others again.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import zarr
+from dask.task_spec import Task
+from zarr.storage import MemoryStore
+
+from oocarrays.errors import KernelError, OocError
+from oocarrays.graphs.exchange.messages import VERBS, Messages
+from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.run.in_place import InPlace
+from oocarrays.graphs.run.journaled import JournaledRun, check_folder
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.sealed import Sealed
+from oocarrays.graphs.run.steps import ExchangeTasks, Key
+from oocarrays.graphs.run.work import Work
+from oocarrays.graphs.slabs.reducing import Partial, Reducer, packed, unpacked
+from oocarrays.plan.documents import Document
+from oocarrays.plan.slabs.reductions import ReducePlan
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import check_target, finishing
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.journal.leftovers import remove_unfinished
+from oocarrays.storage.journal.receipts import Store
+from oocarrays.storage.metered import new_meter
+from oocarrays.storage.sections.write import write_section
+
+KEPT_SHARE = 8
+"""A partial result is kept where it has at most one of so many bytes that it is made of."""
+Made = tuple[int, int, np.ndarray]
+"""A part, a chunk of its groups, and what comes out."""
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Held:
+    """What a rank has when it has read all; it does not tell Dask how large that is, as the plan has counted it."""
+
+    waiting: dict[int, Partial]
+    """Partial results of parts that others have segments of, too, by unit."""
+    made: list[Made]
+    """Chunks of the result that are not written."""
+
+
+class Reducing(Messages):
+    """One reduction, shared by its tasks: what comes out is given, or written."""
+
+    phases: ClassVar[Mapping[str, str]] = {"reduce": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
+    plan: ReducePlan
+    _sealed: Sealed[Reducer]
+    dtype: np.dtype
+    """Of the result."""
+    failure: BaseException | None
+
+    @property
+    def reducer(self) -> Reducer:
+        """What is reduced, and how."""
+        return self._sealed.value
+
+    def reads(self) -> Iterable[Presence]:
+        """The source."""
+        return (self.reducer.file.presence,)
+
+    # ------------------------------------------------------------------ what a rank reads
+
+    def _reduce(self, rank: int) -> Held:
+        """Reduce a rank's run of segments."""
+        held = Held({}, [])
+        with ThreadPoolExecutor(self.plan.threads, "oocarrays-reduce") as pool:
+            self._through(rank, pool, held)
+        return held
+
+    def _through(self, rank: int, pool: ThreadPoolExecutor, held: Held) -> None:
+        cut, folded = self.plan.cut, Partial()
+        for unit, found in self._partials(rank, pool):
+            if self.failure:
+                raise self.failure
+            part, segment = cut.unit(unit)
+            if not self.plan.is_whole(part, rank):
+                held.waiting[unit] = found
+                continue
+            self.reducer.fold(folded, found)
+            if segment == cut.segments - 1:
+                held.made += self._given(part, folded)
+                folded = {}
+
+    def _partials(self, rank: int, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Partial]]:
+        """The partial result of each unit of a rank that is wanted, in their order."""
+        wanted = [unit for unit in self.plan.mine(rank) if not self._is_made(self.plan.cut.unit(unit)[0])]
+        kept = {unit for unit in wanted if self._is_kept(unit)}
+        ahead = self.plan.threads + 1
+        read = self.reducer.partials((unit for unit in wanted if unit not in kept), pool, ahead, self.meter)
+        for unit in wanted:
+            found = self._kept(unit) if unit in kept else None
+            if found is None and unit in kept:  # it cannot be read: it is made again
+                _, found = next(self.reducer.partials([unit], pool, ahead, self.meter))
+            elif found is None:
+                _, found = next(read)
+                self._keep(unit, found)
+            yield unit, found
+
+    def _given(self, part: int, folded: Partial) -> list[Made]:
+        """Finish a part of which all is there; returned is what is not written."""
+        left = []
+        for chunk, states in self.reducer.chunks_of(folded):
+            values = self.reducer.finished(part, chunk, states, self.dtype)
+            if not self._put(part, chunk, values):
+                left.append((part, chunk, values))
+        return left
+
+    def _is_made(self, part: int) -> bool:
+        """Whether all of the result that a part gives has been written."""
+        return False
+
+    def _is_kept(self, unit: int) -> bool:
+        """Whether a partial result is kept."""
+        return False
+
+    def _kept(self, unit: int) -> Partial | None:
+        """A partial result that is kept; None where it cannot be read."""
+
+    def _keep(self, unit: int, found: Partial) -> None:
+        """Keep a partial result, for who goes on."""
+
+    def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
+        """Write a chunk of the result; False where it is to be given."""
+        return False
+
+    # ------------------------------------------------------------------ what a rank has for others
+
+    def packed(self, round: tuple[int, ...], rank: int, held: Held, final: int) -> np.ndarray | None:
+        """Pack what a rank has of the chunks that another one folds, by unit, chunk of groups, column and group."""
+        takes = set(self.plan.takes(final))
+        parts = {part for part, _ in takes}
+        found = {
+            (unit, chunk): states
+            for unit, waiting in held.waiting.items()
+            if self.plan.cut.unit(unit)[0] in parts
+            for chunk, states in self.reducer.chunks_of(waiting)
+            if (self.plan.cut.unit(unit)[0], chunk) in takes
+        }
+        return packed(found) if found else None
+
+    def _write(self, rank: int, held: Held, *inputs: Any) -> list[Made]:
+        """Fold what all have for a rank, in the order of the segments; returned is what is not written."""
+        came: dict[tuple[int, int], Partial] = {}
+        for message in self.parts_for((), rank, inputs).values() if inputs else ():
+            came |= unpacked(message)
+        made = list(held.made)
+        for part, chunk in self.plan.takes(rank):
+            folded = Partial()
+            for unit in range(part * self.plan.cut.segments, (part + 1) * self.plan.cut.segments):
+                self.reducer.fold(folded, came.pop((unit, chunk), {}))
+            if self._is_written(part, chunk):
+                continue
+            values = self.reducer.finished(part, chunk, folded, self.dtype)
+            if not self._put(part, chunk, values):
+                made.append((part, chunk, values))
+        return made
+
+    def _is_written(self, part: int, chunk: int) -> bool:
+        """Whether a chunk of the result has been written."""
+        return False
+
+
+class GivenReduction(Reducing, Work):
+    """One reduction whose result is given in memory."""
+
+    destination: InPlace
+
+    def __init__(self, plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> None:
+        self.plan, self.dtype = plan, dtype
+        self._sealed = Sealed(reducer)
+        nowhere = MemoryStore()
+        self.destination = InPlace(nowhere)
+        super().__init__(nowhere, plan.processes, None)
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads."""
+        return {"source": self.reducer.file.zarr.store_path.store}
+
+    @property
+    def leaves(self) -> str:
+        """Say what a run that was cut short leaves."""
+        return "nothing is left of it"
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and that write."""
+        return self.plan.traffic.read_requests, 0.0
+
+    def _create(self, *probes: tuple[int, str, str]) -> GivenReduction:
+        self.check_placement(probes)
+        return self
+
+    def _finish(self, *made: list[Made]) -> np.ndarray:
+        """Put the chunks of all ranks together."""
+        result = np.empty(self.plan.cut.result_shape, self.dtype)
+        for part, chunk, values in (each for of_rank in made for each in of_rank):
+            result[self.plan.cut.place(part, chunk).slices] = values
+        return result
+
+
+class HereReduction(GivenReduction):
+    """One reduction on threads of this process, at once: what comes out is put in its place."""
+
+    def __init__(self, plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> None:
+        super().__init__(plan, reducer, dtype)
+        self.result = np.empty(plan.cut.result_shape, dtype)
+
+    def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
+        self.result[self.plan.cut.place(part, chunk).slices] = values
+        return True
+
+
+class WrittenReduction(Reducing, JournaledRun):
+    """One reduction whose result is written.
+
+    Parameters
+    ----------
+    content : dict
+        What the journal keeps of it.
+    keeps : bool
+        Whether partial results are arrays, which a journal can keep.
+    """
+
+    destination: TargetSpec
+
+    def __init__(
+        self,
+        plan: ReducePlan,
+        reducer: Reducer,
+        target: TargetSpec,
+        content: Document,
+        *,
+        keeps: bool,
+        remains: Remains = NOTHING_LEFT,
+    ) -> None:
+        self.plan, self.destination, self.content, self.keeps = plan, target, content, keeps
+        self.dtype = np.dtype(target.settings["dtype"])
+        self._sealed = Sealed(reducer)
+        self.remains, self.resumes = remains, remains.id is not None
+        super().__init__(target.store, plan.processes, remains.id)
+
+    def _here(self) -> None:
+        super()._here()
+        self._opening = threading.RLock()
+        self._target: ArrayFile | None = None
+
+    @property
+    def read_from(self) -> Sequence[zarr.Array]:
+        """The source."""
+        return (self.reducer.file.zarr,)
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        return {"source": self.reducer.file.zarr.store_path.store, "target": self.destination.store}
+
+    @property
+    def left(self) -> float:
+        """The share of the segments that is still to be read."""
+        units = range(self.plan.cut.units)
+        read = sum((0, unit) in self.done or self._was_made(self.plan.cut.unit(unit)[0]) for unit in units)
+        return 1 - read / max(len(units), 1)
+
+    def _was_made(self, part: int) -> bool:
+        return all((1, part, chunk) in self.done for chunk in range(self.plan.cut.group_chunks))
+
+    @property
+    def expected(self) -> tuple[float, float]:
+        """Requests that read, and chunks that are written, in what is left."""
+        written = sum(part[0] for part in self.done)
+        chunks = self.plan.cut.parts * self.plan.cut.group_chunks
+        return self.left * self.plan.traffic.read_requests, float(chunks - written)
+
+    # ------------------------------------------------------------------ beginning and end
+
+    def _check_visible(self) -> None:
+        check_folder(self.destination.store)
+
+    def _check_target(self) -> None:
+        check_target(self.reducer.file.zarr, self.destination.store, overwrite=self.destination.overwrite)
+
+    def _make_targets(self) -> None:
+        self.destination.create(self.id, durable=self.durable)
+
+    def _changed_places(self) -> Sequence[Any]:
+        return [self.destination.store]
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._target = None
+
+    @property
+    def target(self) -> ArrayFile:
+        """The target, open in this process."""
+        with self._opening:
+            if self._target is None:
+                self.journal.join()
+                self._target = written_file(self.destination.store, mode="r+")
+            return self._target
+
+    def _finish(self, *made: list[Made]) -> str:
+        self._end(None)
+        self.journal.release()
+        return str(self.destination.store)
+
+    def _finishing(self) -> Callable[[], None]:
+        return finishing(self.target, durable=self.durable)
+
+    def _let_go(self) -> None:
+        """Threads are all of a run: what has failed among them is over when none is running."""
+        super()._let_go()
+        if self.processes is None and isinstance(self.failure, KernelError) and not self._running:
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Remove a target in which nothing has been written: as if nothing had been begun."""
+        with suppress(OocError):
+            if not any(part[0] for part in self.journal.parts()) and unfinished_run(self.destination.store) == self.id:
+                remove_unfinished(self.destination.store)
+
+    # ------------------------------------------------------------------ what is kept
+
+    def _is_written(self, part: int, chunk: int) -> bool:
+        return self.is_done((1, part, chunk))
+
+    def _is_made(self, part: int) -> bool:
+        return all(self._is_written(part, chunk) for chunk in range(self.plan.cut.group_chunks))
+
+    def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
+        if not values.size or self._is_written(part, chunk):
+            return True
+        place = self.plan.cut.place(part, chunk)
+        with self.meter.phase("write"):
+            write_section(self.target, place.axes, values, meter=self.meter)
+        keys = [self.target.chunk_key(index) for index in self.target.stored.grid.indices(place)]
+        self.record((1, part, chunk), {"": Store(self.destination.store).receipts(keys)})
+        return True
+
+    def _is_kept(self, unit: int) -> bool:
+        return self.keeps and self.plan.cut.segments > 1 and self.is_done((0, unit))
+
+    def _keep(self, unit: int, found: Partial) -> None:
+        if not self.keeps or self.plan.cut.segments == 1:
+            return
+        arrays = {f"{n}.{g}.{i}": each for (n, g), state in found.items() for i, each in enumerate(state)}
+        source = self.reducer.file.stored
+        made_of = source.itemsize * np.prod(self.plan.cut.shape, dtype=float) / self.plan.cut.units
+        if sum(array.nbytes for array in arrays.values()) > made_of / KEPT_SHARE:
+            return
+        text = io.BytesIO()
+        np.savez(text, **arrays)  # type: ignore[arg-type]
+        self.journal.join()
+        self.journal.keep((0, unit), text.getvalue())
+        self.record((0, unit))
+
+    def _kept(self, unit: int) -> Partial | None:
+        data = self.journal.kept_bytes((0, unit))
+        found: dict[tuple[int, int], list[np.ndarray]] = {}
+        try:
+            with np.load(io.BytesIO(data or b""), allow_pickle=False) as arrays:
+                for name in arrays.files:
+                    number, group, _ = map(int, name.split("."))
+                    found.setdefault((number, group), []).append(arrays[name])
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile):
+            return None
+        return {key: tuple(state) for key, state in found.items()} or None
+
+
+def build_graph(run: Reducing, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
+    """The graph of a reduction, and the key of its last task.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        The worker of each rank; none where ranks are threads.
+    """
+    builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
+    created = builder.create(addresses)
+    held = [builder.add("reduce", rank, after=[created]) for rank in ranks]
+    came: list[tuple[Key | None, ...]] = [() for _ in ranks]
+    if plan.schedule is not None and plan.shared:
+        pad = [None] * (plan.schedule.ranks - plan.ranks)
+        exchange = ExchangeTasks(plan.schedule, builder.add)
+        came = exchange.inputs(0, held=[*held, *pad], wants=partial(_wants, plan))
+    made = [builder.add("write", rank, buffers=(held[rank], *came[rank])) for rank in ranks]
+    return builder.graph, builder.add("finish", buffers=tuple(made), rank=0)
+
+
+def _wants(plan: ReducePlan, source: int, target: int) -> bool:
+    return max(source, target) < plan.ranks and plan.wants(source, target)
+
+
+def reduced_here(plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> tuple[np.ndarray, GivenReduction]:
+    """Reduce on threads of this process at once, without a graph: the result, and the run that made it."""
+    run = HereReduction(plan, reducer, dtype)
+    run.meter = new_meter()
+    run._reduce(0)
+    return run.result, run

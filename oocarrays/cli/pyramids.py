@@ -1,0 +1,58 @@
+"""Pyramids: ``oocarrays pyramid`` writes an image in several resolutions."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from oocarrays.cli.options import missing_option, scheduler_option, store_options
+from oocarrays.cli.runs import show_and_run, what_now
+from oocarrays.errors import InputError
+from oocarrays.jobs.pyramid import pyramid
+from oocarrays.kernels.levels import METHODS
+from oocarrays.options.chunks import parsed_chunks
+
+
+def pyramid_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``pyramid`` take an image, a target, and how levels are made."""
+    parser.add_argument("source", metavar="SOURCE", help="a Zarr array: an image, as far as its axes go")
+    parser.add_argument("target", metavar="TARGET", help="the group of levels, OME-Zarr: a path or a URL")
+    store_options(parser)
+    parser.add_argument("--levels", type=int, help="how many (default: until one chunk is left of an axis)")
+    parser.add_argument(
+        "--factor", default="2", help="from level to level, in space: 2; of each axis: 1,2,2; by name: z=1,y=2,x=2"
+    )
+    parser.add_argument("--method", choices=METHODS, default="mean", help="how values are made (default: %(default)s)")
+    parser.add_argument("--chunks", help="of the levels, as of rechunk (default: the source's)")
+    parser.add_argument("--memory", help="as of rechunk")
+    parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
+    scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
+    missing_option(parser)
+    parser.add_argument("--dry-run", action="store_true", help="show the plan; do nothing")
+    parser.add_argument("--overwrite", action="store_true", help="replace a Zarr group at TARGET")
+    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    parser.set_defaults(command=_pyramid, what_now=what_now, draw=None)
+
+
+def _pyramid(options: argparse.Namespace) -> None:
+    how = {name: getattr(options, name) for name in ("levels", "method", "memory", "ranks", "missing", "overwrite")}
+    chunks = None if options.chunks is None else _lengths("chunks", options.chunks)
+    where = options.scheduler or "threads"
+    job = pyramid(
+        options.source, options.target, factor=_lengths("factor", options.factor), chunks=chunks, scheduler=where,
+        storage_options=dict(options.storage_option), **how,
+    )  # fmt: skip
+    show_and_run(job, options)
+
+
+def _lengths(name: str, text: str) -> Any:
+    """Lengths as they are typed; one number is of all axes.
+
+    >>> _lengths("factor", "2"), _lengths("factor", "1,2,2"), _lengths("factor", "y=2")
+    (2, (1, 2, 2), {'y': 2})
+    """
+    try:
+        found = parsed_chunks(text)
+    except ValueError:
+        raise InputError(f"--{name} {text}: give a number, one for each axis (1,2,2), or by name (y=2,x=2)") from None
+    return found[0] if isinstance(found, tuple) and len(found) == 1 else found

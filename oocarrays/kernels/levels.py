@@ -1,0 +1,190 @@
+"""Levels of a pyramid, block by block: each is made of the one below, a value for each group of elements.
+
+    level 0   ┌─┬─┬─┬─┐      level 1   ┌───┬───┐      level 2   ┌───────┐
+              ├─┼─┼─┼─┤                │   │   │                │       │
+              ├─┼─┼─┼─┤                ├───┼───┤                │       │
+              ├─┼─┼─┼─┤                │   │   │                │       │
+              └─┴─┴─┴─┘                └───┴───┘                └───────┘
+
+Where an extent is odd, the last group along an axis has what is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from oocarrays.mapping.coarsening import pieces
+
+PIECE_BYTES = 2**18
+"""Bytes of a block that are coarsened at a time: what is made on the way stays in a cache, and is next to nothing."""
+WORKSPACE = 16 * PIECE_BYTES
+"""Bytes that are held on the way, beside a block and what is made of it."""
+METHODS = ("mean", "median", "nearest", "mode")
+"""How a value is chosen for a group."""
+
+
+def coarsen(block: np.ndarray, factors: Sequence[int], method: str = "mean") -> np.ndarray:
+    """Return a block with one value for each group of elements.
+
+    Parameters
+    ----------
+    block : numpy.ndarray
+        Numbers, bools or times; of ``"nearest"`` and ``"mode"`` anything that can be compared.
+    factors : sequence of int
+        Elements of a group along each axis; the last group has what is left.
+    method : str
+        ``"mean"``; ``"median"``, of an even number of values the mean of the middle two; ``"nearest"``, the first
+        element; ``"mode"``, the value that is there most often, of several the least. Means of integers are rounded to
+        the nearest one, halves up.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``shape[i] == ceil(block.shape[i] / factors[i])``, of the block's dtype.
+
+    Examples
+    --------
+    >>> coarsen(np.array([[1, 2, 9], [3, 4, 9]]), (2, 2))
+    array([[3, 9]])
+    >>> coarsen(np.array([1, 1, 7, 0, 5, 5, 2]), (3,), "mode"), coarsen(np.arange(5), (2,), "nearest")
+    (array([1, 5, 2]), array([0, 2, 4]))
+    """
+    if method == "nearest":
+        return block[tuple(slice(None, None, factor) for factor in factors)]
+    shape = tuple(-(-n // factor) for n, factor in zip(block.shape, factors, strict=True))
+    made = np.empty(shape, block.dtype)
+    for parts in pieces(factors, block.shape):
+        fine, coarse, each = (tuple(part) for part in zip(*parts, strict=True))
+        _in_pieces(block[fine], made[coarse], each, _OF[method])
+    return made
+
+
+def _in_pieces(
+    block: np.ndarray, made: np.ndarray, factors: tuple[int, ...], of: Callable[..., None], axis: int = 0
+) -> None:
+    """Coarsen whole groups, some of them at a time: cut along the first axis, and what is still too large further."""
+    if block.nbytes <= PIECE_BYTES or axis == block.ndim:
+        of(block, made, factors)
+        return
+    before, factor, count = (slice(None),) * axis, factors[axis], made.shape[axis]
+    rows = max(PIECE_BYTES * count // block.nbytes, 1)
+    for start in range(0, count, rows):
+        stop = min(start + rows, count)
+        part = block[(*before, slice(start * factor, stop * factor))]
+        _in_pieces(part, made[(*before, slice(start, stop))], factors, of, axis + 1)
+
+
+def _mean(block: np.ndarray, made: np.ndarray, factors: tuple[int, ...]) -> None:
+    count = math.prod(factors)
+    if block.dtype.kind in "iu" and block.dtype.itemsize == 8:  # no wider type has their sum
+        n, half = block.dtype.type(count), block.dtype.type(count // 2)
+        whole, rest = np.divmod(block, n)
+        made[...] = _sum(whole, factors) + (_sum(rest, factors) + half) // n
+        return
+    total = _sum(block, factors)
+    if block.dtype.kind in "iu":
+        total += total.dtype.type(count // 2)
+        made[...] = total >> (count.bit_length() - 1) if count & (count - 1) == 0 else total // count
+    elif block.dtype.kind == "b":
+        made[...] = 2 * total >= count
+    else:
+        np.divide(total, count, out=made, casting="unsafe")
+
+
+def _sum(block: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
+    total, dtype = block, _sum_type(block.dtype, math.prod(factors))
+    for axis, factor in enumerate(factors):
+        total = _summed(total, axis, factor, dtype)
+    return total
+
+
+def _summed(block: np.ndarray, axis: int, factor: int, dtype: Any) -> np.ndarray:
+    """Sum groups along one axis, element by element of them: whole rows are added, and nothing is reshaped."""
+    if factor == 1:
+        return block if block.dtype == dtype else block.astype(dtype)
+    before = (slice(None),) * axis
+    first, second, *others = (block[(*before, slice(place, None, factor))] for place in range(factor))
+    total: np.ndarray = np.add(first, second, dtype=dtype)
+    for each in others:
+        total += each
+    return total
+
+
+def _sum_type(dtype: np.dtype, count: int) -> np.dtype:
+    """Return the type in which so many values, and half of their number, can be summed.
+
+    >>> _sum_type(np.dtype("u2"), 4), _sum_type(np.dtype("f4"), 4), _sum_type(np.dtype("i1"), 4)
+    (dtype('uint32'), dtype('float64'), dtype('int16'))
+    """
+    if dtype.kind not in "iub":
+        return np.result_type(dtype, np.float64) if dtype.kind in "fc" else dtype
+    kind, most = ("u" if dtype.kind in "ub" else "i"), 2 ** (8 * dtype.itemsize) * 2 * count
+    wide = next((n for n in (2, 4) if most <= 2 ** (8 * n)), 8)
+    return np.dtype(f"{kind}{max(wide, dtype.itemsize)}")
+
+
+def _median(block: np.ndarray, made: np.ndarray, factors: tuple[int, ...]) -> None:
+    ordered = np.sort(_grouped(block, factors), axis=0)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    if block.dtype.kind in "fc":
+        missing = np.isnan(ordered[-1])  # sorted to the end
+        np.divide(low + high, 2, out=made, where=~missing, casting="unsafe")
+        made[missing] = np.nan
+    else:
+        _mean(np.stack([low, high], axis=-1), made[..., np.newaxis], (1,) * made.ndim + (2,))
+
+
+def _mode(block: np.ndarray, made: np.ndarray, factors: tuple[int, ...]) -> None:
+    ordered = np.sort(_grouped(block, factors), axis=0)
+    best, most = ordered[0].copy(), np.zeros(ordered.shape[1:], np.int64)
+    run = np.zeros_like(most)
+    for place, values in enumerate(ordered):
+        same = values == ordered[place - 1] if place else np.zeros(values.shape, bool)
+        run = np.where(same, run + 1, 1)
+        better = run > most
+        best[better], most = values[better], np.maximum(most, run)
+    made[...] = best
+
+
+def _grouped(block: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
+    """Return the values of each group along a new first axis."""
+    places = product(*map(range, factors))
+    strided = (block[tuple(slice(i, None, f) for i, f in zip(place, factors, strict=True))] for place in places)
+    return np.stack(list(strided))
+
+
+_OF: dict[str, Callable[[np.ndarray, np.ndarray, tuple[int, ...]], None]] = {
+    "mean": _mean, "median": _median, "mode": _mode,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """A kernel that gives a block, and what each level above has of it.
+
+    >>> [level.tolist() for level in Levels(3, (2,), "mean")(np.array([1, 3, 5, 9, 4]))]
+    [[1, 3, 5, 9, 4], [2, 7, 4], [5, 4]]
+    """
+
+    count: int
+    """Levels, the block among them."""
+    factors: tuple[int, ...]
+    """Elements of a group along each axis, from each level to the next."""
+    method: str
+    """How a value is chosen for a group."""
+
+    def __call__(self, block: np.ndarray) -> list[np.ndarray]:
+        """Return all levels."""
+        return [block, *self.above(block, 0)]
+
+    def above(self, block: np.ndarray, level: int) -> Iterator[np.ndarray]:
+        """Yield the levels above one of which a block is given."""
+        for _ in range(level + 1, self.count):
+            block = coarsen(block, self.factors, self.method)
+            yield block

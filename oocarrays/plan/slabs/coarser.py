@@ -1,0 +1,83 @@
+"""Targets of unlike shapes: some are written slab by slab, others are gathered and written at the end.
+
+    slabs      │       │       │       │       │
+    level 1    │ ┌─┬─┐ │ ┌─┬─┐ │ ┌─┬─┐ │ ┌─┬─┐ │      whole chunks of each slab: written with it
+    level 4    │   ┌───────────┐   ┌───────────┐      a chunk of many slabs: what each gives of it stays in memory
+
+So each chunk of each target is written once, by one task, and nothing that was written is read again. What is gathered
+is small: where a slab has 8 chunks along each of two axes, all levels with larger chunks come to a 190th of the source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.grid import Stored
+from oocarrays.mapping.section import Section
+from oocarrays.plan.slabs.bands import longest
+from oocarrays.plan.slabs.geometry import SlabGeometry
+from oocarrays.plan.slabs.options import SlabOptions
+
+
+@lru_cache(512)
+def gathered(plan: SlabGeometry) -> tuple[int, ...]:
+    """The targets of which a slab has no whole chunks."""
+    return tuple(number for number in range(len(plan.coarser)) if not _has_chunks(plan, number))
+
+
+def _has_chunks(plan: SlabGeometry, number: int) -> bool:
+    """Whether every slab has whole chunks of a target."""
+    chunks, coarse = plan.targets[number].grid.chunks, plan.coarser[number]
+    for axis, (height, edges) in enumerate(zip(plan.heights, plan.edges, strict=True)):
+        factor = coarse.factors[axis]
+        if height < edges[-1] and (not isinstance(factor, int) or height % (chunks[axis] * factor)):
+            return False
+    return True
+
+
+def written(plan: SlabGeometry) -> tuple[int, ...]:
+    """The targets that each slab writes; all, where they are of the sources' shape."""
+    return tuple(number for number in range(len(plan.targets)) if number not in gathered(plan))
+
+
+def gathered_bytes(plan: SlabGeometry) -> list[int]:
+    """Bytes of each target that is gathered."""
+    return [_bytes(plan.targets[number]) for number in gathered(plan)]
+
+
+def _bytes(stored: Stored) -> int:
+    return math.prod(stored.grid.shape) * stored.itemsize
+
+
+def all_of(stored: Stored) -> Section:
+    """The whole of an array."""
+    return Section((0,) * len(stored.grid.shape), stored.grid.shape)
+
+
+def units(options: SlabOptions, axis: int, extent: int, targets: tuple[Stored, ...]) -> Iterator[int]:
+    """Yield the lengths along an axis that slabs should be multiples of: no group is cut, nor a chunk of the largest
+    target."""
+    yield from (coarse.unit(axis, extent) for coarse in options.coarser)
+    largest, coarse = max(zip(targets, options.coarser, strict=True), key=lambda pair: _bytes(pair[0]))
+    factor = coarse.factors[axis]
+    if isinstance(factor, int):
+        yield min(largest.grid.chunks[axis] * factor, extent)
+
+
+def check_whole(plan: SlabGeometry) -> None:
+    """Refuse slabs that cut groups of elements.
+
+    Raises
+    ------
+    InputError
+        Where they were asked for so.
+    """
+    for axis, (height, edges) in enumerate(zip(plan.heights, plan.edges, strict=True)):
+        unit = math.lcm(*(coarse.unit(axis, edges[-1]) for coarse in plan.coarser)) if plan.coarser else 1
+        if height < longest(edges) and height % unit:
+            raise InputError(
+                f"slabs of {height} elements along axis {axis} cut what one element of a target stands for: {unit}"
+            )

@@ -1,0 +1,181 @@
+"""A reduction as it is asked for, checked: axes, labels, what counts, and which function.
+
+asked ─► Reducer, plan        the same for a result in memory and one that is written
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.graphs.slabs.reducing import Groups, Reducer
+from oocarrays.kernels.reductions import NAMES, Reduction, reduction
+from oocarrays.mapping.grid import Stored
+from oocarrays.plan.exchange.ordering import schedule_for
+from oocarrays.plan.resources import Resources
+from oocarrays.plan.slabs.reductions import STATE_BYTES, Cut, ReducePlan
+from oocarrays.storage.files.array_file import ArrayFile
+
+NUMBERS = "biufc"
+TIMES = "mM"
+
+Decode = Callable[[np.ndarray], np.ndarray]
+How = str | tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The request for a reduction, as `reduce` takes it."""
+
+    how: How
+    """Which one."""
+    axis: int | Sequence[int] | None
+    """Along which axes."""
+    by: Any = None
+    """Labels."""
+    where: Any = None
+    """What counts."""
+    skipna: bool = True
+    """Whether NaN does not count."""
+    ddof: int = 0
+    """By how much less than the count deviations are divided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A reduction of one array, checked."""
+
+    reducer: Reducer
+    """What is reduced, and how."""
+    name: str
+    """Of the reduction; ``"functions"`` of a person's own."""
+    values: np.dtype
+    """Of elements as they are reduced."""
+    labels: np.ndarray | None
+    """Of the groups, in their order."""
+
+    @property
+    def result(self) -> np.dtype:
+        """Of the result: see `Reducer.tried`."""
+        return self.reducer.tried(self.values)
+
+    def plan(self, resources: Resources, target: Stored | None) -> ReducePlan:
+        """Plan it.
+
+        Raises
+        ------
+        BudgetError
+            Where not one box fits.
+        """
+        cut, groups, mask = self.reducer.cut, self.reducer.groups, self.reducer.mask
+        ranks = resources.workers or 1
+        plan = ReducePlan(
+            cut=cut, how=self.name, copied_bytes=self._copied(), state_bytes=self._state_bytes(), target=target,
+            most_groups=(groups.most(cut, cut.deep), groups.most(cut, cut.segments)) if groups else (1, 1),
+            masks=(0 if mask is None else mask.nbytes) + (groups.codes.nbytes if groups else 0),
+            ranks=ranks, threads=1, budget=resources.budget, processes=resources.workers,
+            schedule=schedule_for(resources.order, ranks) if resources.workers and ranks > 1 else None,
+            costs=resources.costs,
+        )  # fmt: skip
+        return plan.within(resources.threads)
+
+    def _copied(self) -> int:
+        """Bytes of the copy of an element that is made before it is reduced, if one is."""
+        groups = self.reducer.groups
+        scattered = groups is not None and groups.are_scattered(self.reducer.cut)
+        return self.values.itemsize if self.reducer.decode is not None or scattered else 0
+
+    def _state_bytes(self) -> int:
+        """Bytes of an element of a partial result."""
+        wide = 32 if self.values.kind == "c" else 16
+        more = {"count": 0, "min": self.values.itemsize, "max": self.values.itemsize, "functions": STATE_BYTES - 4}
+        return more.get(self.name, wide) + self.reducer.counts.itemsize
+
+
+def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> Wanted:
+    """Check a request; what is stored is decoded first, where it stands for something else.
+
+    Raises
+    ------
+    InputError
+        For an axis that is not there, labels or masks that do not fit; `UnsupportedError` for elements that cannot be
+        reduced so.
+    """
+    shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim)
+    dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
+    counts = np.dtype("i4" if math.prod(shape[axis] for axis in axes) < 2**31 else "i8")
+    steps = _steps(asked.how, dtype, asked.skipna, asked.ddof, counts)
+    groups, labels = (None, None) if asked.by is None else _groups(asked.by, shape, axes)
+    mask = None if asked.where is None else _mask(asked.where, shape)
+    cut = Cut(source=file.stored, axes=axes, groups=groups.count if groups else 0)
+    reducer = Reducer(file=file, cut=cut, steps=steps, groups=groups, mask=mask, decode=decode, counts=counts)
+    name = asked.how if isinstance(asked.how, str) else "functions"
+    return Wanted(reducer=reducer, name=name, values=dtype, labels=labels)
+
+
+def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    named: Sequence[Any] = range(ndim) if axis is None else axis if isinstance(axis, list | tuple) else [axis]
+    try:
+        found = tuple(sorted(range(ndim)[operator.index(each)] for each in named))
+    except (IndexError, TypeError, ValueError):
+        raise InputError(f"axis={axis!r} is not among the {ndim} axes of the array") from None
+    if len(set(found)) != len(found):
+        raise InputError(f"axis={axis!r} names an axis twice")
+    return found
+
+
+def _steps(how: How, dtype: np.dtype, skipna: bool, ddof: int, counts: np.dtype) -> Reduction:
+    if isinstance(how, str):
+        if how not in NAMES:
+            raise InputError(f"how={how!r} is not one of {', '.join(NAMES)}, nor three functions")
+        allowed = NUMBERS + TIMES if how in ("min", "max") else NUMBERS
+        if dtype.kind not in allowed or (how in ("min", "max") and dtype.kind == "c"):
+            raise UnsupportedError(f"elements of dtype {dtype} have no {how}")
+        if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
+            raise InputError(f"ddof={ddof!r} is not a whole number from 0 on")
+        return reduction(how, skipna=bool(skipna), ddof=ddof, counts=counts)
+    if not (isinstance(how, tuple) and len(how) == 3 and all(map(callable, how))):
+        raise InputError(f"how={how!r} is neither one of {', '.join(NAMES)}, nor three functions")
+    take, fold, finish = how
+    return Reduction(state=partial(_unmasked, take), fold=fold, finish=finish)
+
+
+def _unmasked(take: Callable[..., Any], block: np.ndarray, axes: tuple[int, ...], mask: np.ndarray | None) -> Any:
+    if mask is not None:
+        raise InputError("functions of one's own take no where=: they are given all elements")
+    return take(block, axes)
+
+
+def _groups(by: Any, shape: Sequence[int], axes: tuple[int, ...]) -> tuple[Groups, np.ndarray]:
+    if len(axes) != 1:
+        raise InputError(f"by= takes one axis, and there are {len(axes)}: name it, axis=0")
+    labels = np.asarray(by)
+    if labels.ndim != 1 or len(labels) != shape[axes[0]]:
+        raise InputError(f"by= has shape {labels.shape}: axis {axes[0]} has {shape[axes[0]]} indices, a label for each")
+    if labels.dtype.kind == "O":
+        raise InputError("by= has labels of several types, or None: give numbers, texts or times")
+    known = labels == labels  # neither NaN nor NaT
+    names, codes = np.unique(labels[known], return_inverse=True)
+    found = np.full(len(labels), -1)
+    found[known] = codes
+    if not len(names):
+        raise InputError("by= has no label: all are NaN, or there are none")
+    return Groups(axes[0], found, len(names)), names
+
+
+def _mask(where: Any, shape: Sequence[int]) -> np.ndarray:
+    mask = np.asarray(where)
+    if mask.dtype != bool:
+        raise InputError(f"where= is of dtype {mask.dtype}, not bool")
+    try:
+        np.broadcast_to(mask, shape)
+    except ValueError:
+        raise InputError(f"where= of shape {mask.shape} does not broadcast to {tuple(shape)}") from None
+    return mask

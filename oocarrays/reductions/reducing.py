@@ -1,0 +1,334 @@
+"""Sums, means, deviations and extremes of arrays that do not fit: one pass over the disk, in a budget of memory.
+
+reduce(a, "mean", axis=0)                       ─► a numpy array, at once: on threads, or on the workers of a client
+reduce(a, "mean", axis=0, target="mean.zarr")   ─► a job, as others are
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+import zarr
+from dask.utils import format_bytes
+
+from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.errors import JournalError
+from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.left import Left
+from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
+from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, journal_of
+from oocarrays.graphs.slabs.reduction import GivenReduction, WrittenReduction, build_graph, reduced_here
+from oocarrays.jobs.job import Job
+from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
+from oocarrays.options.packing import warn_of_packed
+from oocarrays.plan.documents import Document
+from oocarrays.plan.resources import Resources
+from oocarrays.plan.slabs.reductions import ReducePlan
+from oocarrays.reductions.asked import Asked, Decode, How, Wanted, wanted
+from oocarrays.show.planned import COUNTED, rows
+from oocarrays.show.report import shape_text
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import check_target
+from oocarrays.storage.files.formats import carried_compressors, compressors_in, dimension_names, target_settings
+from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.target import TargetSpec, written_file
+from oocarrays.storage.journal.calls import call_content, named
+from oocarrays.stored.array import StoredArray, missing_of, placer
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CUT = "cut"
+"""Where a journal keeps how the array was cut."""
+
+
+class ReduceJob(Job[GivenReduction | WrittenReduction, OutOfCoreArray]):
+    """A reduction that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    _counted = tuple(COUNTED)
+
+    @property
+    def plan(self) -> ReducePlan:
+        """Return the plan: boxes, partial results, who has them, and what is held; frozen data."""
+        return self._run.plan
+
+    def _build(self) -> Graph:
+        return build_graph(self._run, tuple(self._addresses))
+
+    def _threads(self) -> int:
+        return self.plan.ranks
+
+    def _rows(self) -> list[tuple[str, str]]:
+        plan, cut = self.plan, self.plan.cut
+        each = " in each worker" if plan.processes else ""
+        of = f", by {cut.groups} groups" if cut.groups else ""
+        about = " (estimate)" if cut.source.coded else ""
+        boxes = cut.parts * cut.deep
+        return [
+            ("array", f"{shape_text(cut.shape)}, {format_bytes(cut.source.nbytes)}"),
+            ("reduction", f"{plan.how} along {', '.join(map(str, cut.axes))}{of} → {shape_text(cut.result_shape)}"),
+            ("boxes", f"{boxes} of {shape_text(cut.lengths)}, {plan.threads} at one time, {plan.ranks} ranks"),
+            ("partial results", f"{cut.units} of {cut.parts} parts; {len(plan.shared)} parts lie on several ranks"),
+            *rows(plan, reads=about, decodes="", writes=" (estimate)", messages="", tasks="", peak_memory=each),
+            *rows(plan, predicted=""),
+        ]
+
+
+@overload
+def reduce(
+    a: StoredArray | zarr.Array | StoreLike, how: How, axis: int | Sequence[int] | None = None, *, target: None = None,
+    by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
+    memory: int | float | str | None = None, missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None, scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> np.ndarray: ...  # fmt: skip
+
+
+@overload
+def reduce(
+    a: StoredArray | zarr.Array | StoreLike, how: How, axis: int | Sequence[int] | None = None, *, target: StoreLike,
+    by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
+    memory: int | float | str | None = None, missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None, scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> ReduceJob: ...  # fmt: skip
+
+
+def reduce(
+    a: StoredArray | zarr.Array | StoreLike,
+    how: How,
+    axis: int | Sequence[int] | None = None,
+    *,
+    target: StoreLike | None = None,
+    by: Any = None,
+    where: Any = None,
+    skipna: bool = True,
+    ddof: int = 0,
+    overwrite: bool = False,
+    memory: int | float | str | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None,
+    workers: Sequence[str] | None = None,
+) -> np.ndarray | ReduceJob:
+    """Reduce an array on disk along axes; each chunk is read once, on threads of this process or on workers.
+
+    Parameters
+    ----------
+    a : OutOfCoreArray, zarr.Array, path, URL or store
+        What is reduced.
+    how : str or (callable, callable, callable)
+        ``"sum"``, ``"mean"``, ``"var"``, ``"std"``, ``"min"``, ``"max"`` or ``"count"``; or three functions: of a block
+        and the axes, of two of their results, and of the last one.
+    axis : int or sequence of int
+        Along which; by default all.
+    target : path, URL or Zarr store
+        Where the result is to be written; by default it is given in memory, at once.
+    by : sequence
+        A label for each index of ``axis``, which must be one: the result has in its place an axis of groups, in the
+        order of ``numpy.unique(by)``. Where a label is NaN or NaT, nothing counts.
+    where : array of bool
+        What counts, broadcast to the array.
+    skipna : bool
+        Whether NaN does not count, as for xarray; else it makes NaN, as for numpy.
+    ddof : int
+        Of ``"var"`` and ``"std"``: they are divided by the count less this.
+    overwrite : bool
+        Whether a target that is there may be replaced.
+    memory : int or str
+        Bytes that each process may hold for it; by default as in `rechunk`.
+    missing, storage_options, scheduler, workers
+        As in `rechunk`.
+
+    Returns
+    -------
+    numpy.ndarray or ReduceJob
+        Sums of integers are as numpy has them, of floating-point numbers float64, from box to box with what rounding
+        lost. The same bits whatever the memory, the threads and the workers. Where nothing counts: 0 for ``"sum"`` and
+        ``"count"``, else NaN. With a target a job, of which ``.run()`` gives the array that was written; `resume` goes
+        on with one that was stopped, with the partial results that it had.
+
+    Raises
+    ------
+    InputError
+        For an axis that is not there, labels or masks that do not fit; `BudgetError` where not one box of chunks fits;
+        `UnsupportedError` for elements that cannot be reduced so.
+    KernelError
+        Where a function of ``how`` fails.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> a = zarr.create_array({}, data=np.arange(12.0).reshape(4, 3), chunks=(2, 3))
+    >>> reduce(a, "mean", axis=0)
+    array([4.5, 5.5, 6.5])
+    >>> reduce(a, "max", axis=0, by=["wet", "dry", "wet", "dry"])
+    array([[ 9., 10., 11.],
+           [ 6.,  7.,  8.]])
+    """
+    place = placer(storage_options)
+    array = array_file.open_array(place(a))
+    warn_of_packed(array)
+    file = array_file.describe_source(array, missing_of(a, missing))
+    asked = Asked(how=how, axis=axis, by=by, where=where, skipna=skipna, ddof=ddof)
+    cluster = cluster_of(scheduler, workers)
+    if target is None:
+        return reduced(file, asked, memory, cluster=cluster)
+    store = place(target)
+    check_target(array, store, overwrite=overwrite)
+    want, resources = wanted(file, asked), resources_of(cluster, memory)
+    spec = _target_of(want, array, store, overwrite=overwrite)
+    plan = want.plan(resources, spec.preview())
+    content = _content(asked, want, plan, resources)
+    return _job(want, plan, spec, content, cluster)
+
+
+def reduced(
+    file: ArrayFile,
+    asked: Asked,
+    memory: int | float | str | None,
+    decode: Decode | None = None,
+    cluster: Cluster | None = None,
+) -> np.ndarray:
+    """Reduce an array file at once: see `reduce`; what is stored is decoded first, where it is packed."""
+    want, resources = wanted(file, asked, decode), resources_of(cluster, memory)
+    dtype, plan = want.result, want.plan(resources, None)
+    if cluster is None:
+        made, run = reduced_here(plan, want.reducer, dtype)
+        file.presence.check()
+        warn_of_missing(run.meter, file.presence.name)
+    else:
+        made = ReduceJob(GivenReduction(plan, want.reducer, dtype), _itself, cluster).run()  # type: ignore[assignment]
+    return np.asarray(made)[()]  # type: ignore[no-any-return]
+
+
+def _itself(made: Any) -> Any:
+    return made
+
+
+def _job(
+    want: Wanted, plan: ReducePlan, spec: TargetSpec, content: Document, cluster: Cluster | None,
+    remains: Remains = NOTHING_LEFT,
+) -> ReduceJob:  # fmt: skip
+    keeps = want.name != "functions"
+    run = WrittenReduction(plan, want.reducer, spec, content, keeps=keeps, remains=remains)
+    return ReduceJob(run, _opener(spec.store), cluster)
+
+
+def _opener(store: StoreLike) -> Callable[[str], OutOfCoreArray]:
+    return open_array if local_folder(store) else lambda _: open_array(store)
+
+
+def _target_of(want: Wanted, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:
+    """What is written: in the format of the source and its compressors, with the names of its axes."""
+    cut, dtype, names = want.reducer.cut, want.result, dimension_names(array)
+    form: Any = array.metadata.zarr_format
+    kept = [names[axis] for axis in cut.kept] if names else None
+    if kept is not None and cut.groups:
+        kept.insert(cut.axes[0], "group")
+    named_axes: Any = {"dimension_names": kept} if form == 3 else {}
+    labels: dict[str, Any] = {} if want.labels is None else {"groups": _plain(want.labels)}
+    said = labels | ({"_ARRAY_DIMENSIONS": kept} if kept and form == 2 else {})
+    like = zarr.create_array(
+        {}, shape=cut.result_shape, chunks=tuple(max(n, 1) for n in cut.result_chunks), dtype=dtype, zarr_format=form,
+        fill_value=np.nan if dtype.kind in "fc" else None, attributes=said,
+        compressors=compressors_in(form, carried_compressors(array), dtype.itemsize), **named_axes,
+    )  # fmt: skip
+    made = target_settings(like, tuple(like.chunks))
+    return TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=overwrite)
+
+
+def _plain(labels: np.ndarray) -> list[Any]:
+    """Labels as attributes keep them: times as texts."""
+    return list((labels.astype("U") if labels.dtype.kind in "mM" else labels).tolist())
+
+
+# ---------------------------------------------------------------------- going on
+
+
+def _content(asked: Asked, want: Wanted, plan: ReducePlan, resources: Resources) -> Document:
+    """Write down what the journal keeps: all but a person's functions."""
+    own = () if isinstance(asked.how, str) else asked.how
+    groups, mask = want.reducer.groups, want.reducer.mask
+    call = call_content(
+        "reduce", [named(want.reducer.file.zarr.store_path)], functions=own, memory=resources.budget,
+        processes=resources.workers, how=None if own else asked.how, axis=plan.cut.axes, skipna=bool(asked.skipna),
+        ddof=asked.ddof, by=None if groups is None else groups.codes, where=None if mask is None else _as_text(mask),
+        missing=want.reducer.file.presence.missing,
+    )  # fmt: skip
+    return call | {CUT: _cut_of(plan)}
+
+
+def _cut_of(plan: ReducePlan) -> list[Any]:
+    cut = plan.cut
+    return [list(cut.lengths), list(cut.result_chunks), cut.segments]
+
+
+def _as_text(mask: np.ndarray) -> Document:
+    """Keep a mask as plain values."""
+    bits = base64.b64encode(zlib.compress(np.packbits(mask).tobytes())).decode()
+    return {"shape": list(mask.shape), "bits": bits}
+
+
+def _of_text(kept: Mapping[str, Any]) -> np.ndarray:
+    """Undo `_as_text`.
+
+    >>> _of_text(_as_text(np.array([[True], [False]])))
+    array([[ True],
+           [False]])
+    """
+    bits = np.frombuffer(zlib.decompress(base64.b64decode(kept["bits"])), np.uint8)
+    size = int(np.prod(kept["shape"]))
+    return np.unpackbits(bits, count=size).reshape(kept["shape"]).astype(bool)
+
+
+def resumed_reduction(
+    target: StoreLike, functions: Sequence[Any], source: Any, means: ResumeMeans, missing: str | None,
+    trust: Trust = TRUSTED, *, given: bool = False,
+) -> ReduceJob:  # fmt: skip
+    """Plan to go on with a reduction that stopped, as `resume` asks for it.
+
+    Raises
+    ------
+    JournalError
+        Where the source has changed since it began, or was cut otherwise.
+    """
+    journal, id, content = journal_of(target, "array")
+    options = content["call"]["options"]
+    file = array_file.describe_source(
+        array_file.open_array(getattr(source, "zarr", source)), missing_of(source, missing or options["missing"])
+    )
+    codes, mask = options["by"], options["where"]
+    asked = Asked(
+        how=options["how"] or tuple(functions), axis=options["axis"], by=None if codes is None else _labels(codes),
+        where=None if mask is None else _of_text(mask), skipna=options["skipna"], ddof=options["ddof"],
+    )  # fmt: skip
+    want, written = wanted(file, asked), written_file(target)
+    resources = resources_of(means.cluster, means.memory)
+    plan = want.plan(resources, written.stored)
+    if _cut_of(plan) != content[CUT]:
+        raise JournalError(f"{target} was begun by a version that cuts {file.name} otherwise: reduce it with overwrite")
+    notices = check_sources([file.zarr], content, target, trust, given=given)
+    stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
+    left = Left(
+        id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices), places={"": target},
+        files={"": written},
+    )  # fmt: skip
+    remains = left.remains(plan, plan, same=not trust.again)
+    before = {} if trust.again else {CHUNKS_READ: content[CHUNKS_READ]}
+    now = _content(asked, want, plan, resources) | before if remains.anew else content
+    spec = TargetSpec(store=target, settings={"dtype": written.dtype}, resumed=True)
+    return _job(want, plan, spec, now, means.cluster, remains)
+
+
+def _labels(codes: Sequence[int]) -> np.ndarray:
+    """Labels that give these groups: NaN where nothing counts."""
+    found = np.asarray(codes, "f8")
+    return np.where(found < 0, np.nan, found)

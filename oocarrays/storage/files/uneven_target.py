@@ -1,0 +1,121 @@
+"""Targets whose chunks are of unequal lengths: a run sees regular ones, and zarr-python writes what is stored.
+
+zarr.json as a run makes it    ─►  the array with its own chunks and codecs; from then on an `UnevenStore`
+c/0/1                          ─►  those of its chunks that this one touches
+.oocarrays/plan.json           ─►  memory
+
+A run that stops leaves an array that is marked unfinished, and is written again, not gone on with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import zarr
+from zarr.abc.store import Store
+from zarr.codecs import BytesCodec
+from zarr.core.buffer import Buffer
+
+from oocarrays.errors import TargetError, UnsupportedError
+from oocarrays.plan.documents import Settings
+from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
+from oocarrays.storage.local.devices import sync_file_system
+from oocarrays.storage.stores.aside import AsideStore
+from oocarrays.storage.stores.remote import Patience, RemoteStore
+from oocarrays.storage.stores.uneven import METADATA, UnevenStore, check_known, made_uneven
+
+Lengths = tuple[tuple[int, ...], ...]
+"""Lengths of chunks along each axis."""
+MARK = b"oocarrays:unfinished"
+"""What stands in the document of an array while it is not finished."""
+
+
+class UnevenTarget(AsideStore[Store]):
+    """A place at which one run makes an array of uneven chunks.
+
+    Parameters
+    ----------
+    place : Store
+        Where it is to be.
+    settings : dict
+        Arguments of ``zarr.create_array``, with the lengths of chunks along each axis as lists.
+    folder : str, optional
+        The local folder that is synced before the array is said to be finished.
+    """
+
+    one_writer = UnevenStore.one_writer
+    whole_keys = True
+
+    def __init__(self, place: Store, settings: Settings, folder: str | None = None) -> None:
+        super().__init__(place)
+        self._settings, self._folder = settings, folder
+        self._seen: UnevenStore | None = None
+
+    def __reduce__(self) -> Any:
+        raise TargetError(f"{self} {self.one_writer}")
+
+    def with_read_only(self, read_only: bool = False) -> Any:
+        """Return the same, or the array that has been made, through which nothing is written."""
+        return self._seen.with_read_only(True) if read_only and self._seen else self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnevenTarget) and self._store == other._store
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _of(self, key: str) -> Store:
+        return self._aside if self._is_aside(key) else self._seen or self._store
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Put a value under a key; the first document makes the array."""
+        if key == METADATA and self._seen is None:
+            await asyncio.to_thread(self._make, json.loads(value.to_bytes())["attributes"])
+            return
+        if key == METADATA and self._folder and MARK not in value.to_bytes():
+            await asyncio.to_thread(sync_file_system, self._folder)
+        await super().set(key, value)
+
+    def _make(self, attributes: Settings) -> None:
+        array = made_uneven(self._store, self._settings | {"attributes": attributes})
+        self._seen = UnevenStore(array, str(self))
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Remove all below a prefix; an array that goes whole may be made again."""
+        if not prefix:
+            self._seen = None
+        await super().delete_dir(prefix)
+
+
+def uneven_target(
+    target: StoreLike, settings: Settings, lengths: Lengths | None, *, durable: bool
+) -> tuple[StoreLike, Settings]:
+    """Return the place and the arguments of ``zarr.create_array`` by which a run makes an array of such chunks.
+
+    Parameters
+    ----------
+    settings : dict
+        Those of an array of regular chunks, the longest along each axis.
+    lengths : tuple of tuple of int
+        None where chunks are to be regular: then both come back as they were given.
+
+    Raises
+    ------
+    UnsupportedError
+        Where zarr-python does not know them, or the format.
+    """
+    if lengths is None:
+        return target, settings
+    name = name_of(target)
+    check_known(name)
+    if settings.get("shards") is not None or settings["zarr_format"] == 2:
+        raise UnsupportedError("chunks of unequal lengths are of format 3, and not in shards")
+    made = {key: value for key, value in settings.items() if key != "shards"} | {"chunks": list(map(list, lengths))}
+    path, folder = store_path(target), local_folder(target)
+    place = RemoteStore(path.store, name, Patience(), f"{path.path}/" if path.path else "")
+    wide = zarr.dtype.parse_dtype(settings["dtype"], zarr_format=3).to_native_dtype().itemsize > 1
+    plain = BytesCodec(endian="little" if wide else None)
+    seen = {**made, "chunks": settings["chunks"], "compressors": None, "filters": None, "serializer": plain}
+    store = RemoteStore(UnevenTarget(place, made, folder if durable else None), name, Patience())
+    return store, seen

@@ -1,0 +1,181 @@
+"""Reading the same bytes of all cells: out of blocks of all cells where these are, for the next calls as well.
+
+    rows of a segment     │ cell 0: 0 1 2 3 │ cell 1: 0 1 2 3 │ …        a call wants byte 0 of all, the next one byte 1
+    of a call, of the next ones    0 0 0 … │ 1 1 1 … │ 2 2 2 … │ 3 3 3 …
+
+What one call wants of a block lies beside what the next ones will want, and memory brings both. So as much as memory
+brings at once is turned into what the next calls return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from oocarrays.plan.streams.directory import LEVEL, NONE, Extents, extents_of, levels_of
+from oocarrays.plan.streams.units import UNITS, unit_of
+from oocarrays.storage.streams.directories import Directory
+from oocarrays.storage.streams.raw import RawChunks
+
+LINE = 64
+"""Bytes that memory brings at once."""
+TURNED = 2048
+"""Cells whose bytes are turned at a time: they stay near the processor."""
+
+
+class Blocks(NamedTuple):
+    """Bytes of all streams that lie at the same place of each."""
+
+    lower: int
+    """The first of these bytes, of a stream."""
+    upper: int
+    """The byte after the last."""
+    parts: Sequence[tuple[int, int, Callable[[], np.ndarray]]]
+    """Cells from and to, and what gives their bytes, a row for each."""
+
+
+class Ahead:
+    """What calls of all cells will return next.
+
+    Parameters
+    ----------
+    most : int
+        Bytes to hold for calls to come.
+    """
+
+    def __init__(self, cells: int, most: int) -> None:
+        self.cells = cells
+        self._most = most
+        self._ready: dict[tuple[int, int], np.ndarray] = {}
+
+    def forget(self) -> None:
+        """Forget what has been read."""
+        self._ready = {}
+
+    def level(self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], Blocks | None]) -> np.ndarray | None:
+        """Return the same bytes of all streams, a row for each cell; None where they do not lie in such blocks.
+
+        Parameters
+        ----------
+        end : int
+            Bytes that all streams have.
+        blocks_at : callable
+            The blocks that hold a byte of all streams.
+        """
+        found = self._ready.pop((offset, nbytes), None)
+        if found is not None:
+            return found
+        self._ready = {}
+        room = self._most // max(self.cells * nbytes, 1)
+        calls = max(min(LINE // nbytes, (end - offset) // nbytes, room), 1)
+        outs = [np.empty((self.cells, nbytes), np.uint8) for _ in range(calls)]
+        if not _fill(outs, offset, nbytes, blocks_at):
+            return None
+        self._ready = {(offset + turn * nbytes, nbytes): out for turn, out in enumerate(outs)}
+        return self._ready.pop((offset, nbytes))
+
+
+def _fill(outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[[int], Blocks | None]) -> bool:
+    """Turn the bytes that calls will want, from ``offset`` on, into what each returns."""
+    place, end = offset, offset + len(outs) * nbytes
+    while place < end:
+        blocks = blocks_at(place)
+        if blocks is None:
+            return False
+        upper = min(end, blocks.upper)
+        for first, last, rows in blocks.parts:
+            wanted = rows()[:, place - blocks.lower : upper - blocks.lower]
+            _turn([out[first:last] for out in outs], wanted, place - offset, nbytes)
+        place = upper
+    return True
+
+
+def _turn(outs: list[np.ndarray], rows: np.ndarray, place: int, nbytes: int) -> None:
+    """Copy to each of some results its bytes of rows, which begin ``place`` bytes after what the first one wants."""
+    unit = unit_of(place, nbytes, rows.shape[1], rows.strides[0], rows.ctypes.data)
+    width, place, end = nbytes // unit, place // unit, (place + rows.shape[1]) // unit
+    source = rows.view(UNITS[unit])
+    turned = [out.view(UNITS[unit]) for out in outs]
+    for start in range(0, len(rows), TURNED):
+        part = np.ascontiguousarray(source[start : start + TURNED])
+        for turn in range(place // width, -(-end // width)):
+            lower, upper = max(turn * width, place), min((turn + 1) * width, end)
+            into = turned[turn][start : start + TURNED, lower - turn * width : upper - turn * width]
+            into[...] = part[:, lower - place : upper - place]
+
+
+class LevelBlocks:
+    """Blocks of IB that all cells wrote together, as level entries say.
+
+    Parameters
+    ----------
+    cells : tuple of int
+        The cells of the process, from and to.
+    """
+
+    def __init__(self, data: RawChunks, directory: Directory, cells: tuple[int, int]) -> None:
+        self.data = data
+        self.superblock = directory.ib.superblock
+        self.cells = cells
+        everyone = np.arange(*cells)
+        entries = directory.near(everyone)
+        is_level = entries[:, 0] <= LEVEL
+        levels = levels_of(entries[is_level], directory.ib.block)
+        fits = levels.place % self.superblock + (levels.upper - levels.lower) * levels.stride <= self.superblock
+        mine = np.flatnonzero(fits & (levels.upper > cells[0]) & (levels.lower < cells[1]))
+        levels = type(levels)(*(each[mine] for each in levels))
+        order = np.argsort(levels.place)
+        self.levels = type(levels)(*(each[order] for each in levels))
+        others = extents_of(everyone, entries[~is_level], directory.ib.block) if len(order) else None
+        self.offsets = self._offsets(others)
+
+    def _offsets(self, others: Extents | None) -> np.ndarray:
+        """Bytes of the streams before each level entry; -1 where cells differ."""
+        offsets = np.full(len(self.levels.place), NONE, np.int64)
+        if others is None:
+            return offsets
+        had = np.zeros(self.cells[1] - self.cells[0], np.int64)
+        order = np.argsort(others.place)
+        owner, count = others.owner[order], others.count[order]
+        until, done = np.searchsorted(others.place[order], self.levels.place), 0
+        for number, upto in enumerate(until.tolist()):
+            np.add.at(had, owner[done:upto], count[done:upto])
+            done, (lower, upper) = upto, self._own(number)
+            here = had[lower:upper]
+            if bool((here == here[0]).all()):
+                offsets[number] = here[0]
+            here += self.levels.nbytes[number]
+        return offsets
+
+    def _own(self, number: int) -> tuple[int, int]:
+        """Cells of a level entry, of those of the process."""
+        lower, upper = self.cells
+        return (
+            max(int(self.levels.lower[number]), lower) - lower,
+            min(int(self.levels.upper[number]), upper) - lower,
+        )
+
+    def at(self, offset: int) -> Blocks | None:
+        """Return the blocks that hold a byte of all streams; None where there are no such."""
+        ends = self.offsets + self.levels.nbytes
+        here = np.flatnonzero((self.offsets != NONE) & (self.offsets <= offset) & (offset < ends)).tolist()
+        own = [self._own(number) for number in here]
+        if not here or sum(upper - lower for lower, upper in own) < self.cells[1] - self.cells[0]:
+            return None
+        first = int(self.offsets[here].max())
+        parts = [
+            (lower, upper, partial(self._rows, number, first - int(self.offsets[number])))
+            for number, (lower, upper) in zip(here, own, strict=True)
+        ]
+        return Blocks(first, int(ends[here].min()), parts)
+
+    def _rows(self, number: int, skipped: int) -> np.ndarray:
+        """The bytes of a level entry, a row for each cell, from ``skipped`` of each on."""
+        (lower, upper), stride = self._own(number), int(self.levels.stride[number])
+        superblock, place = divmod(int(self.levels.place[number]), self.superblock)
+        place += (self.cells[0] + lower - int(self.levels.lower[number])) * stride
+        data = self.data.view(superblock)[place : place + (upper - lower) * stride]
+        return data.reshape(upper - lower, stride)[:, skipped:]

@@ -1,0 +1,75 @@
+"""What streams hold, counted by Python itself, beside the memory that they were given."""
+
+from __future__ import annotations
+
+import tempfile
+import tracemalloc
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oocarrays as ooc
+from oocarrays.errors import BudgetError
+
+MIB = 2**20
+STEPS = 12
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have everything imported: that is no array's."""
+    with ooc.open_streams(tmp_path_factory.mktemp("warm") / "s.zarr", "w", shape=4, dtype="f8") as s:
+        s.write(np.ones(4), where=np.arange(4) > 1)
+    ooc.open_streams(s._file.store).read(-1)
+
+
+def calls(kind: str, cells: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """What a program writes, made before anything is counted."""
+    made: list[dict[str, Any]] = []
+    for step in range(STEPS):
+        if kind == "events":
+            count = 2 * cells
+            made.append({"values": np.arange(float(count)), "at": (cells * rng.random(count) ** 4).astype(np.int64)})
+        elif kind == "masked":
+            made.append({"values": np.full(cells, float(step)), "where": np.arange(cells) % 3 != step % 3})
+        elif kind == "strided":
+            made.append({"values": np.full(2 * cells, float(step))[::2]})
+        else:
+            made.append({"values": np.full(cells, float(step))})
+    return made
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(["level", "strided", "masked", "events"]), min_size=1, max_size=3),
+    cells=st.integers(2_000, 60_000),
+    budget=st.sampled_from([8, 16, 48]),
+    ranks=st.integers(1, 3),
+)
+def test_what_is_held_is_at_most_the_memory_given(kinds: list[str], cells: int, budget: int, ranks: int) -> None:
+    rng = np.random.default_rng(0)
+    given_calls = [call for kind in kinds for call in calls(kind, cells, rng)]
+    memory = budget * MIB
+    with tempfile.TemporaryDirectory() as folder, dask.config.set({"oocarrays.durable": False}):
+        place = f"{folder}/s.zarr"
+        tracemalloc.start()
+        try:
+            with ooc.open_streams(place, "w", shape=cells, dtype="f8", memory=memory, ranks=ranks) as s:
+                for call in given_calls:
+                    s.write(**call)
+            assert tracemalloc.get_traced_memory()[1] <= memory
+            tracemalloc.reset_peak()
+            with ooc.open_streams(place, memory=memory) as s:
+                while not s.eof().all():
+                    got = s.read(2)
+                    del got
+            results = 4 * 8 * 2 * cells  # what is returned, counts of items among it
+            assert tracemalloc.get_traced_memory()[1] <= memory + results
+        except BudgetError:
+            assert tracemalloc.get_traced_memory()[1] <= memory
+        finally:
+            tracemalloc.stop()
