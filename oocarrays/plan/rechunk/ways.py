@@ -28,6 +28,8 @@ ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
 """How each of them may be done."""
 WORTH_A_PASS = 1.1
 """Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
+WORTH_A_GRAPH = 1.25
+"""A graph that is noticed must promise a quarter."""
 ALIKE = 1.05
 """Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
 
@@ -313,7 +315,8 @@ def best_of(fitting: Sequence[Way]) -> Way:
     before that one whose graph is no burden."""
     fewest = min(way.too_many for way in fitting)
     fitting = [way for way in fitting if way.too_many == fewest]
-    seconds = {way: way.seconds * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
+    worth = {way: WORTH_A_GRAPH if way.tasks > MAX_TASKS else 1.0 for way in fitting}
+    seconds = {way: way.seconds * worth[way] * WORTH_A_PASS ** (way.stages - 1) for way in fitting}
     least = min(seconds.values())
     alike = [way for way in fitting if seconds[way] <= ALIKE * least]
     return min(alike, key=lambda way: (way.tasks > MAX_TASKS, way.peak_bytes))
