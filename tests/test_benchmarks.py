@@ -179,3 +179,9 @@ def test_the_benchmark_of_streams_runs(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "the paper, 1 to 4 I/O nodes" in ran.stdout
     assert "as fast" in ran.stdout
+
+
+def test_pyramids_beside_peers(runs: Server, tmp_path: Path) -> None:
+    told = results(runs, tmp_path, "pyramid.py", "--codecs", "zstd", "--ways", "ours,dask", "--memory", "64MiB")
+    assert {way: each["verdict"] for way, each in told.items()} == {"ours": "ok", "dask": "ok"}
+    assert told["ours"]["peak"] <= 2**26

@@ -36,6 +36,8 @@ def measure(folder, kernel, storing, options):
         os.posix_fadvise(file := os.open(path, os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)
     def planned(memory):
+        if kernel == "pyramid":
+            return ooc.pyramid(sources[0], targets[0], memory=memory, scheduler="threads", **options)
         return ooc.map_slabs(KERNELS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
     if budget is None:
         try:
@@ -102,6 +104,10 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("two", "tiles", {"depth": 2, "ranks": 2, "workspace": 1.0}),
     ("new", "coded tiles", {"depth": 1, "ranks": 2, "workspace": 1.0}),
     ("new", "coded tiles", {"memory": "32MiB", "depth": 40, "workspace": 1.0}),
+    ("pyramid", "tiles", {"memory": "96MiB", "ranks": 2, "levels": 5}),
+    ("pyramid", "tiles", {"levels": 4, "method": "mode"}),
+    ("pyramid", "coded tiles", {"levels": 6, "method": "nearest", "ranks": 2}),
+    ("pyramid", "coded tiles", {"levels": 3, "method": "median"}),
 ]
 
 
