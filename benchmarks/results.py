@@ -176,6 +176,39 @@ def draw_curves(path: Path) -> None:
     _save(figure, path)
 
 
+WHO = {"two-phase": "ours, told to exchange", "auto": "ours, as it chooses", "p2p": "Dask p2p", "tasks": "Dask tasks"}
+COLORS = dict(zip(WHO, ("#0072B2", "#009E73", "#D55E00", "#CC79A7"), strict=True))
+
+
+def draw_ranks(path: Path) -> None:
+    """Draw time and tasks of one rechunk against workers, and beside them what was simulated."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4), layout="constrained", facecolor="white")
+    times, tasks = figure.subplots(1, 2)
+    rows = stored("ranks")["tables"]["in_process"]["rows"]
+    for place, who in enumerate(WHO):
+        for axes, column in ((times, 1 + 2 * place), (tasks, 2 + 2 * place)):
+            found = [(int(row[0]), float(row[column].split()[0])) for row in rows if row[column]]
+            if found:
+                axes.plot(*zip(*found, strict=True), "o-", color=COLORS[who], label=f"{WHO[who]}: 64 MiB, real")
+    simulated = stored("thousand")["tables"]["simulated"]
+    at = {name: simulated["columns"].index(name) for name in ("workers", "tasks", "scheduler", "predicted")}
+    of = {name: [float(row[n].split()[0].replace(",", "")) for row in simulated["rows"]] for name, n in at.items()}
+    times.plot(
+        of["workers"], of["scheduler"], "s", mfc="none", color="black", label="scheduler of 1 to 65 TB, simulated"
+    )
+    times.plot(of["workers"], of["predicted"], "x", color="grey", label="1 to 65 TB, predicted")
+    tasks.plot(of["workers"], of["tasks"], "s", mfc="none", color="black", label="ours, 1 to 65 TB, simulated")
+    for axes, said in ((times, "seconds"), (tasks, "tasks")):
+        axes.set(xscale="log", yscale="log", xlabel="workers", ylabel=said, xticks=[4, 16, 64, 256, 1000])
+        axes.set_xticklabels(["4", "16", "64", "256", "1000"])
+        axes.minorticks_off()
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
 def _save(figure: Any, path: Path) -> None:
     import matplotlib as mpl
 
@@ -183,7 +216,7 @@ def _save(figure: Any, path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
-FIGURES = {"peers.svg": draw_peers, "curves.svg": draw_curves}
+FIGURES = {"peers.svg": draw_peers, "curves.svg": draw_curves, "ranks.svg": draw_ranks}
 
 
 def _times(bar: tuple[str, float]) -> float:
