@@ -29,14 +29,16 @@ ONCE = """
     test_blocks_on_workers test_slab_memory test_resume_refused test_run_again test_cli_resume test_chunk_locks
     test_clean fuzz test_picture test_picture_exchange test_power_loss_of_groups test_planning_huge
     test_resume_kinds test_resume_in_place test_groups_resume test_picture_schedule test_access
-    test_advice_cut_by_chunks
+    test_advice_cut_by_chunks test_source_folder test_tour test_lazy_rechunk test_update test_groups
+    test_reduce_on_workers
 """
 NEWEST = """
     stores test_schedules_on_workers test_redistribution_on_workers test_groups_on_workers test_lazy_on_workers
     test_collective_writes_on_workers test_calibrate_workers test_prediction test_network test_job test_examples
     test_resume_failed test_making_room test_slabs_on_workers test_resume_trust test_power_loss test_resume_otherwise
     test_full test_past_cache test_exchanges test_overwritten_on_workers test_presence_on_workers
-    test_whole_rounds test_striping_measured test_arrivals test_kept_disks
+    test_whole_rounds test_striping_measured test_arrivals test_kept_disks test_journal test_package test_presence
+    test_reduce_jobs test_pyramid test_streams_on_workers
 """
 """Modules or folders that take long and are the same on any Python: benchmarks, memory, deaths, files, models.
 CI runs what is named first on the oldest only, the rest on the newest only; the two take about as long."""

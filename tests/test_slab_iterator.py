@@ -57,7 +57,7 @@ def test_slabs_are_what_numpy_cuts_out_of_the_padded_array(case: tuple) -> None:
         slab.data[...] = -1  # it is the caller's
     assert (seen == 1).all()
     assert not threads()
-    if options["reuse"] and options["boundary"] != "periodic" and options["height"] is None:
+    if options["reuse"] and "periodic" not in str(options["boundary"]) and options["height"] is None:
         assert slabs.meter.read_requests <= max(a.zarr.nchunks, 1), "each chunk once"
 
 
