@@ -431,7 +431,7 @@ def test_an_interrupted_command_line_says_so(
     names = [str(tmp_path / "source.zarr"), str(tmp_path / "target.zarr")]
     assert main(["rechunk", *names, "--chunks=64,6", "--memory=64MiB", "--quiet"]) == 130
     err = capsys.readouterr().err
-    assert re.fullmatch(r"oocarrays: interrupted; .*: oocarrays resume .*target\.zarr\n", err), err
+    assert re.fullmatch(r"oocarrays: interrupted at \d+ %; .*: oocarrays resume .*target\.zarr\n", err), err
     check_unfinished(tmp_path)
 
 

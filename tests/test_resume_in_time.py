@@ -18,7 +18,7 @@ from tests.unfinished import FIELD, recorded, stamps
 
 SLOW = {"oocarrays.record-every": "0s", "oocarrays.durable": False}
 """So slow a run that each region takes longer than what is recorded after."""
-ONE_PART: dict[str, Any] = {"chunks": (1024, 64), "memory": "27MiB", "ranks": 1, "method": "independent"}
+ONE_PART: dict[str, Any] = {"chunks": (1024, 64), "memory": "6.5MiB", "ranks": 1, "method": "independent"}
 
 
 SCRIPT = """

@@ -44,7 +44,7 @@ def field(tmp_path: Path) -> Path:
 
 
 def job_of(source: Path, method: str = "two-phase", **options: Any) -> ooc.RechunkJob:
-    given = {"chunks": (1024, 64), "compressors": (), "memory": "40MiB"} | options
+    given = {"chunks": (1024, 64), "compressors": (), "memory": "48MiB"} | options
     return ooc.rechunk(source, source.parent / "target.zarr", method=method, **given)
 
 

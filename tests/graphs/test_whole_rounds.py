@@ -31,8 +31,8 @@ from oocarrays.graphs.rechunk import exchange
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import NAMES, Schedule
-from oocarrays.plan.rechunk.candidates import BASE_BYTES
 from oocarrays.plan.rechunk.messages import message_blocks
+from oocarrays.plan.rechunk.problem import BASE_BYTES
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
 from tests.small import make
 

@@ -157,7 +157,7 @@ class RechunkPlan(Holding):
         >>> grid = ChunkGrid.of((8, 6), (2, 6))
         >>> rows = Stored(grid=grid, itemsize=4, local=True)
         >>> plan_rechunk(rows, rows, Resources(budget=2**26, ranks=1))
-        <oocarrays.RechunkPlan independent, (8, 6) in chunks (2, 6) → (2, 6), ranks 1, passes 1, peak 24.0 of 64.0 MiB>
+        <oocarrays.RechunkPlan independent, (8, 6) in chunks (2, 6) → (2, 6), ranks 1, passes 1, peak 3.5 of 64.0 MiB>
         """
         source, target = self.source.grid, self.target.grid
         return (
