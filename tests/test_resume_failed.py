@@ -32,6 +32,7 @@ from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (
     FIELD,
+    STORE_MORE,
     break_disk,
     check_finished,
     check_unfinished,
@@ -322,7 +323,7 @@ def test_stores_in_memory_go_on_with_a_source_that_is_given(tmp_path: Path, meth
 @pytest.mark.parametrize("method", ["independent", "staged"])
 def test_targets_named_by_a_url_go_on(field: Path, tmp_path: Path, method: str) -> None:
     target = f"memory://{tmp_path.name}/target.zarr"
-    memory = options_of(method)["memory"] + 20 * 2**20  # a store is counted with more beside the buffers than files are
+    memory = options_of(method)["memory"] + STORE_MORE
     fail(plan(field, target, method, scratch=tmp_path, memory=memory), 9)
     check_unfinished(target)
     result = ooc.resume(target).run()

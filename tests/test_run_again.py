@@ -15,7 +15,7 @@ from oocarrays.errors import CorruptChunkError, DiskFullError, KernelError
 from oocarrays.storage.meter import Meter
 from tests.small import each_method
 from tests.sweeping import jacobi
-from tests.unfinished import CHUNKS, FIELD, fail, options_of
+from tests.unfinished import CHUNKS, FIELD, STORE_MORE, fail, options_of
 
 EMPTY = FIELD.copy()
 EMPTY[:, :512] = 0
@@ -35,7 +35,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
 def more(method: str) -> dict[str, Any]:
     """A source that is not a local file wants more memory."""
     options = options_of(method)
-    return options | {"memory": options["memory"] + 2**22}
+    return options | {"memory": options["memory"] + 2**22 + STORE_MORE}
 
 
 def change(array: zarr.Array, data: np.ndarray) -> None:

@@ -29,6 +29,9 @@ FEW_MORE = 2**18
 """Bytes above the least budget: a few parts more than the least number fit."""
 Part = tuple[int, ...]
 
+STORE_MORE = 20 * 2**20
+"""Bytes that a rechunk of two ranks counts beside its buffers where an array is not in local files: 24 MiB, not 4."""
+
 
 def make_field(folder: Path, name: str = "source.zarr", **options: Any) -> Path:
     make(folder / name, FIELD, **({"chunks": (64, 1024)} | options))
