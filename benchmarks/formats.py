@@ -17,7 +17,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 import time
 from statistics import median
@@ -280,16 +279,12 @@ OK = {"verdict": "ok"}
 def _round(job: str, source: str, turn: int, options) -> dict[str, dict]:
     """All ways, each time another one first."""
     found, ways = {}, [way for way in WAYS[job] if not options.ways or way in options.ways]
-    first = turn % len(ways)
-    for way in ways[first:] + ways[:first]:
+    for way in rounds.in_turn(ways, turn):
         machine.make_warm(source) if os.path.isdir(source) else None
         target = os.path.join(options.workdir, "target")
         time.sleep(options.pause)
         asked = {"job": job, "way": way, "source": source, "target": target, "memory": options.memory}
-        command = [sys.executable, "-W", "ignore", __file__, "child", json.dumps(asked)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout, check=False)
-        last = (done.stderr.strip().splitlines() or [f"ended by {done.returncode}"])[-1]
-        found[way] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"verdict": last[-200:]}
+        found[way] = rounds.answered(__file__, asked, options.timeout)
         print(f"{job} {way}: {found[way].get('seconds', 0):.2f} s, {found[way]['verdict']}", file=sys.stderr)
         for place in glob.glob(f"{target}*"):
             shutil.rmtree(place) if os.path.isdir(place) else os.remove(place)

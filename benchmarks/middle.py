@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import sys
 import time
 from statistics import median
@@ -101,19 +100,13 @@ def _mean(block: np.ndarray) -> np.ndarray:
 
 def _round(limit: str, turn: int, options: Any) -> dict[str, dict[str, Any]]:
     """All ways, each time another one first."""
-    found, first = {}, turn % len(WAYS)
-    for way in WAYS[first:] + WAYS[:first]:
+    found = {}
+    for way in rounds.in_turn(WAYS, turn):
         target, scratch = (os.path.join(options.workdir, name) for name in ("target.zarr", "scratch"))
         os.makedirs(scratch, exist_ok=True)
         time.sleep(options.pause)
         asked = {"way": way, "limit": limit, "edge": EDGE // options.scale, "target": target, "scratch": scratch}
-        command = [sys.executable, "-W", "ignore", __file__, "child", json.dumps(asked)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout, check=False)
-            last = (done.stderr.strip().splitlines() or [f"ended by {done.returncode}"])[-1]
-            found[way] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"verdict": last[-99:]}
-        except subprocess.TimeoutExpired:
-            found[way] = {"verdict": f"not done in {options.timeout:g} s"}
+        found[way] = rounds.answered(__file__, asked, options.timeout)
         print(f"{limit} {way}: {found[way]}", file=sys.stderr)
         for place in (target, scratch):
             shutil.rmtree(place, ignore_errors=True)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from statistics import median
@@ -180,20 +179,13 @@ def _verdict(source: str, target: str) -> str:
 
 def _round(source: str, cache: str, turn: int, options) -> dict[str, dict]:
     """All ways, each time another one first."""
-    ways, found = options.ways, {}
-    first = turn % len(ways)
-    for way in ways[first:] + ways[:first]:
+    found = {}
+    for way in rounds.in_turn(options.ways, turn):
         target = os.path.join(options.workdir, "levels.zarr")
         (machine.make_cold if cache == "cold" else machine.make_warm)(source)
         time.sleep(options.pause)
         asked = {"way": way, "source": source, "target": target, "memory": options.memory}
-        command = [sys.executable, "-W", "ignore", __file__, "child", json.dumps(asked)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout, check=False)
-            last = (done.stderr.strip().splitlines() or [f"ended by {done.returncode}"])[-1]
-            found[way] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"verdict": last[-99:]}
-        except subprocess.TimeoutExpired:
-            found[way] = {"verdict": f"not done in {options.timeout:g} s"}
+        found[way] = rounds.answered(__file__, asked, options.timeout)
         print(f"{way}: {found[way]}", file=sys.stderr)
         shutil.rmtree(target, ignore_errors=True)
     return found

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from statistics import median
@@ -204,17 +203,12 @@ def _xarray(job: str, source: str, memory: int, *, tiny: bool, scheduler="thread
 def _round(job: str, source: str, cache: str, turn: int, options) -> dict[str, dict]:
     """All ways, each time another one first."""
     found = {}
-    ways, first = options.ways, turn % len(options.ways)
-    for way in [*ways[first:], *ways[:first]]:
+    for way in rounds.in_turn(options.ways, turn):
         (machine.make_cold if cache == "cold" else machine.make_warm)(source)
         time.sleep(options.pause)
         asked = {"job": job, "way": way, "source": source, "memory": options.memory}
-        command = [sys.executable, "-W", "ignore", __file__, "child", json.dumps(asked)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout)
-        found[way] = (
-            json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"verdict": done.stderr[-300:]}
-        )
-    wanted = found[ways[0]].get("sum", np.nan)
+        found[way] = rounds.answered(__file__, asked, options.timeout)
+    wanted = found[options.ways[0]].get("sum", np.nan)
     for each in found.values():
         if each["verdict"] == "ok" and not np.isclose(each["sum"], wanted, rtol=1e-5):
             each["verdict"] = f"its sum is {each['sum']}, not {wanted}"

@@ -7,10 +7,11 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
@@ -40,6 +41,25 @@ def parser(description: str, cache: tuple[str, ...], timeout: float) -> argparse
     add("--timeout", type=float, default=timeout, help=f"seconds for one run (default: {timeout})")
     add("--pause", type=float, default=2, help="seconds between runs; 0 waits for no other process (default: 2)")
     return result
+
+
+def in_turn(ways: Sequence[str], turn: int) -> list[str]:
+    """Return all ways, each time another one first."""
+    first = turn % len(ways)
+    return [*ways[first:], *ways[:first]]
+
+
+def answered(script: str, asked: dict, timeout: float) -> dict:
+    """Return what a script answers as a child in a fresh process; of one that does not, the verdict says why."""
+    command = [sys.executable, "-W", "ignore", script, "child", json.dumps(asked)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        return {"verdict": f"not done in {timeout:g} s"}
+    if done.returncode == 0:
+        return json.loads(done.stdout.splitlines()[-1])
+    last = (done.stderr.strip().splitlines() or [f"ended by {done.returncode}"])[-1]
+    return {"verdict": last[-200:]}
 
 
 def entries(modules: dict[str, str] = MODULES) -> Callable[[str], list[Entry]]:

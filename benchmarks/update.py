@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from statistics import median
@@ -108,9 +107,7 @@ def _round(codec: str, target: str, options) -> dict[str, dict]:
 def _run(way: str, asked: dict, options) -> dict:
     machine.make_warm(asked["source"])
     time.sleep(options.pause)
-    command = [sys.executable, "-W", "ignore", __file__, "child", json.dumps(asked | {"way": way})]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout)
-    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"verdict": done.stderr[-300:]}
+    return rounds.answered(__file__, asked | {"way": way}, options.timeout)
 
 
 def _table(result: dict) -> str:

@@ -5,7 +5,6 @@ Between threads they share it; on a cluster it travels once to each worker, and 
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
@@ -19,7 +18,7 @@ from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.rechunk.assembly import Assembly
 from oocarrays.graphs.rechunk.destination import MOST_PASSES, Destination, Part, usable_parts
 from oocarrays.graphs.rechunk.opened import OpenPass
-from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
+from oocarrays.graphs.run.journaled import OneTarget, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.settings import record_seconds
@@ -46,7 +45,7 @@ from oocarrays.storage.pool import Pool
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 
-class RechunkState(JournaledRun):
+class RechunkState(OneTarget):
     """Hold what the tasks of one run of a rechunk plan share.
 
     Parameters
@@ -88,9 +87,7 @@ class RechunkState(JournaledRun):
         super()._here()
         self.buffers = Pool()
         self._pool_of = 0
-        self._opening = threading.RLock()
         self._passes: dict[int, OpenPass] = {}
-        self._target: ArrayFile | None = None
         self._looked_at: ArrayFile | None = None
         self._hold: Hold | None = None
         self._uses_scratch = False
@@ -193,7 +190,6 @@ class RechunkState(JournaledRun):
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
-        self._target = None
         self._passes.clear()
 
     def _check_room(self) -> None:
@@ -279,15 +275,6 @@ class RechunkState(JournaledRun):
     def marks(self) -> set[str]:
         """Those of all passes."""
         return set(map(self.mark, range(len(self.plan.passes))))
-
-    @property
-    def target(self) -> ArrayFile:
-        """The target, open in this process."""
-        with self._opening:
-            if self._target is None:
-                self.journal.join()
-                self._target = written_file(self.destination.store, mode="r+")
-            return self._target
 
     def _scratch_array(self, number: int) -> ArrayFile:
         self._hold_scratch()

@@ -21,7 +21,7 @@ import numpy as np
 
 from oocarrays.errors import InputError, KernelError, OocError
 from oocarrays.kernels.reductions import Reduction
-from oocarrays.plan.slabs.reductions import REQUESTS, Cut, Spans, spread_over
+from oocarrays.plan.slabs.reductions import REQUESTS, ReduceCut, Spans, spread_over
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
@@ -43,13 +43,13 @@ class Groups:
     count: int
     """Groups."""
 
-    def most(self, cut: Cut, runs: int) -> int:
+    def most(self, cut: ReduceCut, runs: int) -> int:
         """Groups of which a run of boxes has some, at most, where there are so many runs."""
         length = cut.lengths[self.axis]
         spans = (spread_over(cut.deep, runs, number) for number in range(runs))
         return max(len(np.unique(self.codes[span.start * length : span.stop * length])) for span in spans)
 
-    def are_scattered(self, cut: Cut) -> bool:
+    def are_scattered(self, cut: ReduceCut) -> bool:
         """Whether indices of some group are at unequal distances in a box, so that it is copied to be reduced."""
         length = cut.lengths[self.axis]
         boxes = (self.codes[i : i + length] for i in range(0, len(self.codes), length))
@@ -66,7 +66,7 @@ class Reducer:
 
     file: ArrayFile
     """The array."""
-    cut: Cut
+    cut: ReduceCut
     """How it is cut."""
     steps: Reduction
     """How it is reduced."""

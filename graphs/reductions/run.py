@@ -12,11 +12,9 @@ written, and partial results, where these are small beside what they are made of
 from __future__ import annotations
 
 import io
-import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -26,36 +24,34 @@ import zarr
 from dask.task_spec import Task
 from zarr.storage import MemoryStore
 
-from oocarrays.errors import KernelError, OocError
 from oocarrays.graphs.exchange.messages import VERBS, Messages
 from oocarrays.graphs.reductions.reducing import Partial, Reducer, packed, unpacked
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.in_place import InPlace
-from oocarrays.graphs.run.journaled import JournaledRun, check_folder
+from oocarrays.graphs.run.journaled import OneTarget, check_folder
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.reductions import ReducePlan
-from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target, finishing
-from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.presence import Presence
-from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.leftovers import remove_unfinished
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Store
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.write import write_section
 
 KEPT_SHARE = 8
 """A partial result is kept where it has at most one of so many bytes that it is made of."""
+Part = tuple[int, ...]
+"""What is recorded: ``(0, unit)`` of a partial result that is kept, ``(1, part, chunk)`` of a chunk that is written."""
 Made = tuple[int, int, np.ndarray]
 """A part, a chunk of its groups, and what comes out."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Held:
+class RankPartials:
     """What a rank has when it has read all; it does not tell Dask how large that is, as the plan has counted it."""
 
     waiting: dict[int, Partial]
@@ -85,14 +81,14 @@ class Reducing(Messages):
 
     # ------------------------------------------------------------------ what a rank reads
 
-    def _reduce(self, rank: int) -> Held:
+    def _reduce(self, rank: int) -> RankPartials:
         """Reduce a rank's run of segments."""
-        held = Held({}, [])
+        held = RankPartials({}, [])
         with ThreadPoolExecutor(self.plan.threads, "oocarrays-reduce") as pool:
             self._through(rank, pool, held)
         return held
 
-    def _through(self, rank: int, pool: ThreadPoolExecutor, held: Held) -> None:
+    def _through(self, rank: int, pool: ThreadPoolExecutor, held: RankPartials) -> None:
         cut, folded = self.plan.cut, Partial()
         for unit, found in self._partials(rank, pool):
             if self.failure:
@@ -108,7 +104,7 @@ class Reducing(Messages):
 
     def _partials(self, rank: int, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Partial]]:
         """The partial result of each unit of a rank that is wanted, in their order."""
-        wanted = [unit for unit in self.plan.mine(rank) if not self._is_made(self.plan.cut.unit(unit)[0])]
+        wanted = [unit for unit in self.plan.mine(rank) if not self._is_made(unit)]
         kept = {unit for unit in wanted if self._is_kept(unit)}
         ahead = self.plan.threads + 1
         read = self.reducer.partials((unit for unit in wanted if unit not in kept), pool, ahead, self.meter)
@@ -130,8 +126,8 @@ class Reducing(Messages):
                 left.append((part, chunk, values))
         return left
 
-    def _is_made(self, part: int) -> bool:
-        """Whether all of the result that a part gives has been written."""
+    def _is_made(self, unit: int) -> bool:
+        """Whether all of the result that a unit is of has been written."""
         return False
 
     def _is_kept(self, unit: int) -> bool:
@@ -150,7 +146,7 @@ class Reducing(Messages):
 
     # ------------------------------------------------------------------ what a rank has for others
 
-    def packed(self, round: tuple[int, ...], rank: int, held: Held, final: int) -> np.ndarray | None:
+    def packed(self, round: tuple[int, ...], rank: int, held: RankPartials, final: int) -> np.ndarray | None:
         """Pack what a rank has of the chunks that another one folds, by unit, chunk of groups, column and group."""
         takes = set(self.plan.takes(final))
         parts = {part for part, _ in takes}
@@ -163,7 +159,7 @@ class Reducing(Messages):
         }
         return packed(found) if found else None
 
-    def _write(self, rank: int, held: Held, *inputs: Any) -> list[Made]:
+    def _write(self, rank: int, held: RankPartials, *inputs: Any) -> list[Made]:
         """Fold what all have for a rank, in the order of the segments; returned is what is not written."""
         came: dict[tuple[int, int], Partial] = {}
         for message in self.parts_for((), rank, inputs).values() if inputs else ():
@@ -236,7 +232,7 @@ class HereReduction(GivenReduction):
         return True
 
 
-class WrittenReduction(Reducing, JournaledRun):
+class WrittenReduction(Reducing, OneTarget):
     """One reduction whose result is written.
 
     Parameters
@@ -265,11 +261,6 @@ class WrittenReduction(Reducing, JournaledRun):
         self.remains, self.resumes = remains, remains.id is not None
         super().__init__(target.store, plan.processes, remains.id)
 
-    def _here(self) -> None:
-        super()._here()
-        self._opening = threading.RLock()
-        self._target: ArrayFile | None = None
-
     @property
     def read_from(self) -> Sequence[zarr.Array]:
         """The source."""
@@ -284,11 +275,13 @@ class WrittenReduction(Reducing, JournaledRun):
     def left(self) -> float:
         """The share of the segments that is still to be read."""
         units = range(self.plan.cut.units)
-        read = sum((0, unit) in self.done or self._was_made(self.plan.cut.unit(unit)[0]) for unit in units)
+        read = sum((0, unit) in self.done or self._are_all(self.done.__contains__, unit) for unit in units)
         return 1 - read / max(len(units), 1)
 
-    def _was_made(self, part: int) -> bool:
-        return all((1, part, chunk) in self.done for chunk in range(self.plan.cut.group_chunks))
+    def _are_all(self, done: Callable[[Part], bool], unit: int) -> bool:
+        """Whether all chunks of the result are done that a unit is of."""
+        part, _ = self.plan.cut.unit(unit)
+        return all(done((1, part, chunk)) for chunk in range(self.plan.cut.group_chunks))
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -311,19 +304,6 @@ class WrittenReduction(Reducing, JournaledRun):
     def _changed_places(self) -> Sequence[Any]:
         return [self.destination.store]
 
-    def _begin_anew(self) -> None:
-        super()._begin_anew()
-        self._target = None
-
-    @property
-    def target(self) -> ArrayFile:
-        """The target, open in this process."""
-        with self._opening:
-            if self._target is None:
-                self.journal.join()
-                self._target = written_file(self.destination.store, mode="r+")
-            return self._target
-
     def _finish(self, *made: list[Made]) -> str:
         self._end(None)
         self.journal.release()
@@ -332,25 +312,17 @@ class WrittenReduction(Reducing, JournaledRun):
     def _finishing(self) -> Callable[[], None]:
         return finishing(self.target, durable=self.durable)
 
-    def _let_go(self) -> None:
-        """Threads are all of a run: what has failed among them is over when none is running."""
-        super()._let_go()
-        if self.processes is None and isinstance(self.failure, KernelError) and not self._running:
-            self.take_back()
-
     def take_back(self) -> None:
         """Remove a target in which nothing has been written: as if nothing had been begun."""
-        with suppress(OocError):
-            if not any(part[0] for part in self.journal.parts()) and unfinished_run(self.destination.store) == self.id:
-                remove_unfinished(self.destination.store)
+        self._remove_begun([self.destination.store], lambda part: part[0] > 0)
 
     # ------------------------------------------------------------------ what is kept
 
     def _is_written(self, part: int, chunk: int) -> bool:
         return self.is_done((1, part, chunk))
 
-    def _is_made(self, part: int) -> bool:
-        return all(self._is_written(part, chunk) for chunk in range(self.plan.cut.group_chunks))
+    def _is_made(self, unit: int) -> bool:
+        return self._are_all(self.is_done, unit)
 
     def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
         if not values.size or self._is_written(part, chunk):

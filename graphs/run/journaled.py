@@ -11,13 +11,15 @@ the run has ended. The client takes away what says so.
 from __future__ import annotations
 
 import os
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, NotFoundError, RunError, StoreFailure
+from oocarrays.errors import DiskFullError, JournalError, NotFoundError, OocError, RunError, StoreFailure
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
 from oocarrays.graphs.run.missing import warn_person
@@ -25,10 +27,13 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.work import Work, was_ended
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
+from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.fingerprints import changed
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.sources import Source, can_keep, drop_source, keep_source
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER
 from oocarrays.storage.meter import Meter
@@ -319,6 +324,15 @@ class JournaledRun(KeptRun):
     def _check_room(self) -> None:
         """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
 
+    def _remove_begun(self, places: Sequence[StoreLike], writes: Callable[[tuple[int, ...]], bool]) -> None:
+        """Remove what this run has made, the first place last, where no part is recorded that writes something."""
+        with suppress(OocError):
+            if any(map(writes, self.journal.parts())):
+                return
+            for place in reversed(places):
+                if unfinished_run(place) == self.id:
+                    remove_unfinished(place)
+
     @abstractmethod
     def _make_targets(self) -> None:
         """Make them, marked unfinished."""
@@ -328,6 +342,28 @@ class JournaledRun(KeptRun):
         if part in self.done or self.processes is None:
             return part in self.done
         return self.journal.has(part) if self.journal.is_there() else is_finished(self.destination.store)
+
+
+class OneTarget(JournaledRun):
+    """One run that writes one array, which each of its processes opens when it first writes to it."""
+
+    def _here(self) -> None:
+        super()._here()
+        self._opening = threading.RLock()
+        self._target: ArrayFile | None = None
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self._target = None
+
+    @property
+    def target(self) -> ArrayFile:
+        """The target, open in this process."""
+        with self._opening:
+            if self._target is None:
+                self.journal.join()
+                self._target = written_file(self.destination.store, mode="r+")
+            return self._target
 
 
 def check_folder(store: StoreLike) -> None:

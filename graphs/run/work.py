@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
-from oocarrays.errors import DescriptorError, NotFoundError, PlacementError, RunError, UnsupportedError
+from oocarrays.errors import DescriptorError, KernelError, NotFoundError, PlacementError, RunError, UnsupportedError
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, Tasks
@@ -208,6 +208,8 @@ class Work(Tasks):
         if self.failure and not self._running:
             self.syncer.stop()
             self.journal.release()
+            if self.processes is None and isinstance(self.failure, KernelError):  # threads are all of a run
+                self.take_back()
 
 
 @contextmanager

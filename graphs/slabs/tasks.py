@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 import zarr
 
-from oocarrays.errors import KernelError, OocError, RunError
+from oocarrays.errors import KernelError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
@@ -38,7 +38,6 @@ from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.rank_files import RankFiles, placed
 from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, Windows, within
@@ -200,20 +199,9 @@ class SlabRun(JournaledRun):
 
         return finish
 
-    def _let_go(self) -> None:
-        """Threads are all of a run: what has failed among them is over when none is running."""
-        super()._let_go()
-        if self.processes is None and isinstance(self.failure, KernelError) and not self._running:
-            self.take_back()
-
     def take_back(self) -> None:
         """Remove the targets in which nothing has been written, the first one last: as if nothing had been begun."""
-        with suppress(OocError):
-            if any(len(part) > 1 for part in self.journal.parts()):
-                return
-            for store in reversed(self._begun()):
-                if unfinished_run(store) == self.id:
-                    remove_unfinished(store)
+        self._remove_begun(self._begun(), lambda part: len(part) > 1)
 
     def _begun(self) -> Sequence[StoreLike]:
         """What goes where nothing has been written: the targets."""

@@ -15,6 +15,7 @@ number of its contiguous runs.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 
 from oocarrays.mapping.grid import Stored
@@ -127,6 +128,25 @@ class Pipeline:
     """Whether what is written can go past the system's cache."""
     waits: Waits = Waits()
     """Answers of a network that all ranks together wait for."""
+
+
+class OnePass(ABC):
+    """A plan of one pass, which says how long it takes."""
+
+    @property
+    @abstractmethod
+    def _predicted(self) -> tuple[float, Phases]:
+        """What `pass_seconds` gives of it."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+        return self._predicted[0]
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of all ranks together."""
+        return self._predicted[1]
 
 
 def pass_seconds(

@@ -20,7 +20,7 @@ from oocarrays.kernels.reductions import NAMES, Reduction, reduction
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.resources import Resources
-from oocarrays.plan.slabs.reductions import STATE_BYTES, Cut, ReducePlan
+from oocarrays.plan.slabs.reductions import STATE_BYTES, ReduceCut, ReducePlan
 from oocarrays.storage.files.array_file import ArrayFile
 
 NUMBERS = "biufc"
@@ -49,7 +49,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CheckedReduction:
     """A reduction of one array, checked."""
 
     reducer: Reducer
@@ -99,7 +99,7 @@ class Wanted:
         return more.get(self.name, wide) + self.reducer.counts.itemsize
 
 
-def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> Wanted:
+def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> CheckedReduction:
     """Check a request; what is stored is decoded first, where it stands for something else.
 
     Raises
@@ -114,10 +114,10 @@ def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> Wante
     steps = _steps(asked.how, dtype, asked.skipna, asked.ddof, counts)
     groups, labels = (None, None) if asked.by is None else _groups(asked.by, shape, axes)
     mask = None if asked.where is None else _mask(asked.where, shape)
-    cut = Cut(source=file.stored, axes=axes, groups=groups.count if groups else 0)
+    cut = ReduceCut(source=file.stored, axes=axes, groups=groups.count if groups else 0)
     reducer = Reducer(file=file, cut=cut, steps=steps, groups=groups, mask=mask, decode=decode, counts=counts)
     name = asked.how if isinstance(asked.how, str) else "functions"
-    return Wanted(reducer=reducer, name=name, values=dtype, labels=labels)
+    return CheckedReduction(reducer=reducer, name=name, values=dtype, labels=labels)
 
 
 def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from oocarrays.options.packing import warn_of_packed
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.reductions import ReducePlan
-from oocarrays.reductions.asked import Asked, Decode, How, Wanted, wanted
+from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
 from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file
@@ -214,7 +214,7 @@ def _itself(made: Any) -> Any:
 
 
 def _job(
-    want: Wanted, plan: ReducePlan, spec: TargetSpec, content: Document, cluster: Cluster | None,
+    want: CheckedReduction, plan: ReducePlan, spec: TargetSpec, content: Document, cluster: Cluster | None,
     remains: Remains = NOTHING_LEFT,
 ) -> ReduceJob:  # fmt: skip
     keeps = want.name != "functions"
@@ -226,7 +226,7 @@ def _opener(store: StoreLike) -> Callable[[str], OutOfCoreArray]:
     return open_array if local_folder(store) else lambda _: open_array(store)
 
 
-def _target_of(want: Wanted, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:
+def _target_of(want: CheckedReduction, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:
     """What is written: in the format of the source and its compressors, with the names of its axes."""
     cut, dtype, names = want.reducer.cut, want.result, dimension_names(array)
     form: Any = array.metadata.zarr_format
@@ -253,7 +253,7 @@ def _plain(labels: np.ndarray) -> list[Any]:
 # ---------------------------------------------------------------------- going on
 
 
-def _content(asked: Asked, want: Wanted, plan: ReducePlan, resources: Resources) -> Document:
+def _content(asked: Asked, want: CheckedReduction, plan: ReducePlan, resources: Resources) -> Document:
     """Write down what the journal keeps: all but a person's functions."""
     own = () if isinstance(asked.how, str) else asked.how
     groups, mask = want.reducer.groups, want.reducer.mask

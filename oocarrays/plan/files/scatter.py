@@ -27,7 +27,7 @@ from oocarrays.mapping.layouts.local import Depth, LocalPart
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Taken, within
 from oocarrays.plan.collective.domains import file_domains
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
@@ -50,7 +50,7 @@ UNDER_WAY = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesPlan(Holding):
+class FilesPlan(Holding, OnePass):
     """Everything that a scatter or a gather will do."""
 
     way: Way
@@ -301,16 +301,6 @@ class FilesPlan(Holding):
             written,
             Pipeline(ranks=self.ranks, turns=len(self.rounds), workers=self.processes is not None),
         )
-
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds by the clock."""
-        return self._predicted[0]
-
-    @property
-    def phases(self) -> Phases:
-        """Predicted seconds of all ranks together."""
-        return self._predicted[1]
 
 
 def plan_files(

@@ -22,7 +22,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.collective.coverage import Coverage
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
@@ -39,7 +39,7 @@ Way = Literal["direct", "replace"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShiftPlan(Holding):
+class ShiftPlan(Holding, OnePass):
     """Everything that a shift of local array files will do."""
 
     halos: Halos
@@ -247,16 +247,6 @@ class ShiftPlan(Holding):
     def _predicted(self) -> tuple[float, Phases]:
         pipeline = Pipeline(ranks=self.ranks, turns=1, workers=self.processes is not None)
         return pass_seconds(self.traffic, self.costs, self.read[0], self.written[0], pipeline)
-
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds by the clock."""
-        return self._predicted[0]
-
-    @property
-    def phases(self) -> Phases:
-        """Predicted seconds of all ranks together."""
-        return self._predicted[1]
 
     def checked(self) -> ShiftPlan:
         """The plan itself, where it fits its budget.

@@ -23,7 +23,7 @@ import numpy as np
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory
 from oocarrays.plan.resources import Resources
@@ -89,7 +89,7 @@ class Filled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdatePlan(Holding):
+class UpdatePlan(Holding, OnePass):
     """Everything that bringing an array up to date will do."""
 
     source: Stored
@@ -236,16 +236,6 @@ class UpdatePlan(Holding):
         cores = self.threads * (self.processes or 1)
         pipeline = Pipeline(ranks=cores, turns=1, workers=self.processes is not None)
         return pass_seconds(self.traffic, self.costs, self.source, self.target, pipeline)
-
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds by the clock."""
-        return self._predicted[0]
-
-    @property
-    def phases(self) -> Phases:
-        """Predicted seconds of all ranks together."""
-        return self._predicted[1]
 
 
 def _part_shape(grid: ChunkGrid, lengths: Sequence[int]) -> tuple[int, ...]:

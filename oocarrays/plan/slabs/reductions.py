@@ -26,7 +26,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.kernels.reductions import PIECE
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, largest
@@ -68,12 +68,12 @@ def spread_over(count: int, ranks: int, rank: int) -> range:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class ReduceCut:
     """How an array is cut for a reduction: a function of what is named here, and of nothing else.
 
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> maps = Stored(grid=ChunkGrid.of((1000, 256, 256), (10, 256, 256)), itemsize=8, local=True)
-    >>> cut = Cut(source=maps, axes=(0,), groups=0)
+    >>> cut = ReduceCut(source=maps, axes=(0,), groups=0)
     >>> cut.lengths, cut.parts, cut.segments, cut.result_shape
     ((30, 256, 256), 1, 16, (256, 256))
     """
@@ -231,10 +231,10 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReducePlan(Holding):
+class ReducePlan(Holding, OnePass):
     """Everything that a reduction will do."""
 
-    cut: Cut
+    cut: ReduceCut
     """Boxes, segments and parts."""
     how: str
     """Its name; ``"functions"`` of a person's own."""
@@ -449,16 +449,6 @@ class ReducePlan(Holding):
         boxes = self.cut.parts * self.cut.deep
         pipeline = Pipeline(ranks=max(min(cores, boxes), 1), turns=boxes, workers=self.processes is not None)
         return pass_seconds(self.traffic, self.costs, self.cut.source, self.target or self.cut.source, pipeline)
-
-    @property
-    def seconds(self) -> float:
-        """Predicted seconds by the clock."""
-        return self._predicted[0]
-
-    @property
-    def phases(self) -> Phases:
-        """Predicted seconds of all ranks together."""
-        return self._predicted[1]
 
     def within(self, threads: int) -> ReducePlan:
         """Return the same with as many threads as there is memory for.

@@ -85,7 +85,7 @@ def level_entries(
     return entries
 
 
-class Levels(NamedTuple):
+class LevelEntries(NamedTuple):
     """What level entries say, each for the cells from ``lower`` to ``upper``."""
 
     lower: np.ndarray
@@ -100,7 +100,7 @@ class Levels(NamedTuple):
     """Bytes from cell to cell: whole blocks."""
 
 
-def levels_of(entries: np.ndarray, block: int) -> Levels:
+def levels_of(entries: np.ndarray, block: int) -> LevelEntries:
     """Return what level entries say.
 
     >>> [each.tolist() for each in levels_of(np.array([[-7, 3, (2 << 24) | 60, -1]]), 64)]
@@ -109,7 +109,7 @@ def levels_of(entries: np.ndarray, block: int) -> Levels:
     lower, pointer = LEVEL - entries[:, 0], entries[:, HEAD]
     nbytes = pointer & (MOST_RUN - 1)
     upper = lower + np.maximum(entries[:, 1], 0)
-    return Levels(lower, upper, (pointer >> BITS) * block, nbytes, -(-nbytes // block) * block)
+    return LevelEntries(lower, upper, (pointer >> BITS) * block, nbytes, -(-nbytes // block) * block)
 
 
 class Extents(NamedTuple):

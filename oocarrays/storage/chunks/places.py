@@ -76,7 +76,8 @@ class Places:
             if file >= 0:
                 path, offset, nbytes = self._blobs.range_of(key)
                 found.append((number, file, offset, os.fstat(file).st_size if nbytes is None else nbytes))
-                self._check_chunk(path, found[-1][-1])
+                if self._is_odd(found[-1][-1]):
+                    raise self._odd(path, found[-1][-1])
         return FoundChunks(*np.array(found, np.int64).reshape(-1, 4).T)
 
     def _in_shards(
@@ -109,12 +110,15 @@ class Places:
         if max(int(offsets.max()), int(nbytes.max()), end := int((offsets + nbytes).max())) > size:
             raise CorruptChunkError(f"{self._path(key)} is cut short: it has {size} bytes, its index says {end}")
         for each in map(int, (nbytes.min(), nbytes.max())):
-            if self._expected not in (None, each):  # its name is put together only then: shards are looked at often
-                self._check_chunk(f"a chunk in {self._path(key)}", each)
+            if self._is_odd(each):
+                raise self._odd(f"a chunk in {self._path(key)}", each)
 
-    def _check_chunk(self, name: str, nbytes: int) -> None:
-        if self._expected not in (None, nbytes):
-            raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self._expected}")
+    def _is_odd(self, nbytes: int) -> bool:
+        """Whether no chunk has so many bytes."""
+        return self._expected not in (None, nbytes)
+
+    def _odd(self, name: str, nbytes: int) -> CorruptChunkError:
+        return CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self._expected}")
 
     def _open(self, key: str) -> int:
         """Return an open file; -1 where there is none."""

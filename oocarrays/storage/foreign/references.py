@@ -16,13 +16,12 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore
 
-from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.files import Files
-from oocarrays.storage.stores.joined import SAYING, Joined
+from oocarrays.storage.stores.joined import SAYING, OnlyRead
 
 
-class ReferenceStore(Joined):
+class ReferenceStore(OnlyRead):
     """References as fsspec has them, which are read by the bytes of their files where these are on this machine.
 
     Parameters
@@ -33,12 +32,11 @@ class ReferenceStore(Joined):
         What a person calls it.
     """
 
-    supports_writes = supports_deletes = supports_partial_writes = False
-    supports_listing = True
+    is_what, why = "are references, and have", "references are only read"
 
     def __init__(self, inner: FsspecStore, url: str) -> None:
-        super().__init__(read_only=True)
-        self._inner, self._url = inner, url
+        super().__init__(url)
+        self._inner = inner
         self._known: dict[str, Files | None] = {}
         self._places: dict[str, tuple[int, int, int]] = {}
         self._lock = threading.RLock()
@@ -51,19 +49,7 @@ class ReferenceStore(Joined):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __str__(self) -> str:
-        return self._url
-
     # -------------------------------------------------------------------------------------------------- what it is
-
-    @property
-    def url(self) -> str:
-        """The URL that opens it again."""
-        return self._url
-
-    def below(self, folder: str) -> Joined:
-        """Raise: nothing is written below it."""
-        raise NotFoundError(f"{self} are references, and have no folder {folder}")
 
     def files(self, prefix: str, *, past_cache: bool = False) -> RangeBlobs | None:
         """Return the chunks of an array as ranges of local files; None where one of them is none."""
@@ -157,14 +143,6 @@ class ReferenceStore(Joined):
     def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """All names right below ``prefix``."""
         return self._inner.list_dir(prefix)
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Raise: references are only read."""
-        raise StoreFailure(f"cannot write {key} of {self}: references are only read")
-
-    async def delete(self, key: str) -> None:
-        """Raise the same."""
-        raise StoreFailure(f"cannot remove {key} of {self}: references are only read")
 
 
 class _Ranges:

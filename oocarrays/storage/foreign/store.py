@@ -23,7 +23,6 @@ from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.storage.foreign.arrays import ForeignArray, made_section
@@ -32,14 +31,14 @@ from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, document
 from oocarrays.storage.foreign.files import Files, asked
 from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.foreign.looking import Contents
-from oocarrays.storage.stores.joined import Joined
+from oocarrays.storage.stores.joined import OnlyRead
 
 DOCUMENT = "zarr.json"
 KEPT_TABLES = 4096
 """Tables of chunks that a process keeps of one store."""
 
 
-class ForeignStore(Joined):
+class ForeignStore(OnlyRead):
     """Files of another format as a store of Zarr.
 
     Parameters
@@ -50,22 +49,15 @@ class ForeignStore(Joined):
         The URL that opens it again.
     """
 
-    supports_writes = supports_deletes = supports_partial_writes = False
-    supports_listing = True
+    why = "it is no Zarr store, and is only read"
 
     def __init__(self, contents: Contents, url: str) -> None:
-        super().__init__(read_only=True)
+        super().__init__(url)
         self._contents = contents
-        self._url = url
         self._tables: OrderedDict[tuple[str, int], ChunkTable] = OrderedDict()
         self._lock = threading.Lock()
 
     # -------------------------------------------------------------------------------------------------- what it is
-
-    @property
-    def url(self) -> str:
-        """The URL that opens it again."""
-        return self._url
 
     @property
     def source_files(self) -> Files:
@@ -77,10 +69,6 @@ class ForeignStore(Joined):
         """The folder of its files, where that is on this machine."""
         root = self.source_files.root
         return (root,) if isinstance(root, str) else ()
-
-    def below(self, folder: str) -> Joined:
-        """Raise: nothing is written below it."""
-        raise NotFoundError(f"{self} is a file, and has no folder {folder}")
 
     def files(self, prefix: str, *, past_cache: bool = False) -> RangeBlobs | None:
         """Return the chunks of an array as ranges of local files; None where they are not such."""
@@ -99,9 +87,6 @@ class ForeignStore(Joined):
         return isinstance(other, ForeignStore) and (self.url, self.source_files) == (other.url, other.source_files)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __str__(self) -> str:
-        return self.url
 
     def __repr__(self) -> str:
         return f"ForeignStore({self.url!r})"
@@ -273,16 +258,6 @@ class ForeignStore(Joined):
             names = (each.removeprefix(above).partition("/")[0] for each in below if each != path)
             for name in dict.fromkeys(names):
                 yield name
-
-    # ------------------------------------------------------------------------------------------------------ writing
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Raise: files of other formats are not written."""
-        raise StoreFailure(f"cannot write {key} of {self}: it is no Zarr store, and is only read")
-
-    async def delete(self, key: str) -> None:
-        """Raise: nothing of them is removed."""
-        raise StoreFailure(f"cannot remove {key} of {self}: it is no Zarr store, and is only read")
 
 
 def foreign_in(store: Any) -> ForeignStore | None:

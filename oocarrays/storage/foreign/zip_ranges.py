@@ -19,13 +19,13 @@ from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.foreign.files import Files, asked
-from oocarrays.storage.stores.joined import Joined
+from oocarrays.storage.stores.joined import OnlyRead
 
 HEADER_BYTES = 30
 """Of an entry, before its name: what the index does not say is how long its name and more are there."""
 
 
-class ZipRanges(Joined):
+class ZipRanges(OnlyRead):
     """A zip file that is read by ranges.
 
     Parameters
@@ -36,12 +36,11 @@ class ZipRanges(Joined):
         The URL that opens it again.
     """
 
-    supports_writes = supports_deletes = supports_partial_writes = False
-    supports_listing = True
+    why = "a zip file that is not on this machine is only read"
 
     def __init__(self, files: Files, url: str) -> None:
-        super().__init__(read_only=True)
-        self._files, self._url = files, url
+        super().__init__(url)
+        self._files = files
         self._entries = _index(files, url)
         self._starts: dict[str, int] = {}
 
@@ -52,18 +51,6 @@ class ZipRanges(Joined):
         return isinstance(other, ZipRanges) and self._files == other._files
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __str__(self) -> str:
-        return self._url
-
-    @property
-    def url(self) -> str:
-        """The URL that opens it again."""
-        return self._url
-
-    def below(self, folder: str) -> Joined:
-        """Raise: nothing is written below it."""
-        raise NotFoundError(f"{self} is a file, and has no folder {folder}")
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return the file, its bytes, and what changes with each writing."""
@@ -125,14 +112,6 @@ class ZipRanges(Joined):
         below = (key.removeprefix(before).partition("/")[0] for key in self._entries if key.startswith(before))
         for name in dict.fromkeys(below):
             yield name
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Raise: it is only read."""
-        raise StoreFailure(f"cannot write {key} of {self}: a zip file that is not on this machine is only read")
-
-    async def delete(self, key: str) -> None:
-        """Raise the same."""
-        raise StoreFailure(f"cannot remove {key} of {self}: a zip file that is not on this machine is only read")
 
 
 def _index(files: Files, url: str) -> dict[str, zipfile.ZipInfo]:

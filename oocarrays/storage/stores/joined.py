@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from zarr.abc.store import Store
+from zarr.core.buffer import Buffer
 from zarr.storage import WrapperStore
 
+from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.local.blobs import LocalBlobs
 
 ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
@@ -65,6 +67,41 @@ class Joined(Store):
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return all keys with a prefix, their bytes, and what changes with each writing; None if not told."""
         return None
+
+
+class OnlyRead(Joined):
+    """A joined store of files that are only read: nothing is written to it, nor below it."""
+
+    supports_writes = supports_deletes = supports_partial_writes = False
+    supports_listing = True
+    is_what: ClassVar[str] = "is a file, and has"
+    """How a sentence about it goes on that says what it lacks."""
+    why: ClassVar[str]
+    """Why it is only read."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(read_only=True)
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        """The URL that opens it again."""
+        return self._url
+
+    def __str__(self) -> str:
+        return self._url
+
+    def below(self, folder: str) -> Joined:
+        """Raise: nothing is written below it."""
+        raise NotFoundError(f"{self} {self.is_what} no folder {folder}")
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Raise: nothing is written."""
+        raise StoreFailure(f"cannot write {key} of {self}: {self.why}")
+
+    async def delete(self, key: str) -> None:
+        """Raise: nothing is removed."""
+        raise StoreFailure(f"cannot remove {key} of {self}: {self.why}")
 
 
 def layers(store: Any) -> Iterator[Any]:

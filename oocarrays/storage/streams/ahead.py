@@ -26,7 +26,7 @@ TURNED = 2048
 """Cells whose bytes are turned at a time: they stay near the processor."""
 
 
-class Blocks(NamedTuple):
+class CellBlocks(NamedTuple):
     """Bytes of all streams that lie at the same place of each."""
 
     lower: int
@@ -55,7 +55,9 @@ class Ahead:
         """Forget what has been read."""
         self._ready = {}
 
-    def level(self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], Blocks | None]) -> np.ndarray | None:
+    def level(
+        self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], CellBlocks | None]
+    ) -> np.ndarray | None:
         """Return the same bytes of all streams, a row for each cell; None where they do not lie in such blocks.
 
         Parameters
@@ -78,7 +80,7 @@ class Ahead:
         return self._ready.pop((offset, nbytes))
 
 
-def _fill(outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[[int], Blocks | None]) -> bool:
+def _fill(outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[[int], CellBlocks | None]) -> bool:
     """Turn the bytes that calls will want, from ``offset`` on, into what each returns."""
     place, end = offset, offset + len(outs) * nbytes
     while place < end:
@@ -158,7 +160,7 @@ class LevelBlocks:
             min(int(self.levels.upper[number]), upper) - lower,
         )
 
-    def at(self, offset: int) -> Blocks | None:
+    def at(self, offset: int) -> CellBlocks | None:
         """Return the blocks that hold a byte of all streams; None where there are no such."""
         ends = self.offsets + self.levels.nbytes
         here = np.flatnonzero((self.offsets != NONE) & (self.offsets <= offset) & (offset < ends)).tolist()
@@ -170,7 +172,7 @@ class LevelBlocks:
             (lower, upper, partial(self._rows, number, first - int(self.offsets[number])))
             for number, (lower, upper) in zip(here, own, strict=True)
         ]
-        return Blocks(first, int(ends[here].min()), parts)
+        return CellBlocks(first, int(ends[here].min()), parts)
 
     def _rows(self, number: int, skipped: int) -> np.ndarray:
         """The bytes of a level entry, a row for each cell, from ``skipped`` of each on."""

@@ -11,7 +11,7 @@ import numpy as np
 from oocarrays.plan.streams.calls import Call, Events, Level, of_cells
 from oocarrays.plan.streams.meta import Independent
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.ahead import Blocks
+from oocarrays.storage.streams.ahead import CellBlocks
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.independent import RankWriter
 from oocarrays.storage.streams.raw import Cache, RawChunks
@@ -112,7 +112,7 @@ class IndependentSegment:
             self._reader = self._reading(Directory(self._directory, self.written()), self.lengths(), None)
         return self._reader
 
-    def blocks_at(self, offset: int, before: int) -> Blocks | None:
+    def blocks_at(self, offset: int, before: int) -> CellBlocks | None:
         """Return the blocks that hold a byte of all streams, ``before`` of which come before IB; None or None.
 
         They are read where the system has them; those of other stores are better read at once, whoever wants them.
@@ -120,7 +120,7 @@ class IndependentSegment:
         if not self._data.is_local:
             return None
         blocks = self.reader.levels.at(offset)
-        return None if blocks is None else Blocks(blocks.lower + before, blocks.upper + before, blocks.parts)
+        return None if blocks is None else CellBlocks(blocks.lower + before, blocks.upper + before, blocks.parts)
 
     def written(self) -> Independent:
         """The segment as the ranks of this process have written it: it has all entries of their cells."""

@@ -18,7 +18,7 @@ from oocarrays.plan.streams.modes import Mode, ModeAnswer, read_mode, write_mode
 from oocarrays.plan.streams.places import Chunking, segments
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.ahead import Ahead, Blocks
+from oocarrays.storage.streams.ahead import Ahead, CellBlocks
 from oocarrays.storage.streams.apart import IndependentSegment
 from oocarrays.storage.streams.common import CommonSegment
 from oocarrays.storage.streams.facts import WriterFacts
@@ -300,7 +300,7 @@ class RanksPart:
         """Bytes that all streams have, as far as that is known without a look at IB."""
         return self.cb_end if offset < self.cb_end else self.level_end()
 
-    def _blocks_at(self, offset: int) -> Blocks | None:
+    def _blocks_at(self, offset: int) -> CellBlocks | None:
         """The blocks that hold a byte of all streams."""
         if self._nb is not None and offset < self.nb_end:
             return self._nb.blocks(offset // self.nb_block, 0)

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from oocarrays.plan.streams.places import Chunking
-from oocarrays.storage.streams.ahead import Blocks
+from oocarrays.storage.streams.ahead import CellBlocks
 from oocarrays.storage.streams.raw import RawChunks
 
 
@@ -140,7 +140,7 @@ class Rows:
         for column, part in zip(self._columns, self._parts(out), strict=True):
             self.chunks.read_into(self.chunking.number(number, column), place, part)
 
-    def blocks(self, number: int, before: int) -> Blocks:
+    def blocks(self, number: int, before: int) -> CellBlocks:
         """Return one row of all cells, where it is; ``before`` bytes of each stream come before the segment."""
         chunking, (lower, upper) = self.chunking, self.cells
         each, parts = chunking.width * chunking.block, []
@@ -154,4 +154,4 @@ class Rows:
             first, last = (min(k * chunking.width, upper) - lower for k in (column, column + 1))
             parts.append((first, last, partial(rows, column, last - first)))
         start = before + number * chunking.block
-        return Blocks(start, start + chunking.block, parts)
+        return CellBlocks(start, start + chunking.block, parts)
