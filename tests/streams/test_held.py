@@ -17,14 +17,7 @@ from oocarrays.errors import BudgetError
 
 MIB = 2**20
 STEPS = 6
-
-
-@pytest.fixture(autouse=True, scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Have everything imported, which takes memory once."""
-    with ooc.open_streams(tmp_path_factory.mktemp("warm") / "s.zarr", "w", shape=4, dtype="f8") as s:
-        s.write(np.ones(4), where=np.arange(4) > 1)
-    ooc.open_streams(s._file.store).read(-1)
+KINDS = ["level", "strided", "masked", "events"]
 
 
 def calls(kind: str, cells: int, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -43,9 +36,22 @@ def calls(kind: str, cells: int, rng: np.random.Generator) -> list[dict[str, Any
     return made
 
 
+@pytest.fixture(autouse=True, scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have everything imported and made, in all ways of writing and reading, which takes memory once."""
+    place = tmp_path_factory.mktemp("warm") / "s.zarr"
+    with ooc.open_streams(place, "w", shape=1000, dtype="f8", ranks=2) as s:
+        for kind in KINDS:
+            for call in calls(kind, 1000, np.random.default_rng(0)):
+                s.write(**call)
+    with ooc.open_streams(place) as s:
+        while not s.eof().all():
+            s.read(2)
+
+
 @settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])  # to shrink takes minutes
 @given(
-    kinds=st.lists(st.sampled_from(["level", "strided", "masked", "events"]), min_size=1, max_size=3),
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
     cells=st.integers(1_000, 8_000),
     budget=st.sampled_from([2, 4, 8]),
     ranks=st.integers(1, 3),

@@ -119,7 +119,8 @@ class IndependentSegment:
         """
         if not self._data.is_local:
             return None
-        blocks = self.reader.levels.at(offset)
+        levels = self.reader.levels
+        blocks = None if levels is None else levels.at(offset)
         return None if blocks is None else CellBlocks(blocks.lower + before, blocks.upper + before, blocks.parts)
 
     def written(self) -> Independent:

@@ -41,6 +41,11 @@ class Directory:
             raise CorruptChunkError(f"superblock {superblock} of {self.chunks.array.store_path} is missing")
         return words
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries, at most."""
+        return len(self._all()) * self.ib.entries * (HEAD + self.ib.pointers) * 8
+
     def _all(self) -> range:
         return range(self.ib.superblocks[1])
 

@@ -26,6 +26,9 @@ from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
 from oocarrays.storage.streams.rows import Rows
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile
 
+SHARE_OF_ROWS = 8
+"""The part of the budget in which rows of one segment are gathered is one of so many."""
+
 
 class RanksPart:
     """The streams of some ranks.
@@ -123,12 +126,19 @@ class RanksPart:
         """
         meta, self.begun = self.file.meta, mode
         if mode == "NB" and not self.nb_block:
-            self.file.make_rows("nb", nbytes, dtype)
+            self.file.make_rows("nb", nbytes, dtype, self._most_gathered)
         elif mode == "CB" and self.common.rows is None:
             fits = self.nb_end % meta.item.itemsize == 0
-            self.file.make_rows("cb", self.common.block, meta.item if fits else "u1")
+            self.file.make_rows("cb", self.common.block, meta.item if fits else "u1", self._most_gathered)
         elif mode == "IB" and self.mode != "IB":
             self.file.make_independent(self.apart.ib)
+
+    @property
+    def _most_gathered(self) -> int:
+        """Bytes of a chunk of rows, at most: of both segments each column of cells holds one."""
+        cells = self.file.meta.cells
+        columns = -(-self.count // max(cells.chunk_rows * cells.inner, 1))
+        return self.budget // SHARE_OF_ROWS // max(columns, 1)
 
     def _enter(self, mode: Mode, nbytes: int) -> None:
         """Go over to the mode of a call that appends."""

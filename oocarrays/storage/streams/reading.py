@@ -8,6 +8,7 @@ next bytes of all cells are read together, as many as memory allows, each superb
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +21,10 @@ from oocarrays.storage.streams.ahead import LevelBlocks
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.raw import RawChunks
 
+POINTER_BYTES = 256
+"""Bytes that are held of each block while it is looked for where blocks lie: its entry, and what is made of it."""
+ENTRY_COPIES = 4
+"""Times that the directory is held, at most, while all of it is looked through."""
 FEW = 64
 """Of so many cells one is few: its entries are followed, and others are not looked at."""
 
@@ -112,8 +117,10 @@ class Reader:
         return out
 
     @cached_property
-    def levels(self) -> LevelBlocks:
-        """Blocks that all cells wrote together."""
+    def levels(self) -> LevelBlocks | None:
+        """Blocks that all cells wrote together; None where there is no memory for the whole directory to find them."""
+        if self.directory.nbytes * ENTRY_COPIES > self._most:
+            return None
         return LevelBlocks(self.data, self.directory, (self.lower, self.lower + self.count))
 
     def prime(self, starts: np.ndarray) -> None:
@@ -141,8 +148,22 @@ class Reader:
 
     def _fetch(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         out = np.empty(int(counts.sum()), np.uint8)
-        self.data.read(self.pieces(cells, offsets, counts), out)
+        done = 0
+        for part in self._parts(cells):
+            upto = done + int(counts[part].sum())
+            self.data.read(self.pieces(cells[part], offsets[part], counts[part]), out[done:upto])
+            done = upto
         return out
+
+    def _parts(self, cells: np.ndarray) -> Iterator[slice]:
+        """Yield cells that follow one another, as many as there is memory for what is said of their blocks."""
+        said = np.cumsum((self.lengths[cells] // max(self.directory.ib.block, 1) + 1) * POINTER_BYTES)
+        start = 0
+        while start < len(cells):
+            had = int(said[start - 1]) if start else 0
+            stop = max(int(np.searchsorted(said, had + self._most, "right")), start + 1)
+            yield slice(start, stop)
+            start = stop
 
     def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Pieces:
         """Return where bytes of some cells lie in superblocks.

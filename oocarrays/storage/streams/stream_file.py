@@ -173,15 +173,21 @@ class StreamFile:
         except OSError as error:
             raise write_error(f"{self.name}/{name}", error) from error
 
-    def make_rows(self, name: str, block: int, dtype: Any) -> None:
-        """Make the array of NB or CB, unless it is there: rows of one block of each cell, of items of a type."""
+    def make_rows(self, name: str, block: int, dtype: Any, most: int) -> None:
+        """Make the array of NB or CB, unless it is there: rows of one block of each cell, of items of a type.
+
+        Parameters
+        ----------
+        most : int
+            Bytes of a chunk to which small rows are gathered, at most: who writes holds it until it is full.
+        """
         dtype = np.dtype(dtype)
         if dtype.kind not in SIMPLE or block % dtype.itemsize:
             dtype = np.dtype(np.uint8)
         cells, items = self.meta.cells, block // dtype.itemsize
         within = () if items == 1 else (items,)
         row = cells.chunk_rows * max(cells.inner, 1) * block
-        rows = 1 if row >= NB_GATHERED else max(GATHERED * NB_GATHERED // row, 1)
+        rows = 1 if row >= NB_GATHERED else max(min(GATHERED * NB_GATHERED, most) // row, 1)
         self._make(
             name, shape=(0, *cells.shape, *within), chunks=(rows, *cells.chunk_shape, *within),
             dtype=dtype.newbyteorder("="), fill_value=0,
