@@ -183,8 +183,8 @@ def _grouped(a: np.ndarray, by: np.ndarray, *, num_groups: int, **_) -> np.ndarr
     return np.stack([a[by == group].sum(axis=0) for group in range(num_groups)])
 
 
-def _added(a: np.ndarray, axis, dtype=None, keepdims: bool = True, **_) -> np.ndarray:
-    return np.sum(a, axis=axis, keepdims=keepdims)
+def _added(a: np.ndarray, *, dummy_axis: int, keepdims: bool = True, **_) -> np.ndarray:
+    return np.sum(a, axis=dummy_axis, keepdims=keepdims)
 
 
 def _xarray(job: str, source: str, memory: int, *, tiny: bool, scheduler="threads") -> np.ndarray:

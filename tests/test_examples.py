@@ -93,6 +93,12 @@ def test_the_flow_round_islands_is_numpys(printed: Callable[[str], str]) -> None
     assert "as numpy's: True" in told
 
 
+def test_normals_of_thirty_years_are_those_of_numpy(printed: Callable[[str], str]) -> None:
+    told = printed("climatology")
+    assert told.count(" K, years apart by ") == 8
+    assert "as numpy's: True" in told
+
+
 def test_the_transforms_that_are_drawn_are_numpys(printed: Callable[[str], str]) -> None:
     assert printed("fft2d").count("as numpy's: True") == 2
 

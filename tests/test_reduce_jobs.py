@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,19 @@ def test_wrong_input_makes_no_target(days: Path, tmp_path: Path) -> None:
         ooc.reduce(days, "mean", 0, target=days, overwrite=True, **HERE)
     ooc.reduce(days, "max", 0, target=target, overwrite=True, **HERE).run()
     np.testing.assert_array_equal(ooc.open_array(target)[...], DAYS.max(0))
+
+
+@pytest.mark.parametrize("how", ["mean", "std", "min"])
+def test_what_is_held_of_many_groups_is_what_the_plan_says(tmp_path: Path, how: str) -> None:
+    z = zarr.create_array(tmp_path / "a", shape=(512, 256, 256), chunks=(4, 256, 256), dtype="f4", compressors=None)
+    for first in range(0, 512, 64):
+        z[first : first + 64] = np.random.default_rng(first).random((64, 256, 256), "f4")
+    job = ooc.reduce(z, how, 0, by=np.arange(512) % 12, target=tmp_path / how, memory="192MiB", scheduler="threads")
+    assert job.plan.cut.segments > 1
+    tracemalloc.start()
+    try:
+        job.run()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * job.plan.peak_bytes < peak <= job.plan.peak_bytes

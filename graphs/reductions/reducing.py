@@ -126,9 +126,10 @@ class Reducer:
             found[code] = called(self.steps.state, block[chosen], self.cut.axes, taken)
         return unit, number, found
 
-    def fold(self, into: Partial, states: Mapping[tuple[int, int], Any]) -> None:
-        """Fold states into those that stand before them."""
-        for key, state in states.items():
+    def fold(self, into: Partial, states: Partial) -> None:
+        """Fold states into those that stand before them, and let go of them one by one."""
+        while states:
+            key, state = states.popitem()
             into[key] = called(self.steps.fold, into[key], state) if key in into else state
 
     # ------------------------------------------------------------------ the result

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature, signature
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 from oocarrays.errors import InputError
@@ -69,16 +70,16 @@ def bound(
     found, name = _signature(kernel), getattr(kernel, "__name__", repr(kernel))
     if found is None:
         if args:
-            raise InputError(f"args={args!r}: {name} does not say what its parameters are called; give kwargs=")
+            raise InputError(f"args={short(args)}: {name} does not say what its parameters are called; give kwargs=")
         return partial(kernel, **given)
     try:
         found.bind_partial(*[None] * blocks, *args, **given)
     except TypeError as error:
-        text = f"args={tuple(args)!r}, kwargs={given!r}"
+        text = f"args={short(tuple(args))}, kwargs={short(given)}"
         raise InputError(f"{name}{found} cannot be called with {blocks} blocks and {text}: {error}") from None
     others = list(found.parameters.values())[blocks : blocks + len(args)]
     if len(others) < len(args) or any(each.kind != Parameter.POSITIONAL_OR_KEYWORD for each in others):
-        raise InputError(f"args={tuple(args)!r}: {name}{found} takes some of them by position alone; give kwargs=")
+        raise InputError(f"args={short(tuple(args))}: {name}{found} takes some by position alone; give kwargs=")
     return partial(kernel, **{each.name: value for each, value in zip(others, args, strict=True)}, **given)
 
 

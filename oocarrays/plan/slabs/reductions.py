@@ -49,6 +49,8 @@ REQUESTS = 16
 """Requests that a box has under way at one time, in stores that are not local files."""
 PROCESS_BYTES = 3 * 2**20
 """Bytes that a process takes to run it on workers: stacks of threads, open arrays."""
+FOLD_BYTES = 40
+"""Of an element of what folding two states makes on its way."""
 WORK = {"var": 6, "std": 6}
 """Copies of an element that take as long as reducing it; of all others two."""
 
@@ -334,13 +336,22 @@ class ReducePlan(Holding, OnePass):
         """Bytes that reducing one box takes: as it is stored, decoded or copied for a group, masks, and its result."""
         lengths = self.cut.lengths
         elements = math.prod(lengths)
-        column = math.prod(lengths[axis] for axis in self.cut.kept)
         deviations = min(PIECE, elements) * 32 * (self.how in WORK)
         return (
             elements * (self.cut.source.itemsize + self.copied_bytes + 2)
             + deviations
-            + self._state(self.most_groups[0], column)
+            + self._state(self.most_groups[0], self._column)
         )
+
+    @property
+    def _column(self) -> int:
+        """Elements of the result of a box, in one group."""
+        return math.prod(self.cut.lengths[axis] for axis in self.cut.kept)
+
+    @property
+    def _folding(self) -> int:
+        """Bytes that folding two states of a column takes: what is made of them, and on the way."""
+        return (self.state_bytes + FOLD_BYTES) * self._column
 
     @cached_property
     def fixed(self) -> Memory:
@@ -351,7 +362,7 @@ class ReducePlan(Holding, OnePass):
             made = self.result_bytes + made // cut.group_chunks
         alone = any(self.is_whole(part, rank) for rank in range(self.ranks) for part in self._ends(rank))
         folded = self._state(groups) + (self._state(self.most_groups[1]) if cut.segments > 1 else 0)
-        return Memory.of(masks=self.masks, result=made, partial_results=folded * alone)
+        return Memory.of(masks=self.masks, result=made, partial_results=folded * alone, folding=self._folding)
 
     def _ends(self, rank: int) -> list[int]:
         """The first parts of a rank, and its last: others are its own."""
