@@ -5,13 +5,13 @@ from oocarrays import kernels as kernels
 from oocarrays import testing as testing
 from oocarrays.advice.advising import Advice as Advice
 from oocarrays.arrays.array import OutOfCoreArray as OutOfCoreArray
-from oocarrays.arrays.comparing import Comparison as Comparison
-from oocarrays.arrays.comparing import compare as compare
 from oocarrays.arrays.creating import create_array as create_array
 from oocarrays.arrays.creating import open_array as open_array
 from oocarrays.arrays.groups import OutOfCoreGroup as OutOfCoreGroup
 from oocarrays.arrays.groups import open_group as open_group
 from oocarrays.arrays.local_array import LocalArrays as LocalArrays
+from oocarrays.comparing.comparing import Comparison as Comparison
+from oocarrays.comparing.comparing import compare as compare
 from oocarrays.distributed.collective import read_sections as read_sections
 from oocarrays.distributed.distributed_array import DistributedArray as DistributedArray
 from oocarrays.distributed.distributing import distribute as distribute

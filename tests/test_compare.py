@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,44 @@ def test_integers_that_no_float_tells_apart_are_told_apart() -> None:
     assert (found.differences.count, found.differences.largest) == (2, 1.0)
     far = ooc.compare(stored(x[:1], (1,)), stored(x[1:2], (1,)))
     assert far.differences.largest == 2.0**64
+
+
+@pytest.fixture(scope="module")
+def crossing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Maps and series of one array, coded."""
+    folder = tmp_path_factory.mktemp("crossing")
+    x = np.random.default_rng(0).integers(0, 99, (256, 256, 256)).astype("f4")
+    zarr.create_array(folder / "maps", data=x, chunks=(4, 256, 256), compressors=CODECS[1])
+    zarr.create_array(folder / "series", data=x, chunks=(256, 16, 16), compressors=CODECS[1])
+    return folder
+
+
+def decoded(crossing: Path, scratch: Path) -> tuple[ooc.Comparison, int]:
+    with ooc.metered() as meter:
+        found = ooc.compare(crossing / "maps", crossing / "series", memory="48MiB", scratch=scratch)
+    assert not list(scratch.iterdir())
+    return found, meter.decoded_bytes
+
+
+def test_chunks_that_cross_are_decoded_once_by_way_of_scratch(
+    crossing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oocarrays.comparing.scratch.WORTH", 2)  # so small an array is not worth it
+    found, nbytes = decoded(crossing, tmp_path)
+    assert found
+    assert nbytes == 2 * 4 * 256**3
+    array = zarr.open_array(crossing / "series", mode="r+")
+    array[7, 8, 9] += 3
+    found, _ = decoded(crossing, tmp_path)
+    array[7, 8, 9] -= 3
+    assert (found.differences.count, found.differences.first, found.differences.largest) == (1, (7, 8, 9), 3)
+    assert found.names == (str(crossing / "maps"), str(crossing / "series"))
+
+
+def test_without_room_in_scratch_chunks_are_decoded_more_often(
+    crossing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**20))
+    found, nbytes = decoded(crossing, tmp_path)
+    assert found
+    assert nbytes > 3 * 4 * 256**3

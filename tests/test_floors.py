@@ -51,7 +51,7 @@ FLOORS = """
     arrays
     streaming
     jobs
-    tracing advice reductions
+    tracing advice reductions comparing
     leftovers
     xarray
     cli

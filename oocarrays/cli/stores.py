@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from dask.utils import format_bytes
 
-from oocarrays.arrays.comparing import compare
 from oocarrays.cli.commands import FAILED
 from oocarrays.cli.options import store_options
+from oocarrays.comparing.comparing import compare
 from oocarrays.jobs.rechunking import clean
 from oocarrays.leftovers.standing import standing
 from oocarrays.show import report
@@ -37,6 +37,7 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--atol", type=float, default=0.0)
     parser.add_argument("--nan-differs", action="store_true", help="NaN is unlike NaN, too")
     parser.add_argument("--memory", metavar="SIZE", help="bytes that may be held, such as 256MiB")
+    parser.add_argument("--scratch", metavar="DIR", help="where one may be rechunked like the other, if that is faster")
     store_options(parser)
     parser.set_defaults(command=_compare)
 
@@ -45,7 +46,7 @@ def _compare(options: argparse.Namespace) -> int:
     """Say what is unlike; exit with 0 where nothing is, with 1 where something is."""
     found = compare(
         options.a, options.b, rtol=options.rtol, atol=options.atol, equal_nan=not options.nan_differs,
-        memory=options.memory, storage_options=dict(options.storage_option) or None,
+        memory=options.memory, scratch=options.scratch, storage_options=dict(options.storage_option) or None,
     )  # fmt: skip
     print(found)
     return 0 if found else FAILED

@@ -7,20 +7,23 @@ b   ├─┼─┼─┼─┼─┼─┼─┼─┤ ┘   a thread each
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 import zarr
 
 from oocarrays.arrays.groups import OutOfCoreGroup
+from oocarrays.comparing.scratch import alike
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.kernels.differences import HELD, Differences, Tolerance, differences
+from oocarrays.mapping.grid import Stored
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -86,6 +89,18 @@ class Comparison:
         return f"{found.count} of {size} elements differ{said}{far}; the first at {found.first}: {a!r} and {b!r}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """How two arrays are compared."""
+
+    tolerance: Tolerance
+    """How near is equal."""
+    budget: int
+    """Bytes that may be held."""
+    scratch: Any
+    """The folder in which one of them may be written again; None for the usual one."""
+
+
 def compare(
     a: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | StoreLike,
     b: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | StoreLike,
@@ -94,9 +109,13 @@ def compare(
     atol: float = 0.0,
     equal_nan: bool = True,
     memory: int | float | str | None = None,
+    scratch: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Comparison:
-    """Compare two arrays element by element, or two groups array by array with their attributes; reads both once.
+    """Compare two arrays element by element, or two groups array by array with their attributes.
+
+    Reads each slab of both once. Of coded arrays whose chunks cross so that a budget would have many of them decoded
+    again and again, one is rechunked into the other's chunks in scratch first, where that takes less.
 
     Parameters
     ----------
@@ -108,6 +127,9 @@ def compare(
         Whether NaN is equal to NaN in the same place.
     memory : int or str
         Bytes that this process may hold for it; by default as in `rechunk`.
+    scratch : path
+        The folder for that; by default the setting, or the system's folder for temporary files. It has room for one
+        array decoded, and its bytes as they are rechunked; else nothing goes there.
     storage_options : mapping
         How URLs are opened.
 
@@ -132,14 +154,14 @@ def compare(
     >>> print(compare(a, b))
     1 of 12 elements differ, at most 0.5 apart; the first at (1, 2): 6.0 and 6.5
     """
-    tolerance = Tolerance(rtol=_not_negative(rtol, "rtol"), atol=_not_negative(atol, "atol"), equal_nan=bool(equal_nan))
-    budget, place = settings.budget(memory), placer(storage_options)
+    near = Tolerance(rtol=_not_negative(rtol, "rtol"), atol=_not_negative(atol, "atol"), equal_nan=bool(equal_nan))
+    how, place = _How(tolerance=near, budget=settings.budget(memory), scratch=scratch), placer(storage_options)
     kinds = [_is_group(each, place) for each in (a, b)]
     if kinds[0] != kinds[1]:
         raise InputError(f"of {a!r} and {b!r} one is a group, the other an array: name an array in the group")
     if kinds[0]:
-        return _groups(_group(a, place), _group(b, place), tolerance, budget)
-    return _arrays([_file(each, place) for each in (a, b)], tolerance, budget)
+        return _groups(_group(a, place), _group(b, place), how)
+    return _arrays([_file(each, place) for each in (a, b)], how)
 
 
 def _not_negative(value: Any, name: str) -> float:
@@ -166,7 +188,7 @@ def _file(given: Any, place: Any) -> ArrayFile:
     return array_file.describe_source(array_file.open_array(place(given)), missing_of(given))
 
 
-def _groups(a: zarr.Group, b: zarr.Group, tolerance: Tolerance, budget: int) -> Comparison:
+def _groups(a: zarr.Group, b: zarr.Group, how: _How) -> Comparison:
     files = [group_file.describe_group(group).arrays for group in (a, b)]
     mine, theirs = ({name for name in here if name not in there} for here, there in (files, files[::-1]))
     both = [name for name in files[0] if name in files[1]]
@@ -174,17 +196,17 @@ def _groups(a: zarr.Group, b: zarr.Group, tolerance: Tolerance, budget: int) -> 
         names=(group_file.group_location(a), group_file.group_location(b)),
         attributes=_unlike(a.attrs.asdict(), b.attrs.asdict()),
         only=(tuple(sorted(mine)), tuple(sorted(theirs))),
-        arrays={name: _members([each[name] for each in files], tolerance, budget) for name in both},
+        arrays={name: _members([each[name] for each in files], how) for name in both},
     )
 
 
-def _members(arrays: Sequence[zarr.Array], tolerance: Tolerance, budget: int) -> Comparison:
+def _members(arrays: Sequence[zarr.Array], how: _How) -> Comparison:
     """Compare two arrays of groups, whose attributes count; those of no fixed size as Zarr reads them."""
     attributes = _unlike(*(array.attrs.asdict() for array in arrays))
     if any(array.dtype.kind in "OT" for array in arrays):
         return replace(_by_zarr(arrays), attributes=attributes)
     files = [array_file.describe_source(array, missing_of(array)) for array in arrays]
-    return replace(_arrays(files, tolerance, budget), attributes=attributes)
+    return replace(_arrays(files, how), attributes=attributes)
 
 
 def _unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, ...]:
@@ -224,18 +246,21 @@ def _comparison(arrays: Sequence[zarr.Array], found: Differences) -> Comparison:
     )
 
 
-def _arrays(files: Sequence[ArrayFile], tolerance: Tolerance, budget: int) -> Comparison:
+def _arrays(files: Sequence[ArrayFile], how: _How) -> Comparison:
     arrays = [file.zarr for file in files]
     if arrays[0].shape != arrays[1].shape or not np.prod(arrays[0].shape, dtype=object):
         return _comparison(arrays, Differences())
     if not arrays[0].shape:
         x, y = (np.asarray(array[()]).reshape(1) for array in arrays)
-        found = differences(x, y, (0,), tolerance)
+        found = differences(x, y, (0,), how.tolerance)
         return _comparison(arrays, replace(found, first=None if found.first is None else ()))
-    return _comparison(arrays, _elements(files, _planned(files, budget), tolerance))
+    planned = partial(_planned, budget=how.budget)
+    with alike(files, planned, how.budget, how.scratch) as best:
+        plan = planned([file.stored for file in best])
+        return _comparison(arrays, _elements(best, plan, how.tolerance))
 
 
-def _planned(files: Sequence[ArrayFile], budget: int) -> SlabPlan:
+def _planned(stored: Sequence[Stored], budget: int) -> SlabPlan:
     asked = SlabOptions(
         budget=budget,
         ranks=settings.local_cores(),
@@ -244,7 +269,7 @@ def _planned(files: Sequence[ArrayFile], budget: int) -> SlabPlan:
         past_cache_above=settings.past_cache_above(),
     )
     try:
-        return plan_slabs([file.stored for file in files], (), asked)
+        return plan_slabs(stored, (), asked)
     except BudgetError as error:
         raise BudgetError(error.budget, error.least, "comparing two arrays") from None
 

@@ -1,0 +1,1 @@
+"""Comparing what is stored: two arrays, or two groups."""
