@@ -18,7 +18,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
-from oocarrays.plan.slabs.coarser import check_whole, units
+from oocarrays.plan.slabs.coarser import units
 from oocarrays.plan.slabs.options import Edges, SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
@@ -86,7 +86,7 @@ def _coarser(cut: _Cut, price: Price) -> SlabPlan:
     if not fitting:
         raise BudgetError(cut.options.budget, _least([*tried, *slabs]), "one slab")
     best = min(fitting, key=price)
-    check_whole(best)
+    cut.options.check_whole(best.shape, best.heights)
     return best
 
 
@@ -189,7 +189,10 @@ class _Cut:
         """Slabs of one shape in such regions."""
         asked = WORKSPACE if self.options.workspace is None else self.options.workspace
         asked = asked(heights) if callable(asked) else asked
-        written = math.prod(self.shape) * sum(each.itemsize for each in self.targets or self.sources)
+        shapes = [coarse.shape(self.shape) for coarse in self.options.coarser] or [self.shape] * len(self.targets)
+        written = sum(math.prod(shape) * each.itemsize for each, shape in zip(self.targets, shapes, strict=True))
+        if not self.targets:
+            written = math.prod(self.shape) * sum(each.itemsize for each in self.sources)
         plan = SlabPlan(
             **self.options.terms,
             edges=edges,
