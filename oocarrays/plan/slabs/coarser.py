@@ -57,8 +57,10 @@ def all_of(stored: Stored) -> Section:
 
 def units(options: SlabOptions, axis: int, extent: int, targets: tuple[Stored, ...]) -> Iterator[int]:
     """Yield the lengths along an axis that slabs should be multiples of: no group is cut, nor a chunk of the largest
-    target."""
+    target, if there is any."""
     yield from (coarse.unit(axis, extent) for coarse in options.coarser)
+    if not targets:
+        return
     largest, coarse = max(zip(targets, options.coarser, strict=True), key=lambda pair: _bytes(pair[0]))
     chunk = coarse.chunk(axis, largest.grid.chunks)
     if chunk is not None:

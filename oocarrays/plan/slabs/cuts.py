@@ -78,13 +78,16 @@ def plan_slabs(
 
 def _coarser(cut: _Cut, price: Price) -> SlabPlan:
     """The best of slabs and windows for targets of unlike shapes: the more a window has of each axis, the less is
-    gathered."""
+    gathered. Where none fits that has whole chunks of the largest, those are looked at of which all is gathered."""
     tried: list[SlabPlan] = []
-    windows = cut.windows(tried, price)
-    slabs = list(cut.slabs())
-    fitting = [*filter(None, [windows]), *(plan for plan in slabs if plan.fits)]
-    if not fitting:
-        raise BudgetError(cut.options.budget, _least([*tried, *slabs]), "one slab")
+    for each in (cut, replace(cut, gathers=True)):
+        windows, slabs = each.windows(tried, price), list(each.slabs())
+        fitting = [*filter(None, [windows]), *(plan for plan in slabs if plan.fits)]
+        if fitting:
+            break
+        tried += slabs
+    else:
+        raise BudgetError(cut.options.budget, _least(tried), "one slab")
     best = min(fitting, key=price)
     cut.options.check_whole(best.shape, best.heights)
     return best
@@ -109,6 +112,8 @@ class _Cut:
     sources: tuple[Stored, ...]
     targets: tuple[Stored, ...]
     options: SlabOptions
+    gathers: bool = False
+    """Whether chunks of targets that stand otherwise for the sources may be cut."""
 
     def extent(self, axis: int) -> int:
         """The longest that an array file has of an axis, at least 1."""
@@ -135,7 +140,7 @@ class _Cut:
     def _lengths(self, axis: int) -> list[int]:
         """Lengths along an axis of which no multiple cuts a target."""
         if self.options.coarser:
-            return list(units(self.options, axis, self.extent(axis), self.targets))
+            return list(units(self.options, axis, self.extent(axis), () if self.gathers else self.targets))
         return [each.grid.chunks[axis] for each in self.targets]
 
     # ------------------------------------------------------------------ along one axis
