@@ -177,6 +177,14 @@ def test_within_any_budget(power: int, ranks: int, chunks: tuple[int, ...]) -> N
     np.testing.assert_allclose(job.run()[...], spectra(data), rtol=1e-4)
 
 
+def test_a_target_whose_chunks_are_cut_and_that_has_no_room_is_said() -> None:
+    rows = zarr.create_array({}, shape=(4096, 8192), chunks=(64, 8192), dtype="f4")
+    how: dict[str, Any] = {"shape": {0: 2049}, "memory": "64MiB", "scheduler": "threads"}
+    with pytest.raises(BudgetError, match=r"all of a target whose chunks it cuts \(give chunks=\), needs"):
+        ooc.map_slabs(spectra, rows, MemoryStore(), **how)
+    assert ooc.map_slabs(spectra, rows, MemoryStore(), chunks=(2049, 16), **how).plan.peak_bytes <= 2**26
+
+
 def test_several_targets_each_of_its_own_shape() -> None:
     def kernel(block: np.ndarray, block_info: Any, *, scale: float) -> tuple[np.ndarray, ...]:
         assert block_info.section.shape == block.shape

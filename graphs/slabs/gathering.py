@@ -19,7 +19,7 @@ from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.coarser import all_of, gathered
 from oocarrays.plan.slabs.geometry import Slab
-from oocarrays.storage.local.pages import empty
+from oocarrays.storage.local.pages import empty, give_back
 from oocarrays.storage.sections.windows import Blocks, Windows
 
 Parts = list[tuple[tuple[int, ...], np.ndarray]]
@@ -55,6 +55,8 @@ class GatheringRun(SlabRun):
 
     def _gather(self, *given: Parts) -> None:
         """Put together and write what slabs gave of targets of which they had no whole chunks, one after the other."""
+        self._let_go_of_memory()
+        give_back()
         for place, number in enumerate(gathered(self.plan)):
             file = self._open_targets()[number]
             whole = empty(file.zarr.shape, np.dtype(self.targets[number].settings["dtype"]))

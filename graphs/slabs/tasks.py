@@ -7,7 +7,7 @@ opens there what it needs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import chain
@@ -267,19 +267,22 @@ class SlabRun(JournaledRun):
             narrow = [self._copied(block, within(seen, window)) for block in blocks]
             if is_verified(self.plan, slab):  # what is not in the copies is gone before the kernel is called again
                 made = self._made(slab, self._called(slab, blocks), window)
-                wide = [self._copied(each, inside) for each, inside in self._inside(made, core, window)]
+                wide = [self._copied(each, ...) for each in self._trimmed(made, core, window)]
                 del made
             blocks = narrow
         results = self._made(slab, self._called(slab, blocks), seen)
         self._check_memory()
-        found = [each[inside] for each, inside in self._inside(results, core, seen)]
+        found = self._trimmed(results, core, seen)
         check_alike(found, wide, self._where(slab))
         return found
 
-    def _inside(self, results: Blocks, core: Section, seen: Section) -> Iterator[tuple[np.ndarray, Any]]:
-        """Results for what is seen, and where in each of them is what is given of it."""
+    def _trimmed(self, results: Blocks, core: Section, seen: Section) -> Blocks:
+        """What results for all that is seen have of a slab; themselves, where that is all."""
+        trimmed: Blocks = []
         for number, made in enumerate(results):
-            yield made, within(self.plan.standing(core, number), self.plan.standing(seen, number))
+            inner, outer = self.plan.standing(core, number), self.plan.standing(seen, number)
+            trimmed.append(made if inner == outer else made[within(inner, outer)])
+        return trimmed
 
     def _copied(self, array: np.ndarray, place: Any) -> np.ndarray:
         copied = self._pool.lend(array[place].shape, array.dtype, elements=self.plan.window_elements)

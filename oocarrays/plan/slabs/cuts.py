@@ -18,7 +18,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
-from oocarrays.plan.slabs.coarser import units
+from oocarrays.plan.slabs.coarser import gathered_bytes, units
 from oocarrays.plan.slabs.options import Edges, SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
@@ -87,7 +87,9 @@ def _coarser(cut: _Cut, price: Price) -> SlabPlan:
             break
         tried += slabs
     else:
-        raise BudgetError(cut.options.budget, _least(tried), "one slab")
+        kept = 2 * sum(gathered_bytes(min(tried, key=lambda plan: plan.bare.nbytes)))  # put together, too
+        cuts = ", and all of a target whose chunks it cuts (give chunks=)," if kept > cut.options.budget else ""
+        raise BudgetError(cut.options.budget, _least(tried), f"one slab{cuts}")
     best = min(fitting, key=price)
     cut.options.check_whole(best.shape, best.heights)
     return best
