@@ -438,3 +438,26 @@ def test_a_killed_run_goes_on(tmp_path: Path, runs: Server, chunks: Any, at: str
     assert job.left < 1
     np.testing.assert_array_equal(job.run()[...], data.argmax(0))
     assert left_behind(tmp_path) == []
+
+
+def test_several_targets_go_on(tmp_path: Path) -> None:
+    """Each with its own axes and chunks, after a kernel that failed in the middle."""
+    zarr.create_array(tmp_path / "a", data=MAPS, chunks=(7, 8, 9))
+    failing = [True]
+
+    def kernel(block: np.ndarray, block_info: Any) -> tuple[np.ndarray, ...]:
+        if failing and block_info.section.lower[1] == 16 and block.any():
+            raise ValueError("in the middle")
+        return block.max(0), np.stack([block, -block], -1), spectra(block)
+
+    how: dict[str, Any] = {"drop_axis": [0, None, None], "new_axis": [None, 3, None], "shape": [None, 2, {0: 21}]}
+    how |= {"chunks": [(16, 20), None, (21, 8, 20)], "window": (None, 8, None), "ranks": 1}
+    targets = [tmp_path / name for name in "bcd"]
+    with pytest.raises(KernelError, match="in the middle"):
+        ooc.map_slabs(kernel, tmp_path / "a", targets, **how, **HERE).run()
+    failing.clear()
+    job = ooc.resume(targets[0], kernel=kernel, as_is=True)
+    assert job.left < 1
+    for made, want in zip(job.run(), (MAPS.max(0), np.stack([MAPS, -MAPS], -1), spectra(MAPS)), strict=True):
+        np.testing.assert_allclose(made[...], want, rtol=1e-5)
+    assert [ooc.open_array(each).zarr.chunks for each in targets] == [(16, 20), (7, 8, 9, 2), (21, 8, 20)]

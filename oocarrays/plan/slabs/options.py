@@ -106,7 +106,7 @@ class SlabOptions(SlabTerms):
         if seeing is not None:
             raise InputError(
                 f"depth={depth!r}: a kernel whose results are of another length than its blocks along axis {seeing} "
-                "sees no neighbours there"
+                "sees no neighbours there: give one depth for each axis"
             )
         heights = self._checked_heights(shape)
         if heights is None and axis is not None and height is not None:
