@@ -276,7 +276,8 @@ class DataArrayMethods:
         axis : str or int
             The dimension along which slabs follow one another.
         how
-            ``depth``, ``boundary``, ``window`` and ``chunks`` may be mappings of dimensions; others as there.
+            ``depth``, ``boundary``, ``window`` and ``chunks`` may be mappings of dimensions, and ``drop_axis`` one or
+            several of them; others as there.
 
         Raises
         ------
@@ -286,11 +287,13 @@ class DataArrayMethods:
             In a run, where a value cannot be packed.
         """
         stored = self.stored
-        dims = self._dims()
+        dims, moves = self._dims(), any(how.get(name) is not None for name in ("drop_axis", "new_axis"))
         for name in BY_AXIS:
-            if isinstance(how.get(name), Mapping):
+            if isinstance(how.get(name), Mapping) and not (name == "chunks" and moves):
                 said = self._known(how[name])
                 how[name] = tuple(said.get(dim, NOT_SAID[name]) for dim in dims)
+        if "drop_axis" in how:
+            how["drop_axis"] = self._numbers(how["drop_axis"])
         number = self._number(axis) if isinstance(axis, str) else axis
         kernel = bound(kernel, 1, how.pop("args", ()), how.pop("kwargs", None))
         unpacked = self._unpacked(kernel) if decode else None
@@ -378,6 +381,12 @@ class DataArrayMethods:
     def _number(self, dim: str) -> int:
         self._known({dim: None})
         return self._dims().index(dim)
+
+    def _numbers(self, said: Any) -> Any:
+        """The same with numbers in place of dimensions."""
+        if isinstance(said, str):
+            return self._number(said)
+        return list(map(self._numbers, said)) if isinstance(said, list | tuple) else said
 
     def _known(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
         unknown = [name for name in said if name not in self._dims()]

@@ -25,6 +25,10 @@ KERNELS = {
     "view": lambda x, *more: x,
     "three": lambda x, *more: x + (x + (x + 1)),
     "two": lambda x, y: (x + y, x - y),
+    "most": lambda x: x.max(0),
+    "pair": lambda x: np.stack([x, x + 1]),
+    "half": lambda x: x[::2] + x[1::2],
+    "waves": lambda x: np.abs(np.fft.rfft(x, axis=0)),
 }
 
 def measure(folder, kernel, storing, options):
@@ -77,6 +81,8 @@ for case in cases:
 """
 PAST = {"above": 1}
 WIDE = {"memory": "96MiB", "ranks": 2, "workspace": 1.0}
+PAIR = {"new_axis": [0], "shape": [2], "workspace": 2.0}
+WAVES = {"shape": [(2049, 2048)], "workspace": 8.0}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("new", "plain", WIDE | {"depth": 1}),
     ("new", "plain", WIDE | {"depth": 1, "prefetch": 0}),
@@ -104,6 +110,14 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("two", "tiles", {"depth": 2, "ranks": 2, "workspace": 1.0}),
     ("new", "coded tiles", {"depth": 1, "ranks": 2, "workspace": 1.0}),
     ("new", "coded tiles", {"memory": "32MiB", "depth": 40, "workspace": 1.0}),
+    ("most", "plain", WIDE | {"drop_axis": [0]}),
+    ("most", "coded tiles", {"drop_axis": [0], "workspace": 1.0, "ranks": 2}),
+    ("pair", "plain", WIDE | PAIR | {"depth": [1, 0]}),
+    ("pair", "coded tiles", PAIR | {"depth": 40, "verify": True}),
+    ("pair", "tiles", PAIR | {"memory": "320MiB", "ranks": 2, "dtype": "f8", "window": (300, 700), "depth": 2}),
+    ("waves", "plain", WAVES | {"memory": "96MiB", "ranks": 2}),
+    ("half", "plain", {"shape": [(2048, 2048)], "workspace": 2.0, "memory": "96MiB", "ranks": 2}),
+    ("half", "tiles", {"shape": [(2048, 2048)], "workspace": 2.0}),
     ("pyramid", "tiles", {"memory": "96MiB", "ranks": 2, "levels": 5}),
     ("pyramid", "tiles", {"levels": 4, "method": "mode"}),
     ("pyramid", "coded tiles", {"levels": 6, "method": "nearest", "ranks": 2}),

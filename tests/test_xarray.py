@@ -133,6 +133,22 @@ def test_a_kernel_is_given_decoded_values_and_its_results_are_packed(stored: Pat
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "sea.zarr")[:], -land.values)
 
 
+def test_results_of_other_dimensions(stored: Path, tmp_path: Path) -> None:
+    """Axes that go are named; what is packed is packed again; chunks are of dimensions that stay."""
+    found = xr.open_dataset(stored, engine="oocarrays")
+    how: dict[str, Any] = {"drop_axis": "time", "depth": {"lat": 1}, "chunks": {"lat": 3}}
+    found.air.ooc.map_slabs(lambda block: np.nanmax(block, 0), tmp_path / "most.zarr", **how, **THREADS).run()
+    most = zarr.open_array(tmp_path / "most.zarr", mode="r")
+    said = {name: value for name, value in most.attrs.items() if name != "_FillValue"}
+    made = xr.decode_cf(xr.Dataset({"air": (("lat", "lon"), most[...], said | {"_FillValue": -32768})})).air
+    np.testing.assert_allclose(made.values, np.nanmax(found.air.values, 0), atol=0.00501)
+    assert most.chunks[0] == 3
+    total = found.land.ooc.map_slabs(
+        lambda block: block.sum((0, 1))[None], tmp_path / "sum.zarr", drop_axis=["lat", "lon"], new_axis=0, **THREADS
+    ).run()
+    np.testing.assert_array_equal(total[:], [found.land.values.sum()])
+
+
 def test_values_that_cannot_be_packed_are_an_error(stored: Path, tmp_path: Path) -> None:
     air = xr.open_dataset(stored, engine="oocarrays").air
     with pytest.raises(KernelError, match="cannot be packed as int16"):
@@ -180,6 +196,7 @@ def test_wrong_input_is_one_line(stored: Path, tmp_path: Path) -> None:
             "is no dimension",
         ),
         (lambda: found.land.ooc.map_slabs(np.negative, x, axis="x"), InputError, "'x' is no dimension"),
+        (lambda: found.land.ooc.map_slabs(np.negative, x, drop_axis=["x"]), InputError, "'x' is no dimension"),
         (lambda: found.land.ooc.sections([{"x": 1}]), InputError, "it has lat, lon"),
         (lambda: xr.open_dataset(tmp_path / "none.zarr", engine="oocarrays"), NotFoundError, "none.zarr"),
     ]

@@ -9,7 +9,7 @@ Where a run goes on, what slabs that are done have handed on is made again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import add
 from typing import ClassVar
 
@@ -19,26 +19,17 @@ from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.coarser import all_of, gathered
 from oocarrays.plan.slabs.geometry import Slab
-from oocarrays.storage.local.pages import empty
-from oocarrays.storage.sections.windows import Blocks
+from oocarrays.storage.local.pages import empty, give_back
+from oocarrays.storage.sections.windows import Blocks, Windows
 
 Parts = list[tuple[tuple[int, ...], np.ndarray]]
 """Where a part of each target that is gathered begins there, and the part."""
 
 
 class GatheringRun(SlabRun):
-    """One pass over slabs whose targets are coarser than its sources, shared by its tasks."""
+    """One pass over slabs whose targets stand otherwise for its sources, shared by its tasks."""
 
     phases: ClassVar[Mapping[str, str]] = {**SlabRun.phases, "regain": "read", "gather": "write"}
-
-    def _shapes(self, slab: Slab, shape: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
-        return [self.plan.made(slab, number).shape for number in range(len(self.targets))]
-
-    def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
-        """Call the kernel on a window, which has no halo."""
-        results = self._made(slab, self._called(slab, blocks), self.plan.core(slab).shape)
-        self._check_memory()
-        return results
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Parts:
         """Write the chunks of a slab; returned is what it has of targets that are gathered."""
@@ -57,11 +48,15 @@ class GatheringRun(SlabRun):
         if not gathered(self.plan):
             return []
         slab = Slab(number, rank)
-        blocks = self._thread_of("read", rank).submit(self.windows.read, slab).result()
+        alone = Windows(self.plan.alone, self.given[1], self.meter, self._pool)
+        blocks = self._thread_of("read", rank).submit(alone.read, slab).result()
+        alone.fill(slab, blocks, [])
         return self._parts(slab, self._results(slab, blocks))
 
     def _gather(self, *given: Parts) -> None:
         """Put together and write what slabs gave of targets of which they had no whole chunks, one after the other."""
+        self._let_go_of_memory()
+        give_back()
         for place, number in enumerate(gathered(self.plan)):
             file = self._open_targets()[number]
             whole = empty(file.zarr.shape, np.dtype(self.targets[number].settings["dtype"]))

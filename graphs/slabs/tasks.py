@@ -25,7 +25,9 @@ from oocarrays.graphs.slabs.failing import own_line
 from oocarrays.graphs.slabs.verifying import check_alike, is_verified
 from oocarrays.graphs.slabs.workspace import KernelMemory
 from oocarrays.kernels.binding import BlockInfo, takes_info
+from oocarrays.kernels.results import Wanted, checked
 from oocarrays.mapping.grid import ceil_div
+from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.coarser import written
@@ -46,7 +48,7 @@ from oocarrays.storage.stores.remote import RemoteStore
 OBJECT_BYTES = 2**20
 """Bytes of what a kernel may hold beside arrays: objects; and of what the system miscounts."""
 Kernel = Callable[..., Any]
-"""Takes a block of each source, with its halo, and gives one of the same shape for each target."""
+"""Takes a block of each source, with its halo, and gives an array for each target."""
 
 
 class SlabRun(JournaledRun):
@@ -264,16 +266,23 @@ class SlabRun(JournaledRun):
         if self.plan.margin:
             narrow = [self._copied(block, within(seen, window)) for block in blocks]
             if is_verified(self.plan, slab):  # what is not in the copies is gone before the kernel is called again
-                inside = within(core, window)
-                wide = [
-                    self._copied(made, inside) for made in self._made(slab, self._called(slab, blocks), window.shape)
-                ]
+                made = self._made(slab, self._called(slab, blocks), window)
+                wide = [self._copied(each, ...) for each in self._trimmed(made, core, window)]
+                del made
             blocks = narrow
-        results = self._made(slab, self._called(slab, blocks), seen.shape)
+        results = self._made(slab, self._called(slab, blocks), seen)
         self._check_memory()
-        found = [made[within(core, seen)] for made in results]
+        found = self._trimmed(results, core, seen)
         check_alike(found, wide, self._where(slab))
         return found
+
+    def _trimmed(self, results: Blocks, core: Section, seen: Section) -> Blocks:
+        """What results for all that is seen have of a slab; themselves, where that is all."""
+        trimmed: Blocks = []
+        for number, made in enumerate(results):
+            inner, outer = self.plan.standing(core, number), self.plan.standing(seen, number)
+            trimmed.append(made if inner == outer else made[within(inner, outer)])
+        return trimmed
 
     def _copied(self, array: np.ndarray, place: Any) -> np.ndarray:
         copied = self._pool.lend(array[place].shape, array.dtype, elements=self.plan.window_elements)
@@ -344,34 +353,23 @@ class SlabRun(JournaledRun):
         spans = (f"{span.start}:{span.stop}" for span in self.plan.core(slab).axes)
         return f"slab [{', '.join(spans)}] (number {slab.number} of rank {slab.rank})"
 
-    def _made(self, slab: Slab, results: Any, shape: tuple[int, ...]) -> Blocks:
-        """Check the kernel's results.
+    def _made(self, slab: Slab, results: Any, seen: Section) -> Blocks:
+        """Check the kernel's results for what it has seen.
 
         Raises
         ------
         KernelError
-            Where it is not one array for each target, of the shape of its block, that fits the target's dtype.
+            Where it is not one array for each target, of the shape that is wanted, that fits the target's dtype.
         """
-        given = results if isinstance(results, list | tuple) else (results,)
         where = self._where(slab)
-        if len(given) != len(self.targets):
-            raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(self.targets)} targets")
-        made = [np.asarray(each) for each in given]
-        for array, target, wanted in zip(made, self.targets, self._shapes(slab, shape), strict=True):
-            if array.shape != wanted:
-                told = f"its block has {shape}" if wanted == shape else f"there {target.store} has {wanted}"
-                raise KernelError(f"the kernel gave shape {array.shape} for {where}; {told}")
-            if not np.can_cast(array.dtype, target.settings["dtype"], "same_kind"):
-                raise KernelError(
-                    f"the kernel gave dtype {array.dtype} for {where}; the target has {target.settings['dtype']}: "
-                    "give dtype="
-                )
+        wanted = [
+            Wanted(str(target.store), self.plan.standing(seen, number).shape, target.settings["dtype"])
+            for number, target in enumerate(self.targets)
+        ]
+        made = checked(results, wanted, seen.shape, where)
+        for array, target in zip(made, self.targets, strict=True):
             self._losses.tell(array, target, where)
         return made
-
-    def _shapes(self, slab: Slab, shape: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
-        """What the kernel is to give for each target, for a block of some shape."""
-        return [shape] * len(self.targets)
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
         """Write the chunks of a slab."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from oocarrays.storage.local.pages import libc
+from oocarrays.storage.local.pages import give_back
 from oocarrays.storage.meter import anonymous_bytes
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -86,8 +86,7 @@ class KernelMemory:
 
 def _begin_anew() -> int | None:
     """Give back what the allocator keeps for later, and begin ``VmHWM`` anew: bytes that no file backs now."""
-    with suppress(AttributeError):  # not glibc
-        libc().malloc_trim(0)
+    give_back()
     with suppress(OSError):
         RESET.write_text("5")
         return anonymous_bytes()

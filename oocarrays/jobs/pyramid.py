@@ -20,7 +20,8 @@ from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import chosen, whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.factors import FactorLike, coarsened, factors_of
+from oocarrays.options.factors import FactorLike, factors_of
+from oocarrays.options.shapes import coarsened
 from oocarrays.options.slabs import SlabArrays, SlabRequest, chunks_of, planned_pass
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.multiscales import axis_names, axis_type, multiscales
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 class PyramidJob(SlabJob[OutOfCoreGroup]):
     """A pyramid that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+
+    def _shapes(self) -> list[tuple[str, str]]:
+        return []
 
     def _rows(self) -> list[tuple[str, str]]:
         plan, later = self.plan, gathered(self.plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
@@ -17,7 +16,6 @@ from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.slabs.gathering import GatheringRun
 from oocarrays.graphs.slabs.graph import build_graph
@@ -27,15 +25,15 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
-from oocarrays.mapping.coarsening import Coarsening
-from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
-from oocarrays.options.asked import check_alike, check_distinct, dtypes_of, workspace_of
-from oocarrays.options.chunks import ChunksLike, cuts, uneven_lengths
-from oocarrays.options.factors import FactorLike, coarsened, coarsenings
+from oocarrays.options.asked import check_alike, check_distinct, workspace_of
+from oocarrays.options.chunks import ChunksLike
+from oocarrays.options.factors import FactorLike
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
-from oocarrays.options.slabs import SlabArrays, SlabRequest, chunks_of, planned_pass
+from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike, shapes_said
+from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass, reshaping, result_types, targets_of
+from oocarrays.plan.slabs.coarser import gathered
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -44,10 +42,8 @@ from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_target
-from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Policy
-from oocarrays.storage.files.target import TargetSpec, uneven_target
 from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
@@ -83,6 +79,14 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 
+    def _shapes(self) -> list[tuple[str, str]]:
+        """Shapes of targets, where they are not that of the sources, and when these are written."""
+        plan = self.plan
+        kept = [report.shape_text(plan.targets[number].grid.shape) for number in gathered(plan)]
+        later = f"; {', '.join(kept)} kept in memory, and written at the end" if kept else ""
+        shapes = ", ".join(report.shape_text(target.grid.shape) for target in plan.targets)
+        return [("targets", f"{shapes}{later}")] if plan.coarser else []
+
     def _rows(self) -> list[tuple[str, str]]:
         plan = self.plan
         each = " in each worker" if self._run.processes else ""
@@ -92,6 +96,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         done = f", {len(self._run.done)} of them done before" if self._run.done else ""
         return [
             ("array", f"{arrays}{report.shape_text(plan.shape)}, {format_bytes(plan.source_bytes)}"),
+            *self._shapes(),
             ("slabs", f"{slabs_text(plan)}, {plan.ranks} ranks{done}"),
             ("window", f"{format_bytes(plan.window_bytes())}, {plan.held} a rank at a time, {plan.prefetch} ahead"),
             (
@@ -178,6 +183,9 @@ def map_slabs(
     dtype: Any = None,
     chunks: ChunksLike | None = None,
     factor: FactorLike | Sequence[FactorLike] | None = None,
+    drop_axis: DropLike | Sequence[DropLike | None] | None = None,
+    new_axis: NewLike | Sequence[NewLike | None] | None = None,
+    shape: ShapeLike | Sequence[ShapeLike | None] | None = None,
     axis: int | None = None,
     height: int | None = None,
     window: Sequence[int | None] | None = None,
@@ -199,17 +207,18 @@ def map_slabs(
     Parameters
     ----------
     kernel : callable
-        Takes a numpy block of each source with its halo, and gives one array of the same shape for each target; the
-        halo is trimmed. It may change its blocks. One that needs more of an axis than ``depth``, as a mean along it,
-        gives ``axis`` or ``window``, so that blocks are whole in it. One with a parameter ``block_info`` is told where
-        its block is: ``.section`` are the elements of the array that it gives results for, ``.window`` these and the
-        halo, ``.inside`` where the first are in the block, and ``.shape`` is that of the array.
+        Takes a numpy block of each source with its halo, and gives one array of the same shape for each target, or of
+        another that is asked for; the halo is trimmed. It may change its blocks. One that needs more of an axis than
+        ``depth``, as a mean along it, gives ``axis`` or ``window``, so that blocks are whole in it. One with a
+        parameter ``block_info`` is told where its block is: ``.section`` are the elements of the array that it gives
+        results for, ``.window`` these and the halo, ``.inside`` where the first are in the block, and ``.shape`` is
+        that of the array.
     source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
         What is read: arrays of one shape. Of `LocalArrays`, of one layout in blocks, each rank reads its own file, and
         borders travel in memory: halos in files are not read.
     target : path, URL or Zarr store, or a list of them
-        Where the result is to be: of the first source's shape, format, codecs, attributes and dimension names; local
-        array files of the same layout, without halos, where the sources are.
+        Where the result is to be: of the first source's shape, format, codecs, attributes and dimension names, where
+        it says nothing else; local array files of the same layout, without halos, where the sources are.
     args, kwargs : sequence, mapping
         Arguments of the kernel after its blocks, and by name. Bound as in a `functools.partial` by name, which `resume`
         takes as the kernel.
@@ -230,14 +239,26 @@ def map_slabs(
         What the kernel holds beside its blocks and results: bytes, as ``"64MiB"``, or a multiple of its blocks, by
         default twice: the first slab, computed alone, shows whether that is enough.
     dtype : numpy.dtype, or one a target
-        Of the targets; by default that of the first source.
-    chunks : int, str, tuple or dict
-        Of the targets, as in `rechunk`; by default those of the first source.
+        Of the targets; by default that of the first source, and where ``drop_axis``, ``new_axis`` or ``shape`` is given
+        that of what the kernel gives for a few zeros.
+    chunks : int, str, tuple or dict, or one a target where axes are others
+        Of the targets, as in `rechunk`; by default those of the first source, and new axes whole where they are short.
     factor : int, sequence or mapping, or one a target
         Elements of the sources along each axis for which one of the target stands, so that targets may be of unlike
         shapes: ``{0: 24}`` of hours to days, ``{0: [31, 28, …]}`` of days to months; axes that are not named stay. The
         kernel gives an array of that shape for each. Where lengths are unlike, blocks are whole in the axis. Of a
         target that has no whole chunks in a slab, all stays in memory until it is written at the end.
+    drop_axis : int, str or sequence of them, or one a target
+        Axes that results lack, by number or name, as of ``block.max(axis=0)``: blocks are whole in them.
+    new_axis : int or sequence of int, or one a target
+        Places in a result of axes that are its own, as in Dask's ``map_blocks``: each block has all of them. They have
+        no names, and the length that ``shape`` or ``chunks`` says, or else 1. With ``drop_axis`` one axis takes the
+        place of another.
+    shape : int, sequence or mapping, or one a target
+        Of the targets: ``(65, ...)``, ``(65, None, None)`` or ``{0: 65}``, where None is a length that stays; a number
+        is that of the only new axis. By itself it gives an axis another length: blocks are whole in it.
+        Where results are of another shape, the kernel is tried on a few zeros before a target is made: what gives
+        another shape than was asked for is refused, and what cannot be called with zeros is left to the first slab.
     axis, height : int
         Along which axis slabs follow one another, and how many elements each has; by default what is best. Slabs are
         whole in all other axes where one of them is given.
@@ -253,6 +274,7 @@ def map_slabs(
     verify : bool
         Whether the first, the middle and the last slab of each rank are computed again with a larger halo: a kernel
         whose results are then others ends the run. It sees farther than its depth, or depends on where slabs are cut.
+        Along axes of which results are of another length there is nothing to compare.
     overwrite : bool
         Whether a target that is there may be replaced.
     resume : bool
@@ -270,6 +292,8 @@ def map_slabs(
     InputError
         For anything that cannot be; `BudgetError` where not one slab fits: it names the least memory that would do;
         `JournalError` where what is to be resumed was asked for otherwise.
+    KernelError
+        Where results are to be of another shape, and the kernel gives something else for zeros.
 
     Notes
     -----
@@ -284,6 +308,11 @@ def map_slabs(
     >>> job = map_slabs(smooth, z, zarr.storage.MemoryStore(), depth=1, memory="16MiB", scheduler="threads")
     >>> job.run()[...]
     array([2., 4., 2., 1., 2., 1.])
+    >>> maps = zarr.create_array({}, data=np.arange(12.0).reshape(3, 4) % 5, chunks=(2, 2))
+    >>> job = map_slabs(lambda block: block.argmax(0), maps, zarr.storage.MemoryStore(), drop_axis=0, memory="16MiB",
+    ...                 scheduler="threads")
+    >>> job.run()[...]
+    array([1, 2, 0, 0])
     """
     if not callable(kernel):
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
@@ -294,20 +323,19 @@ def map_slabs(
         depth=own_depth(kernel) if depth is None else depth, boundary=as_asked(boundary), prefetch=prefetch,
         reuse=reuse, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
     )  # fmt: skip
+    results = ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape)
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
-        workers=workers, dtype=dtype, chunks=chunks, factor=factor, verify=verify,
+        workers=workers, dtype=dtype, chunks=chunks, results=results, verify=verify,
     )  # fmt: skip
     more = {"reuse": reuse, "single": not isinstance(target, list | tuple), **({"verify": True} if verify else {})}
     sources, place = _listed(source), placer(storage_options)
     stores, single = [place(each) for each in _listed(target)], more["single"]
     if any(isinstance(each, LocalArrays) for each in sources):
-        if factor is not None:
-            raise InputError("factor= is of arrays in one file each; these are local array files")
+        if results.words:
+            raise InputError(f"{results.words}: of arrays in one file each; these are local array files")
         run, cluster, disks = local_pass(request, sources, stores, folders, more)
         return LocalSlabJob(run, _opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
-    if verify and factor is not None:
-        raise InputError("verify=True compares results of the shape of their blocks: with factor= they are of another")
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     policies = [missing_of(each, missing) for each in sources]
@@ -332,41 +360,22 @@ def _global_pass(
     for array, store in product(arrays, stores):
         check_target(array, store, overwrite=may_replace)
     cluster, resources = request.resources()
-    names = dimension_names(arrays[0])
-    coarser = coarsenings(request.factor, len(stores), arrays[0].shape, names, single=more["single"])
-    targets = _targets(request, arrays[0], stores, coarser)
+    request, chunks = reshaping(request, arrays, len(stores), single=more["single"])
+    levels = request.options.coarser
+    dtypes = result_types(request, arrays, stores, resources.budget)
+    targets = targets_of(request, arrays[0], stores, chunks, dtypes)
     files = [array_file.describe_source(array, each) for array, each in zip(arrays, policies, strict=True)]
     known = SlabArrays(
         shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
-        more={**more, "missing": policies[0]},
-        said={"factor": [level.factors for level in coarser]} if coarser else {},
+        more={**more, "missing": policies[0]}, said=shapes_said(levels, arrays[0].shape),
     )  # fmt: skip
-    request = replace(request, options=replace(request.options, coarser=coarser))
     stored = [file.stored for file in files], [target.preview() for target in targets]
     found = planned_pass(request, known, resources, partial(plan_slabs, *stored))
     remains, processes = found.remains(targets), found.processes
-    run = (GatheringRun if coarser else SlabRun)(
+    run = (GatheringRun if levels else SlabRun)(
         found.plan, request.kernel, files, targets, found.content, processes=processes, remains=remains
     )
     return run, cluster
-
-
-def _targets(
-    request: SlabRequest, like: zarr.Array, stores: Sequence[StoreLike], coarser: Sequence[Coarsening]
-) -> list[TargetSpec]:
-    """Where results go, in the chunks that are asked for."""
-    grid, names = ChunkGrid.of(like.shape, like.chunks), dimension_names(like)
-    lengths = uneven_lengths(request.chunks, grid, like.dtype, names)
-    if lengths and coarser:
-        raise InputError("factor= makes targets of several shapes: each axis has chunks of one length there")
-    made = target_settings(like, tuple(map(max, lengths)) if lengths else chunks_of(like, request.chunks))
-    said, durable = cuts(request.chunks, None, grid, names), setting("durable")
-    each = [coarsened(made, level) for level in coarser] or [made] * len(stores)
-    targets = []
-    for store, of, dtype in zip(stores, each, dtypes_of(request.dtype, like.dtype, len(stores)), strict=True):
-        place, settings = uneven_target(store, of | {"dtype": dtype}, lengths, durable=durable)
-        targets.append(TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=said))
-    return targets
 
 
 def _listed(given: Any) -> list[Any]:

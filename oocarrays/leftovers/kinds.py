@@ -29,6 +29,7 @@ from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
 from oocarrays.jobs.updating import resumed_update
 from oocarrays.options.asked import ResumeMeans, resources_of
+from oocarrays.options.shapes import NAMES
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
 from oocarrays.reductions.reducing import resumed_reduction
@@ -152,9 +153,10 @@ def _map_slabs(asked: StoppedJob) -> Job[Any, Any]:
     (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
     single = slabs.pop("single", len(was["target"]) == 1)
     targets = [asked.target, *map(asked.place, was["target"][1:])]
-    factor = was.get("factor")
-    how = slabs | {"dtype": was["dtype"], "chunks": tuple(was["chunks"][0])}
-    how |= {"factor": factor[0] if single else factor} if factor else {}
+    shapes, chunks = {name: was[name] for name in NAMES if name in was}, list(map(tuple, was["chunks"]))
+    one_each = not single and len(shapes) > 1
+    how = slabs | {"dtype": was["dtype"], "chunks": chunks if one_each else chunks[0]}
+    how |= {name: each[0] if single else each for name, each in shapes.items()}
     job: Job[Any, Any] = map_slabs(kernel, asked.sources(), asked.target if single else targets, **how)  # type: ignore[arg-type]
     return job
 

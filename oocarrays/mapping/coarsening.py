@@ -1,10 +1,13 @@
-"""Coarser arrays: each element stands for a group of elements of a finer one.
+"""Coarser arrays: each element stands for a group of elements of a finer one, or for all of an axis.
 
     fine      0 1 2 │ 3 4 5 │ 6 7 8 │ 9      factor 3: the last group is what is left
     coarse      0   │   1   │   2   │ 3
 
     days      31 of them │ 28 │ 31 │ …       lengths, one a group
     months         0     │  1 │  2 │
+
+    times     0 1 2 3 4 5 6 7 8 9            all of the axis, for which some elements stand together; or none, where no
+    waves     0   1   2   3   4              axis is left of it; and axes that stand for none have all of theirs at once
 
 N-d is the product of one-axis answers.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -22,8 +25,17 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 
-Factor = int | tuple[int, ...]
-"""Elements of each group along an axis: the same number for all, or one for each."""
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Elements of an axis that stand for all of another one together, or for none."""
+
+    length: int
+    """How many there are."""
+
+
+Factor = int | tuple[int, ...] | Together
+"""Elements of each group along an axis: the same number for all, or one for each; or those that stand for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,9 @@ class Coarsening:
 
     factors: tuple[Factor, ...]
     """Of each axis."""
+    axes: tuple[int | None, ...] = ()
+    """The axis of the finer array that each axis is of; None of one that stands for none. Empty, where they are all of
+    those in their order."""
 
     @classmethod
     def of(cls, factors: Sequence[int | Sequence[int]], shape: Sequence[int]) -> Coarsening:
@@ -54,35 +69,95 @@ class Coarsening:
     @property
     def plain(self) -> bool:
         """Whether nothing is coarser."""
-        return all(factor == 1 for factor in self.factors)
+        return not self.axes and all(factor == 1 for factor in self.factors)
+
+    @property
+    def of_axes(self) -> tuple[int | None, ...]:
+        """The axis of the finer array that each axis is of; None of one that stands for none."""
+        return self.axes or tuple(range(len(self.factors)))
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of what is made of an array of some shape."""
-        pairs = zip(self.factors, shape, strict=True)
-        return tuple(ceil_div(n, factor) if isinstance(factor, int) else len(factor) for factor, n in pairs)
+        """The shape of what is made of an array of some shape.
+
+        >>> Coarsening((1,)).reshaped((1,), {0: 7}).shape((4, 5)), Coarsening((1, 1)).resized({1: 3}).shape((4, 5))
+        ((7, 4), (4, 3))
+        """
+        return tuple(_extent(factor, shape, axis) for factor, axis in zip(self.factors, self.of_axes, strict=True))
+
+    def factor(self, axis: int) -> Factor | None:
+        """The factor of what is of an axis of the finer array; None where nothing is."""
+        return self.factors[self.of_axes.index(axis)] if axis in self.of_axes else None
 
     def unit(self, axis: int, extent: int) -> int:
         """Elements of which a part must be a multiple, or go up to the end, so that it cuts no group."""
-        factor = self.factors[axis]
+        factor = self.factor(axis)
         return min(factor, max(extent, 1)) if isinstance(factor, int) else max(extent, 1)
 
+    def chunk(self, axis: int, chunks: Sequence[int]) -> int | None:
+        """The elements along an axis for which a chunk stands; None where a part of the axis has no whole chunk.
+
+        >>> Coarsening((2, 3)).chunk(1, (8, 8)), Coarsening((Together(5), 3)).chunk(0, (8, 8))
+        (24, None)
+        """
+        factor = self.factor(axis)
+        return chunks[self.of_axes.index(axis)] * factor if isinstance(factor, int) else None
+
     def section(self, fine: Section) -> Section:
-        """The elements that stand for those of a section that cuts no group."""
-        ends = zip(self.factors, fine.lower, fine.upper, strict=True)
-        pairs = [(_place(factor, lower), _place(factor, upper)) for factor, lower, upper in ends]
+        """The elements that stand for those of a section that cuts no group.
+
+        >>> Coarsening((1, 1)).reshaped((0,), {1: 6}).section(Section((0, 2), (9, 4)))
+        Section(lower=(2, 0), upper=(4, 6))
+        """
+        ends = zip(self.factors, self.of_axes, strict=True)
+        pairs = [_ends_of(factor, fine, axis) for factor, axis in ends]
         return Section(tuple(lower for lower, _ in pairs), tuple(upper for _, upper in pairs))
+
+    def resized(self, lengths: Mapping[int, int]) -> Coarsening:
+        """The same with so many elements of some axes that stand for all of theirs."""
+        factors = (Together(lengths[axis]) if axis in lengths else own for axis, own in enumerate(self.factors))
+        return Coarsening(tuple(factors), self.axes)
+
+    def reshaped(self, dropped: Sequence[int], new: Mapping[int, int]) -> Coarsening:
+        """The same without what is of some axes of the finer array, and with axes that stand for none.
+
+        Parameters
+        ----------
+        new : mapping
+            The extents of axes that stand for none, by their places in what is made.
+        """
+        pairs = zip(self.factors, self.of_axes, strict=True)
+        axes = [(factor, axis) for factor, axis in pairs if axis not in dropped]
+        for place in sorted(new):
+            axes.insert(place, (Together(new[place]), None))
+        return Coarsening(tuple(factor for factor, _ in axes), tuple(axis for _, axis in axes))
 
     def then(self, factors: Sequence[int]) -> Coarsening:
         """The same with groups of its elements, of so many along each axis, for an element.
 
         >>> Coarsening((2, 1)).then((2, 3))
-        Coarsening(factors=(4, 3))
+        Coarsening(factors=(4, 3), axes=())
         """
         pairs = zip(self.factors, factors, strict=True)
         return Coarsening(tuple(math.prod([own, more]) for own, more in pairs if isinstance(own, int)))
 
 
-def _place(factor: Factor, element: int) -> int:
+def _extent(factor: Factor, shape: Sequence[int], axis: int | None) -> int:
+    """Elements of an axis of an array that is made of one of some shape."""
+    if isinstance(factor, Together):
+        return factor.length
+    assert axis is not None, "only elements that stand together can stand for none"
+    return ceil_div(shape[axis], factor) if isinstance(factor, int) else len(factor)
+
+
+def _ends_of(factor: Factor, fine: Section, axis: int | None) -> tuple[int, int]:
+    """The elements along an axis that stand for those of a section of the finer array."""
+    if isinstance(factor, Together):
+        return 0, factor.length
+    assert axis is not None, "only elements that stand together can stand for none"
+    return _place(factor, fine.lower[axis]), _place(factor, fine.upper[axis])
+
+
+def _place(factor: int | tuple[int, ...], element: int) -> int:
     return ceil_div(element, factor) if isinstance(factor, int) else bisect_left(_ends(factor), element)
 
 

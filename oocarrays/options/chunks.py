@@ -326,6 +326,21 @@ def _forms(grid: ChunkGrid) -> str:
     return f"whole numbers, one for each axis of shape {grid.shape}"
 
 
+def extent_said(chunks: Any, axis: int, ndim: int) -> int | None:
+    """The elements of an axis that is whole in a chunk, as chunks say it: Dask's ``map_blocks`` takes them so.
+
+    >>> [extent_said(each, 0, 2) for each in ((2, 8), ((2,), (8, 8)), {0: 3}, {-2: 3}, 8, None)]
+    [2, 2, 3, 3, None, None]
+    """
+    if isinstance(chunks, Mapping):
+        said = chunks.get(axis, chunks.get(axis - ndim))
+    else:
+        said = chunks[axis] if isinstance(chunks, list | tuple) and len(chunks) == ndim else None
+    each = said if isinstance(said, list | tuple) else [said]
+    good = each and all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in each)
+    return sum(map(int, each)) if good else None
+
+
 def parsed_chunks(text: str) -> Any:
     """Chunks as they are written on a command line.
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.coarsening import Coarsening
-from oocarrays.plan.documents import Settings
 
 FactorLike = int | Sequence[Any] | Mapping[Any, Any]
 """A number for every axis, or for each, or a mapping: elements of a group, or the lengths of all groups of an axis."""
@@ -51,28 +49,3 @@ def factors_of(
     if isinstance(asked, Sequence) and not isinstance(asked, str):
         return tuple(asked)
     return tuple(asked if axes is None or axis in axes else 1 for axis in range(ndim))
-
-
-def coarsenings(
-    asked: FactorLike | Sequence[FactorLike] | None, targets: int, shape: Sequence[int], names: Any, *, single: bool
-) -> tuple[Coarsening, ...]:
-    """How much coarser each target is; none where that is not asked for.
-
-    Raises
-    ------
-    InputError
-        Where there is not one for each target, or it cannot be of an array of this shape.
-    """
-    if asked is None:
-        return ()
-    each = [asked] if single else asked
-    if not isinstance(each, Sequence) or len(each) != targets:
-        raise InputError(f"factor={asked!r}: there are {targets} targets, and each takes one")
-    return tuple(Coarsening.of(factors_of(one, len(shape), names), shape) for one in each)
-
-
-def coarsened(made: Settings, level: Coarsening) -> Settings:
-    """Arguments of ``zarr.create_array`` for what is so much coarser; no chunk is longer than its axis."""
-    shape = level.shape(made["shape"])
-    chunks = tuple(max(min(chunk, n), 1) for chunk, n in zip(made["chunks"], shape, strict=True))
-    return made | {"shape": shape, "chunks": chunks}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from oocarrays.mapping.layouts.boundary import BoundaryLike
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.factors import FactorLike
+from oocarrays.options.shapes import DropLike, NewLike, ShapeLike
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -52,6 +53,9 @@ class SlabKeywords(TypedDict, total=False):
     dtype: Any
     chunks: ChunksLike | None
     factor: FactorLike | Sequence[FactorLike] | None
+    drop_axis: DropLike | Sequence[DropLike | None] | None
+    new_axis: NewLike | Sequence[NewLike | None] | None
+    shape: ShapeLike | Sequence[ShapeLike | None] | None
     axis: int | None
     height: int | None
     window: Sequence[int | None] | None

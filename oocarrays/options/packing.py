@@ -67,7 +67,8 @@ class Unpacked:
         made = np.asarray(self.kernel(self.decoded(block), **more))
         self._check(made)
         how = {"_FillValue": self.dtype.type(0), **self.packing, "dtype": self.dtype}  # no value, where none is said
-        encoded: np.ndarray = xr.conventions.encode_cf_variable(xr.Variable(self.dims, made, {}, how)).values
+        dims = [f"axis {axis}" for axis in range(made.ndim)]  # a result may have others
+        encoded: np.ndarray = xr.conventions.encode_cf_variable(xr.Variable(dims, made, {}, how)).values
         return encoded
 
     def _check(self, made: np.ndarray) -> None:

@@ -12,24 +12,30 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import zarr
 
+from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.kernels.depths import own_ranks
+from oocarrays.kernels.results import Trial, Wanted
+from oocarrays.mapping.coarsening import Coarsening
+from oocarrays.mapping.given import element_type
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.boundary import checked_boundary
-from oocarrays.options.asked import cluster_of, ranks_of, resources_of
-from oocarrays.options.chunks import ChunksLike, regular_chunks
+from oocarrays.mapping.layouts.boundary import checked_boundary, of_each
+from oocarrays.options.asked import cluster_of, dtypes_of, ranks_of, resources_of
+from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, uneven_lengths
+from oocarrays.options.shapes import ResultShapes, coarsened, names_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.formats import dimension_names
-from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.files.formats import dimension_names, target_settings, with_dtype
+from oocarrays.storage.files.places import StoreLike, name_of
+from oocarrays.storage.files.target import TargetSpec, uneven_target
 from oocarrays.storage.journal.calls import call_content, named
 
 Plan = TypeVar("Plan", bound=Cut)
@@ -57,8 +63,8 @@ class SlabRequest:
     """Of the targets' elements."""
     chunks: ChunksLike | None = None
     """Of the targets."""
-    factor: Any = None
-    """How much coarser each target is."""
+    results: ResultShapes = field(default_factory=ResultShapes)
+    """Shapes of the targets, where they are others than that of the sources."""
     verify: bool = False
     """Whether some slabs are computed again with a larger halo."""
 
@@ -139,6 +145,100 @@ def chunks_of(array: zarr.Array, chunks: ChunksLike | None) -> tuple[int, ...]:
     if chunks is None:
         return tuple(array.chunks)
     return regular_chunks(chunks, ChunkGrid.of(array.shape, array.chunks), array.dtype, dimension_names(array))
+
+
+def reshaping(
+    request: SlabRequest, arrays: Sequence[zarr.Array], targets: int, *, single: bool
+) -> tuple[SlabRequest, list[ChunksLike | None]]:
+    """The request with what its results are of the sources, and the chunks that are asked for of each target."""
+    names = dimension_names(arrays[0])
+    chunks = request.results.chunks(request.chunks, targets, single=single)
+    levels = request.results.levels(arrays[0].shape, names, chunks, single=single)
+    options = replace(request.options, coarser=levels).checked(arrays[0].shape)
+    if request.verify:
+        options.verified()  # refused before the kernel is tried
+    return replace(request, options=options), chunks
+
+
+def result_types(
+    request: SlabRequest, arrays: Sequence[zarr.Array], stores: Sequence[StoreLike], budget: int
+) -> list[np.dtype]:
+    """The type of each target's elements; where they are of another shape, the kernel is tried on a few zeros first.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes that may be held.
+
+    Raises
+    ------
+    KernelError
+        Where the trial gives something else than is wanted; where it fails, that is left to the first slab.
+    """
+    levels, options, sources = request.options.coarser, request.options, [array.dtype for array in arrays]
+    known = dtypes_of(request.dtype, sources[0], len(stores))
+    if not levels:
+        return known
+    shape, depth = arrays[0].shape, options.depth
+    assert isinstance(depth, tuple), "options have been checked"
+    edges = of_each(checked_boundary(options.boundary, len(shape), *sources), len(shape))
+    itemsize = sum(dtype.itemsize for dtype in sources)
+    trial = Trial.of(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
+    if trial.window.size * itemsize > budget:  # there is no room for a slab either
+        return known
+    asked = request.dtype if isinstance(request.dtype, list | tuple) else [request.dtype] * len(stores)
+    wanted = [
+        Wanted(
+            name_of(store), level.shape(trial.window.shape), None if own is None and request.results.others else dtype
+        )
+        for store, level, own, dtype in zip(stores, levels, asked, known, strict=True)
+    ]
+    made = trial.results(request.kernel, sources, wanted)
+    if made is None:
+        return known
+    return [each.dtype or element_type(array.dtype) for each, array in zip(wanted, made, strict=True)]
+
+
+def targets_of(
+    request: SlabRequest,
+    like: zarr.Array,
+    stores: Sequence[StoreLike],
+    chunks: Sequence[ChunksLike | None],
+    dtypes: Sequence[np.dtype],
+) -> list[TargetSpec]:
+    """Where results go, in the chunks that are asked for."""
+    levels = request.options.coarser
+    each: Sequence[Coarsening | None] = levels or [None] * len(stores)
+    return [_target(request, like, *one) for one in zip(stores, each, chunks, dtypes, strict=True)]
+
+
+def _target(
+    request: SlabRequest,
+    like: zarr.Array,
+    store: StoreLike,
+    level: Coarsening | None,
+    chunks: ChunksLike | None,
+    dtype: np.dtype,
+) -> TargetSpec:
+    """Where the results for one target go: chunks are of the sources' axes, but where axes are others."""
+    grid, names = ChunkGrid.of(like.shape, like.chunks), dimension_names(like)
+    made = with_dtype(target_settings(like, tuple(like.chunks)), dtype)
+    if level is not None and request.results.others:
+        made, names = coarsened(made, level), names_of(level, names)
+        grid = ChunkGrid.of(made["shape"], made["chunks"])
+    lengths = uneven_lengths(chunks, grid, like.dtype, names)
+    if lengths and level is not None:
+        raise InputError(
+            f"{request.results.words} makes targets of other shapes: each axis has chunks of one length there"
+        )
+    if lengths:
+        made["chunks"] = tuple(map(max, lengths))
+    elif chunks is not None:
+        made["chunks"] = regular_chunks(chunks, grid, like.dtype, names)
+    if level is not None and not request.results.others:
+        made = coarsened(made, level)
+    place, settings = uneven_target(store, made, lengths, durable=setting("durable"))
+    return TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=cuts(chunks, None, grid, names))
 
 
 def planned_pass(

@@ -14,10 +14,8 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
-from oocarrays.errors import InputError
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
-from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.geometry import SlabGeometry
 from oocarrays.plan.slabs.options import SlabOptions
 
@@ -32,8 +30,8 @@ def _has_chunks(plan: SlabGeometry, number: int) -> bool:
     """Whether every slab has whole chunks of a target."""
     chunks, coarse = plan.targets[number].grid.chunks, plan.coarser[number]
     for axis, (height, edges) in enumerate(zip(plan.heights, plan.edges, strict=True)):
-        factor = coarse.factors[axis]
-        if height < edges[-1] and (not isinstance(factor, int) or height % (chunks[axis] * factor)):
+        chunk = coarse.chunk(axis, chunks)
+        if height < edges[-1] and (chunk is None or height % chunk):
             return False
     return True
 
@@ -59,25 +57,11 @@ def all_of(stored: Stored) -> Section:
 
 def units(options: SlabOptions, axis: int, extent: int, targets: tuple[Stored, ...]) -> Iterator[int]:
     """Yield the lengths along an axis that slabs should be multiples of: no group is cut, nor a chunk of the largest
-    target."""
+    target, if there is any."""
     yield from (coarse.unit(axis, extent) for coarse in options.coarser)
+    if not targets:
+        return
     largest, coarse = max(zip(targets, options.coarser, strict=True), key=lambda pair: _bytes(pair[0]))
-    factor = coarse.factors[axis]
-    if isinstance(factor, int):
-        yield min(largest.grid.chunks[axis] * factor, extent)
-
-
-def check_whole(plan: SlabGeometry) -> None:
-    """Refuse slabs that cut groups of elements.
-
-    Raises
-    ------
-    InputError
-        Where they were asked for so.
-    """
-    for axis, (height, edges) in enumerate(zip(plan.heights, plan.edges, strict=True)):
-        unit = math.lcm(*(coarse.unit(axis, edges[-1]) for coarse in plan.coarser)) if plan.coarser else 1
-        if height < longest(edges) and height % unit:
-            raise InputError(
-                f"slabs of {height} elements along axis {axis} cut what one element of a target stands for: {unit}"
-            )
+    chunk = coarse.chunk(axis, largest.grid.chunks)
+    if chunk is not None:
+        yield min(chunk, extent)

@@ -18,7 +18,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
-from oocarrays.plan.slabs.coarser import check_whole, units
+from oocarrays.plan.slabs.coarser import gathered_bytes, units
 from oocarrays.plan.slabs.options import Edges, SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
@@ -78,15 +78,20 @@ def plan_slabs(
 
 def _coarser(cut: _Cut, price: Price) -> SlabPlan:
     """The best of slabs and windows for targets of unlike shapes: the more a window has of each axis, the less is
-    gathered."""
+    gathered. Where none fits that has whole chunks of the largest, those are looked at of which all is gathered."""
     tried: list[SlabPlan] = []
-    windows = cut.windows(tried, price)
-    slabs = list(cut.slabs())
-    fitting = [*filter(None, [windows]), *(plan for plan in slabs if plan.fits)]
-    if not fitting:
-        raise BudgetError(cut.options.budget, _least([*tried, *slabs]), "one slab")
+    for each in (cut, replace(cut, gathers=True)):
+        windows, slabs = each.windows(tried, price), list(each.slabs())
+        fitting = [*filter(None, [windows]), *(plan for plan in slabs if plan.fits)]
+        if fitting:
+            break
+        tried += slabs
+    else:
+        kept = 2 * sum(gathered_bytes(min(tried, key=lambda plan: plan.bare.nbytes)))  # put together, too
+        cuts = ", and all of a target whose chunks it cuts (give chunks=)," if kept > cut.options.budget else ""
+        raise BudgetError(cut.options.budget, _least(tried), f"one slab{cuts}")
     best = min(fitting, key=price)
-    check_whole(best)
+    cut.options.check_whole(best.shape, best.heights)
     return best
 
 
@@ -109,6 +114,8 @@ class _Cut:
     sources: tuple[Stored, ...]
     targets: tuple[Stored, ...]
     options: SlabOptions
+    gathers: bool = False
+    """Whether chunks of targets that stand otherwise for the sources may be cut."""
 
     def extent(self, axis: int) -> int:
         """The longest that an array file has of an axis, at least 1."""
@@ -135,7 +142,7 @@ class _Cut:
     def _lengths(self, axis: int) -> list[int]:
         """Lengths along an axis of which no multiple cuts a target."""
         if self.options.coarser:
-            return list(units(self.options, axis, self.extent(axis), self.targets))
+            return list(units(self.options, axis, self.extent(axis), () if self.gathers else self.targets))
         return [each.grid.chunks[axis] for each in self.targets]
 
     # ------------------------------------------------------------------ along one axis
@@ -189,7 +196,10 @@ class _Cut:
         """Slabs of one shape in such regions."""
         asked = WORKSPACE if self.options.workspace is None else self.options.workspace
         asked = asked(heights) if callable(asked) else asked
-        written = math.prod(self.shape) * sum(each.itemsize for each in self.targets or self.sources)
+        shapes = [coarse.shape(self.shape) for coarse in self.options.coarser] or [self.shape] * len(self.targets)
+        written = sum(math.prod(shape) * each.itemsize for each, shape in zip(self.targets, shapes, strict=True))
+        if not self.targets:
+            written = math.prod(self.shape) * sum(each.itemsize for each in self.sources)
         plan = SlabPlan(
             **self.options.terms,
             edges=edges,

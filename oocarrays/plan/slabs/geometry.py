@@ -206,7 +206,11 @@ class SlabGeometry(SlabTerms):
 
     def made(self, slab: Slab, target: int) -> Section:
         """The elements of a target that a slab gives."""
-        return self.coarser[target].section(self.core(slab)) if self.coarser else self.core(slab)
+        return self.standing(self.core(slab), target)
+
+    def standing(self, section: Section, target: int) -> Section:
+        """The elements of a target that stand for some of the sources, halo or not."""
+        return self.coarser[target].section(section) if self.coarser else section
 
     def window(self, slab: Slab) -> Section:
         """The slab and its halo, also beyond the array's edges, where something stands there.

@@ -102,9 +102,32 @@ class SlabOptions(SlabTerms):
             raise InputError(f"axis={axis!r} is none of the {len(shape)} axes of shape {shape}")
         if height is not None and (not isinstance(height, int | np.integer) or height < 1):
             raise InputError(f"height={height!r} is less than 1, or not whole: a slab has one row at least")
-        if self.coarser and any(depths):
-            raise InputError(f"depth={depth!r}: a kernel whose results are coarser than its blocks sees no neighbours")
-        return replace(self, depth=tuple(map(int, depths)), heights=self._checked_heights(shape))
+        seeing = next((axis for axis, d in enumerate(depths) if d and not self._stays(axis)), None)
+        if seeing is not None:
+            raise InputError(
+                f"depth={depth!r}: a kernel whose results are of another length than its blocks along axis {seeing} "
+                "sees no neighbours there: give one depth for each axis"
+            )
+        heights = self._checked_heights(shape)
+        if heights is None and axis is not None and height is not None:
+            self.check_whole(shape, [height if a == axis % len(shape) else None for a in range(len(shape))])
+        self.check_whole(shape, heights or ())
+        return replace(self, depth=tuple(map(int, depths)), heights=heights)
+
+    def check_whole(self, shape: Sequence[int], heights: Sequence[int | None]) -> None:
+        """Refuse slabs that cut groups of elements for which one of a target stands.
+
+        Raises
+        ------
+        InputError
+            It names an axis, and what stands together there.
+        """
+        for axis, (height, extent) in enumerate(zip(heights, shape, strict=False)):
+            unit = math.lcm(*(coarse.unit(axis, extent) for coarse in self.coarser))
+            if height is not None and height < extent and height % unit:
+                raise InputError(
+                    f"slabs of {height} elements along axis {axis} cut what an element of a target stands for: {unit}"
+                )
 
     def verified(self) -> Self:
         """The same with a larger halo, to see whether a kernel sees farther than its depth.
@@ -117,8 +140,15 @@ class SlabOptions(SlabTerms):
         """
         assert isinstance(self.depth, tuple), "options have been checked"
         each = zip(self.depth, of_each(self.boundary, len(self.depth)), strict=True)
-        margin = tuple(d + 1 if d or boundary == "none" else 0 for d, boundary in each)
+        wider = [d + 1 if d or boundary == "none" else 0 for d, boundary in each]
+        margin = tuple(m if self._stays(axis) else 0 for axis, m in enumerate(wider))
+        if not any(self._stays(axis) for axis in range(len(margin))):
+            raise InputError("verify=True: results are of another length than their blocks along each axis")
         return replace(self, margin=margin, depth=tuple(d + m for d, m in zip(self.depth, margin, strict=True)))
+
+    def _stays(self, axis: int) -> bool:
+        """Whether along an axis each element of a target is that of the sources in its place."""
+        return all(coarse.factor(axis) == 1 for coarse in self.coarser)
 
     def cut_as(self, **cut: Any) -> Self:
         """The same for slabs that have been cut before: those of one plan are those of another."""

@@ -143,12 +143,11 @@ class SlabPlan(SlabGeometry, Holding):
         wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
         each = product({*self.sources, *self.among}, self._starts)
         reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
-        first = (0,) * len(wide)
         shapes = [coarse.shape(wide) for coarse in self.coarser] or [tuple(wide)] * len(self.targets)
         targets = {(self.targets[number], shapes[number]) for number in written(self)}
         targets |= {(each, tuple(wide)) for each in self.among}
         writes = (
-            plan_section_write(each, _longest(each, first, high)).held_bytes
+            plan_section_write(each, _longest(each, (0,) * len(high), high)).held_bytes
             for each, high in targets
             if not self._lies_as_stored(each)
         )
@@ -187,8 +186,13 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def saved_bytes(self) -> int:
         """Bytes that reuse saves from being read again."""
+        return self.alone.read_bytes - self.read_bytes
+
+    @property
+    def alone(self) -> SlabPlan:
+        """The same slabs, where each reads all that it needs: nothing is handed on."""
         again: Way = "again"
-        return replace(self, ways=(again,) * len(self.ways)).read_bytes - self.read_bytes
+        return replace(self, ways=(again,) * len(self.ways))
 
     @property
     def again_bytes(self) -> int:

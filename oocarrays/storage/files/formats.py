@@ -17,7 +17,7 @@ import numcodecs
 import numpy as np
 import zarr
 from zarr.abc.codec import Codec
-from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.mapping.given import chosen, listed
@@ -266,6 +266,43 @@ def in_order(made: Settings, order: tuple[int, ...] | None) -> Settings:
     given = made["filters"]
     several = () if given in ("auto", None) else given if isinstance(given, Sequence) else (given,)
     return made | {"filters": [*several, TransposeCodec(order=order)]}
+
+
+def with_dtype(made: Settings, dtype: np.dtype) -> Settings:
+    """The same arguments of ``zarr.create_array`` for elements of another type.
+
+    Single bytes had no byte order; whole numbers have no NaN, nor what is beyond them, where nothing is written: 0.
+    """
+    plain = isinstance(made.get("serializer"), BytesCodec) and made["serializer"].endian is None
+    fill = made["fill_value"]
+    if isinstance(fill, float | np.floating) and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        fill = fill if limits.min <= fill <= limits.max else 0
+    more = {"serializer": "auto"} if plain and dtype.itemsize > 1 else {}
+    return made | {"dtype": dtype, "fill_value": fill} | more
+
+
+def with_axes(made: Settings, axes: Sequence[int | None]) -> Settings:
+    """The same arguments of ``zarr.create_array`` for an array of other axes, but for shape and chunks.
+
+    Names stay with their axes, and elements lie in row order.
+
+    Parameters
+    ----------
+    axes : sequence of int
+        Which of those each axis was; None of one that is new.
+    """
+    if made["zarr_format"] == 2:
+        attributes = dict(made["attributes"])
+        names = attributes.pop(DIMENSIONS, None)
+        if names and None not in axes:
+            attributes[DIMENSIONS] = [names[axis] for axis in axes if axis is not None]
+        return made | {"attributes": attributes, "order": "C"}
+    known, filters = made["dimension_names"], made["filters"]
+    return made | {
+        "dimension_names": known and tuple(None if axis is None else known[axis] for axis in axes),
+        "filters": [each for each in filters if not isinstance(each, TransposeCodec)],
+    }
 
 
 def _check_order_2(order: tuple[int, ...] | None, rows: tuple[int, ...]) -> None:

@@ -116,6 +116,12 @@ def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
+def give_back() -> None:
+    """Give the system back what the allocator keeps for later, where it can."""
+    with suppress(AttributeError):  # not glibc
+        libc().malloc_trim(0)
+
+
 def _populate(pages: np.ndarray) -> None:
     length = ctypes.c_size_t(len(pages))
     if libc().madvise(ctypes.c_void_p(pages.ctypes.data), length, MADV_POPULATE_READ):

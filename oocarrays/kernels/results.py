@@ -1,0 +1,145 @@
+"""What a kernel gives: one array for each target, of the shape and the type that are wanted there.
+
+blocks ─► kernel ─► results ─► checked ─► targets        of each slab
+zeros  ─► kernel ─► results ─► checked                   of a trial: a few elements, before a target is made
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oocarrays.errors import KernelError
+from oocarrays.kernels.binding import INFO, BlockInfo, takes_info
+from oocarrays.mapping.coarsening import Coarsening
+from oocarrays.mapping.section import Section
+
+SMALL = 2**22
+"""Bytes of the blocks of a trial above which they have one group of elements along each axis, and not several."""
+
+
+class Wanted(NamedTuple):
+    """What is wanted of a kernel for one target."""
+
+    target: str
+    """Its name."""
+    shape: tuple[int, ...]
+    """Of the result."""
+    dtype: np.dtype | None
+    """Of the target's elements; None where any will do."""
+
+
+def checked(results: Any, wanted: Sequence[Wanted], block: tuple[int, ...], where: str) -> list[np.ndarray]:
+    """The results of a kernel, as arrays.
+
+    Parameters
+    ----------
+    block : tuple of int
+        The shape of the blocks that it was given.
+    where : str
+        Which blocks these are.
+
+    Raises
+    ------
+    KernelError
+        Where it is not one array for each target, of the shape that is wanted, that fits the target's type.
+
+    Examples
+    --------
+    >>> checked([1, 2], [Wanted("b.zarr", (2,), np.dtype("f4"))], (2,), "slab 0")
+    Traceback (most recent call last):
+    oocarrays.errors.KernelError: the kernel gave 2 arrays for slab 0; there are 1 targets
+    """
+    given = results if isinstance(results, list | tuple) else (results,)
+    if len(given) != len(wanted):
+        raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(wanted)} targets")
+    made = [np.asarray(each) for each in given]
+    for array, (target, shape, dtype) in zip(made, wanted, strict=True):
+        if array.shape != shape:
+            told = f"its block has {block}" if shape == block else f"there {target} has {shape}"
+            raise KernelError(f"the kernel gave shape {array.shape} for {where}; {told}")
+        if dtype is not None and not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise KernelError(f"the kernel gave dtype {array.dtype} for {where}; the target has {dtype}: give dtype=")
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A small block in the first corner of the sources, cut as that of a slab could be."""
+
+    shape: tuple[int, ...]
+    """Of the sources."""
+    core: Section
+    """The elements that it gives results for."""
+    depth: tuple[int, ...]
+    """Neighbours that the kernel sees on each side, along each axis."""
+    beyond: tuple[bool, ...]
+    """Whether something stands beyond the edges of each axis."""
+
+    @classmethod
+    def of(
+        cls, shape: tuple[int, ...], levels: Sequence[Coarsening], depth: Sequence[int], beyond: Sequence[bool],
+        itemsize: int,
+    ) -> Trial:  # fmt: skip
+        """Return the block for results that stand so for the sources; lengths differ, to show axes that are mixed up.
+
+        Parameters
+        ----------
+        itemsize : int
+            Bytes of an element of all sources together.
+
+        Examples
+        --------
+        >>> along = Coarsening((1, 1, 1)).reshaped((0,), {})
+        >>> Trial.of((90, 80, 70), [along], (0, 1, 0), (False, True, False), 8).window
+        Section(lower=(0, -1, 0), upper=(90, 4, 4))
+        """
+        units = [math.lcm(*(each.unit(axis, n) for each in levels)) for axis, n in enumerate(shape)]
+
+        def of_groups(counts: Sequence[int]) -> Trial:
+            upper = (min(unit * count, n) for unit, count, n in zip(units, counts, shape, strict=True))
+            core = Section((0,) * len(shape), tuple(upper))
+            return cls(shape=shape, core=core, depth=tuple(depth), beyond=tuple(beyond))
+
+        several = of_groups(range(2, 2 + len(shape)))
+        return several if several.window.size * itemsize <= SMALL else of_groups([1] * len(shape))
+
+    @property
+    def window(self) -> Section:
+        """The elements that the kernel sees."""
+        axes = list(zip(self.core.upper, self.depth, self.beyond, self.shape, strict=True))
+        lower = (-d if out else 0 for _, d, out, _ in axes)
+        return Section(tuple(lower), tuple(n + d if out else min(n + d, most) for n, d, out, most in axes))
+
+    def results(
+        self, kernel: Callable[..., Any], dtypes: Sequence[np.dtype], wanted: Sequence[Wanted]
+    ) -> list[np.ndarray] | None:
+        """What a kernel gives for zeros; None where it cannot be called with them: that shows on the first slab.
+
+        Parameters
+        ----------
+        dtypes : sequence of numpy.dtype
+            Of each source.
+
+        Raises
+        ------
+        KernelError
+            Where it gives something else than is wanted.
+        """
+        if not self.core.size:
+            return None
+        window, inside = self.window, self.core.relative_to(self.window.lower).slices[:-1]
+        blocks = [np.zeros(window.shape, dtype) for dtype in dtypes]
+        more = {INFO: BlockInfo(self.core, window, inside, self.shape)} if takes_info(kernel) else {}
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                given = kernel(*blocks, **more)
+        except Exception:  # noqa: BLE001  a kernel raises what it likes
+            return None
+        return checked(given, wanted, window.shape, f"a trial block of zeros of shape {window.shape}")

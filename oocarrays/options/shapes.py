@@ -1,0 +1,292 @@
+"""Shapes of results that are not those of their blocks, as a person asks for them.
+
+factor={"time": 24}                              days of hours: each element stands for a group of a source's
+drop_axis="time"                                 (time, y, x) → (y, x): a kernel that leaves nothing of an axis
+new_axis=0, shape=(2, ...)                       (y, x) → (2, y, x): axes of the result's own, where they are there
+drop_axis=0, new_axis=0, shape={0: 65}           (time, y, x) → (waves, y, x): another axis in its place
+shape=(65, None, None)                           the same axis of another length
+
+Positions are counted as Dask's ``map_blocks`` counts them: those of ``drop_axis`` in a block, those of ``new_axis`` in
+what is made of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.coarsening import Coarsening, Factor
+from oocarrays.mapping.given import listed, whole
+from oocarrays.options.chunks import ChunksLike, extent_said
+from oocarrays.options.factors import FactorLike, factors_of
+from oocarrays.plan.documents import Document, Settings
+from oocarrays.storage.files.formats import with_axes
+
+DropLike = int | str | Sequence[int | str]
+"""Axes of a block that its result lacks, by number or name."""
+NewLike = int | Sequence[int]
+"""Places in a result of axes that are its own."""
+ShapeLike = int | Sequence[int | EllipsisType | None] | Mapping[Any, int]
+"""The extents of a target: of each axis, of those that are named, or of its only new one; None for what stays."""
+Names = Sequence[str | None] | None
+CHUNK_BYTES = 2**22
+"""Bytes of a chunk up to which a new axis is whole in it, where the chunks of the source are no larger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultShapes:
+    """Shapes of results as a person asks for them; of several targets one each."""
+
+    factor: FactorLike | Sequence[FactorLike] | None = None
+    """Elements of the sources for which one of the target stands."""
+    drop_axis: DropLike | Sequence[DropLike | None] | None = None
+    """Axes of the sources that results lack."""
+    new_axis: NewLike | Sequence[NewLike | None] | None = None
+    """Places in the results of axes that sources lack."""
+    shape: ShapeLike | Sequence[ShapeLike | None] | None = None
+    """Extents of the targets."""
+
+    @property
+    def others(self) -> bool:
+        """Whether axes of results may be others than those of their blocks."""
+        return any(each is not None for each in (self.drop_axis, self.new_axis, self.shape))
+
+    @property
+    def words(self) -> str:
+        """Those that are asked for, for a person."""
+        return " and ".join(f"{name}=" for name in NAMES if getattr(self, name) is not None)
+
+    def levels(
+        self, shape: Sequence[int], names: Names, chunks: Sequence[ChunksLike | None], *, single: bool
+    ) -> tuple[Coarsening, ...]:
+        """How the elements of each target stand for those of the sources; none where all are of their shape.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Of the sources.
+        chunks : sequence
+            Those that are asked for of each target: they may say how long new axes are.
+
+        Raises
+        ------
+        InputError
+            Where there is not one for each target, or it cannot be of an array of this shape.
+        """
+        if self.factor is None and not self.others:
+            return ()
+        targets = len(chunks)
+        each = [_each(getattr(self, name), name, targets, single=single) for name in NAMES]
+        return tuple(_level(_Asked(*one), list(shape), names) for one in zip(*each, chunks, strict=True))
+
+    def chunks(self, asked: Any, targets: int, *, single: bool) -> list[ChunksLike | None]:
+        """The chunks that are asked for of each target: where axes of several may be others, a sequence has one each.
+
+        >>> ResultShapes(shape=[4, 3]).chunks([2, None], 2, single=False)
+        [2, None]
+        >>> ResultShapes().chunks((2, 3), 2, single=False)
+        [(2, 3), (2, 3)]
+        """
+        one_each = self.others and not single and isinstance(asked, list | tuple)
+        return _each(asked, "chunks", targets, single=False) if one_each else [asked] * targets
+
+
+NAMES = ("factor", "drop_axis", "new_axis", "shape")
+"""What may be asked of shapes."""
+
+
+def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
+    """What is asked for of each target."""
+    if asked is None:
+        return [None] * targets
+    each = [asked] if single else asked
+    if not isinstance(each, list | tuple) or len(each) != targets:
+        raise InputError(f"{name}={asked!r}: there are {targets} targets, and each takes one")
+    return list(each)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for of one target."""
+
+    factor: FactorLike | None
+    drop_axis: DropLike | None
+    new_axis: NewLike | None
+    shape: ShapeLike | None
+    chunks: ChunksLike | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether axes come or go."""
+        return self.drop_axis is not None or self.new_axis is not None
+
+
+def _level(asked: _Asked, shape: list[int], names: Names) -> Coarsening:
+    """How the elements of a target stand for those of an array of some shape."""
+    factors = factors_of(1 if asked.factor is None else asked.factor, len(shape), names)
+    level = Coarsening.of(factors, shape)
+    if asked.moves:
+        level = _moved(asked, level, shape, names)
+    own = level.shape(shape)
+    wanted = _extents(asked.shape, len(own), names_of(level, names), _new(level)) if asked.shape is not None else own
+    other = {axis: n for axis, (n, m) in enumerate(zip(wanted, own, strict=True)) if n is not None and n != m}
+    for axis, n in other.items():
+        if asked.moves or level.factors[axis] != 1:
+            raise InputError(
+                f"shape={asked.shape!r}: axis {axis} of the target is to have {n} elements, and comes to {own[axis]}: "
+                "an axis that changes is in drop_axis= and new_axis=, or in shape= alone"
+            )
+    level = level.resized(other) if other else level
+    if math.prod(shape) == 0 < math.prod(level.shape(shape)):
+        raise InputError(f"sources of shape {tuple(shape)} have no elements: there is nothing to make others of")
+    return level
+
+
+def _moved(asked: _Asked, level: Coarsening, shape: list[int], names: Names) -> Coarsening:
+    """The same without axes that are dropped, and with those that are new."""
+    dropped = axes_of(asked.drop_axis, len(shape), names)
+    both = next((axis for axis in dropped if level.factors[axis] != 1), None)
+    if both is not None:
+        raise InputError(f"factor={asked.factor!r} and drop_axis={asked.drop_axis!r} are both of axis {both}")
+    asked_new = [] if asked.new_axis is None else _list(asked.new_axis, "new_axis")
+    ndim = len(shape) - len(dropped) + len(asked_new)
+    if not ndim:
+        raise InputError(f"drop_axis={asked.drop_axis!r} leaves no axis: a target has one at least, give new_axis=0")
+    new = [_axis(each, "new_axis", ndim, "result") for each in asked_new]
+    _check_once(new, "new_axis", asked.new_axis)
+    bare = level.reshaped(dropped, dict.fromkeys(new, 1))
+    said = [None] * ndim if asked.shape is None else _extents(asked.shape, ndim, names_of(bare, names), new)
+    lengths = {axis: said[axis] or extent_said(asked.chunks, axis, ndim) or 1 for axis in new}
+    return level.reshaped(dropped, lengths)
+
+
+def _new(level: Coarsening) -> list[int]:
+    """The axes that are the target's own."""
+    return [place for place, axis in enumerate(level.of_axes) if axis is None]
+
+
+def names_of(level: Coarsening, names: Names) -> tuple[str | None, ...] | None:
+    """Return the names of a target's axes: those of the axes that they stand for.
+
+    >>> names_of(Coarsening((1, 1)).reshaped((0,), {1: 3}), ("time", "x"))
+    ('x', None)
+    """
+    return None if names is None else tuple(None if axis is None else names[axis] for axis in level.of_axes)
+
+
+def axes_of(asked: DropLike | None, ndim: int, names: Names = None, word: str = "drop_axis") -> tuple[int, ...]:
+    """The axes that are named, by number or name, in their order.
+
+    >>> axes_of(["x", 0], 3, ("t", "y", "x")), axes_of(-1, 3), axes_of(None, 3)
+    ((0, 2), (2,), ())
+
+    Raises
+    ------
+    InputError
+        Where one is none of the array's, or is there twice.
+    """
+    each = [] if asked is None else _list(asked, word)
+    found = [_axis(axis, word, ndim, "sources", names) for axis in each]
+    _check_once(found, word, asked)
+    return tuple(sorted(found))
+
+
+def _list(asked: Any, word: str) -> list[Any]:
+    return [asked] if isinstance(asked, int | str) or not hasattr(asked, "__iter__") else listed(asked, word)
+
+
+def _axis(asked: Any, word: str, ndim: int, whose: str, names: Names = None) -> int:
+    """An axis by its number, or by its name."""
+    if isinstance(asked, str) and names and asked in names:
+        return list(names).index(asked)
+    number = None if isinstance(asked, bool | str) else whole(asked, word)
+    if number is None or number not in range(-ndim, ndim):
+        named = f", or {', '.join(map(repr, names))}" if names else ""
+        raise InputError(f"{word}={asked!r} is none of the axes of the {whose}: 0 to {ndim - 1}{named}")
+    return number % ndim
+
+
+def _check_once(axes: Sequence[int], word: str, asked: Any) -> None:
+    twice = next((axis for axis in axes if list(axes).count(axis) > 1), None)
+    if twice is not None:
+        raise InputError(f"{word}={asked!r} has axis {twice} twice")
+
+
+def _extents(asked: ShapeLike, ndim: int, names: Names, new: Sequence[int]) -> list[int | None]:
+    """The extent of each axis of a target, as it is asked for; None where nothing is said.
+
+    >>> _extents((65, ...), 3, None, []), _extents({"x": 4}, 2, ("y", "x"), []), _extents(7, 2, None, [1])
+    ([65, None, None], [None, 4], [None, 7])
+    """
+    if isinstance(asked, Mapping):
+        said = {_axis(name, "shape", ndim, "result", names): n for name, n in asked.items()}
+        each = [said.get(axis) for axis in range(ndim)]
+    elif hasattr(asked, "__iter__"):
+        each = list(_filled(listed(asked, "shape"), ndim))
+    elif ndim == 1 or len(new) == 1:
+        place = new[0] if new else 0
+        each = [asked if axis == place else None for axis in range(ndim)]
+    else:
+        raise InputError(
+            f"shape={asked!r} is one length, and the result has {ndim} axes: give one of each, or {{axis: length}}"
+        )
+    if len(each) != ndim:
+        raise InputError(
+            f"shape={asked!r} has {len(each)} axes, and the result has {ndim}: drop_axis= and new_axis= say which axes "
+            "go and which come; None stands for a length that stays"
+        )
+    return [None if n is None else whole(n, "shape", 1) for n in each]
+
+
+def _filled(asked: list[Any], ndim: int) -> Iterator[Any]:
+    """Lengths with None for each axis that ``...`` stands for."""
+    dots = sum(each is Ellipsis for each in asked)
+    for each in asked:
+        if each is Ellipsis and dots == 1:
+            yield from [None] * (ndim - len(asked) + 1)
+        else:
+            yield each
+
+
+def coarsened(made: Settings, level: Coarsening) -> Settings:
+    """Arguments of ``zarr.create_array`` for what stands so for an array; no chunk is longer than its axis.
+
+    An axis that stands for none is whole in a chunk, unless that had more than 4 MiB, and more than one of the source.
+    """
+    shape = level.shape(made["shape"])
+    of = [None if axis is None else made["chunks"][axis] for axis in level.of_axes]
+    kept = [None if chunk is None else max(min(chunk, n), 1) for chunk, n in zip(of, shape, strict=True)]
+    most = max(math.prod(made["chunks"]), CHUNK_BYTES // made["dtype"].itemsize)
+    chunks: list[int] = []
+    for place, (chunk, n) in enumerate(zip(kept, shape, strict=True)):
+        others = math.prod(chunks) * math.prod(each or 1 for each in kept[place + 1 :])
+        chunks.append(max(min(n, most // others), 1) if chunk is None else chunk)
+    return (with_axes(made, level.of_axes) if level.axes else made) | {"shape": shape, "chunks": tuple(chunks)}
+
+
+def shapes_said(levels: Sequence[Coarsening], shape: Sequence[int]) -> Document:
+    """Return what a journal keeps of shapes: how they must be asked for again, one a target, as plain values."""
+    if not levels:
+        return {}
+    if all(not level.axes and all(_is_plain(each) for each in level.factors) for level in levels):
+        return {"factor": [level.factors for level in levels]}
+    fine = range(len(shape))
+    return {
+        "factor": [[_plain(level.factor(axis)) for axis in fine] for level in levels],
+        "drop_axis": [[axis for axis in fine if axis not in level.of_axes] or None for level in levels],
+        "new_axis": [_new(level) or None for level in levels],
+        "shape": [list(level.shape(shape)) for level in levels],
+    }
+
+
+def _is_plain(factor: Factor) -> bool:
+    return isinstance(factor, int | tuple)
+
+
+def _plain(factor: Factor | None) -> int | tuple[int, ...]:
+    """The factor of an axis that stays, and 1 of any other."""
+    return factor if isinstance(factor, int | tuple) else 1
