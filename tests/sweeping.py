@@ -80,3 +80,30 @@ def jacobi(block: np.ndarray) -> np.ndarray:
     made = block.copy()
     made[1:-1, 1:-1] = (block[:-2, 1:-1] + block[2:, 1:-1] + block[1:-1, :-2] + block[1:-1, 2:]) / 4
     return made
+
+
+def gray_scott(u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One step of two substances that react and spread; at the end of a block they stay."""
+    new_u, new_v, inside = u.copy(), v.copy(), (slice(1, -1), slice(1, -1))
+    reaction = u[inside] * v[inside] * v[inside]
+    new_u[inside] += 0.16 * _spread(u) - reaction + 0.035 * (1 - u[inside])
+    new_v[inside] += 0.08 * _spread(v) + reaction - 0.1 * v[inside]
+    return new_u, new_v
+
+
+def _spread(block: np.ndarray) -> np.ndarray:
+    spread: np.ndarray = block[:-2, 1:-1] + block[2:, 1:-1] + block[1:-1, :-2] + block[1:-1, 2:] - 4 * block[1:-1, 1:-1]
+    return spread
+
+
+def together(
+    kernel: Callable[..., Any], arrays: Sequence[np.ndarray], fields: int, depth: Any, boundary: Any, count: int
+) -> list[np.ndarray]:
+    """Plain sweeps of the first of whole arrays, together; all are padded for each."""
+    swept, beside = list(arrays[:fields]), arrays[fields:]
+    for _ in range(count):
+        made = kernel(*(padded(each.copy(), tuple(depth), boundary) for each in (*swept, *beside)))
+        around = zip(beyond(boundary, depth), made[0].shape, strict=True)
+        inside = tuple(slice(d, n - d) for d, n in around)
+        swept = [each[inside].copy() for each in made]
+    return swept

@@ -30,10 +30,18 @@ KERNELS = {
     "half": lambda x: x[::2] + x[1::2],
     "waves": lambda x: np.abs(np.fft.rfft(x, axis=0)),
 }
+SWEEPS = {
+    "swept": lambda x: x / 2 + 1,
+    "swept, and one beside": lambda x, y: x / 2 + y,
+    "swept together": lambda x, y: (x / 2 + y, y / 3 - x),
+    "moved on": lambda x, y: (x / 2 + y, x),
+}
+
+TWO = {"two", *SWEEPS} - {"swept"}
 
 def measure(folder, kernel, storing, options):
-    sources = [f"{folder}/{storing}-{n}.zarr" for n in range(2 if kernel == "two" else 1)]
-    targets = [f"{folder}/t{os.getpid()}-{n}.zarr" for n in range(len(sources))]
+    sources = [f"{folder}/{storing}-{n}.zarr" for n in range(1 if kernel not in TWO else 2)]
+    targets = [f"{folder}/t{os.getpid()}-{n}.zarr" for n in range(len(sources) - ("beside" in kernel))]
     budget = options.pop("memory", None)
     dask.config.set({"oocarrays.past-cache-above": options.pop("above", "1GiB")})
     for path in pathlib.Path(sources[0]).rglob("c/*/*"):
@@ -42,6 +50,8 @@ def measure(folder, kernel, storing, options):
     def planned(memory):
         if kernel == "pyramid":
             return ooc.pyramid(sources[0], targets[0], memory=memory, scheduler="threads", **options)
+        if kernel in SWEEPS:
+            return ooc.iterate(SWEEPS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
         return ooc.map_slabs(KERNELS[kernel], sources, targets, memory=memory, scheduler="threads", **options)
     if budget is None:
         try:
@@ -53,7 +63,7 @@ def measure(folder, kernel, storing, options):
     ooc.map_slabs(np.negative, small, zarr.storage.MemoryStore(), memory="16MiB", scheduler="threads").run()
     with MemoryWatch(0.002) as watch:
         job.run()
-    return {"held": watch.peak_bytes, "peak": job.plan.peak_bytes, "budget": job.plan.budget, "slabs": job.plan.count}
+    return {"held": watch.peak_bytes, "peak": job.plan.peak_bytes, "budget": job.plan.budget}
 
 folder, cases = sys.argv[1], json.loads(sys.argv[2])
 codecs = {"plain": {"compressors": None}, "zstd": {"compressors": zarr.codecs.ZstdCodec(level=1)},
@@ -83,6 +93,7 @@ PAST = {"above": 1}
 WIDE = {"memory": "96MiB", "ranks": 2, "workspace": 1.0}
 PAIR = {"new_axis": [0], "shape": [2], "workspace": 2.0}
 WAVES = {"shape": [(2049, 2048)], "workspace": 8.0}
+SWEPT = {"memory": "64MiB", "ranks": 2, "sweeps": 6, "fuse": 3, "workspace": 1.0}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("new", "plain", WIDE | {"depth": 1}),
     ("new", "plain", WIDE | {"depth": 1, "prefetch": 0}),
@@ -118,6 +129,12 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("waves", "plain", WAVES | {"memory": "96MiB", "ranks": 2}),
     ("half", "plain", {"shape": [(2048, 2048)], "workspace": 2.0, "memory": "96MiB", "ranks": 2}),
     ("half", "tiles", {"shape": [(2048, 2048)], "workspace": 2.0}),
+    ("swept", "plain", SWEPT),
+    ("swept, and one beside", "plain", SWEPT | {"boundary": "nearest"}),
+    ("swept together", "plain", SWEPT | {"until": -1.0}),
+    ("swept together", "coded tiles", SWEPT | {"boundary": "reflect"}),
+    ("swept together", "tiles", {"sweeps": 4, "fuse": 2}),
+    ("moved on", "tiles", SWEPT | {"fuse": "auto"}),
     ("pyramid", "tiles", {"memory": "96MiB", "ranks": 2, "levels": 5}),
     ("pyramid", "tiles", {"levels": 4, "method": "mode"}),
     ("pyramid", "coded tiles", {"levels": 6, "method": "nearest", "ranks": 2}),

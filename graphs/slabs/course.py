@@ -2,8 +2,8 @@
 
     residuals of the passes that are over ─► the pass that comes next ─► its slabs that are written
 
-One journal, beside the target, is for all passes: of every slab that is written it keeps pass, number, rank and the
-residual.
+One journal, beside the first target, is for all passes: of every slab that is written it keeps pass, number, rank and
+the residual.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Course:
     """What is looked at after each pass; None where nothing is."""
     until: float | None
     """The residual at which sweeping ends."""
-    source: ArrayFile
+    sources: tuple[ArrayFile, ...]
     """What the first pass sweeps."""
     beside: tuple[ArrayFile, ...]
     """What every pass reads, and every sweep sees as it is."""
-    target: TargetSpec
-    """What the last pass writes."""
+    targets: tuple[TargetSpec, ...]
+    """What the last pass writes: one for each that is swept; the journal is beside the first."""
     scratch: str | RemoteStore
     """Where what the others write is."""
     content: Document
@@ -111,34 +111,60 @@ class Course:
         content = self.content | {SO_FAR: told}
         return replace(course, so_far=course._begun_at(told), content=content)
 
-    def _place(self, here: Progress) -> StoreLike | RemoteStore | None:
-        """Where the pass writes that comes next; None where that is not there."""
-        if self.step(here.residuals)[1]:
-            return self.target.store
-        folder = place_below(self.scratch, str(len(here.residuals)))
+    @property
+    def target(self) -> TargetSpec:
+        """The first of the targets."""
+        return self.targets[0]
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of the places where a pass writes."""
+        return list(map(field_name, range(len(self.targets))))
+
+    def _place(self, number: int, name: str, *, last: bool) -> StoreLike | RemoteStore | None:
+        """Where a pass writes; None where that is not there."""
+        if name not in self._names:
+            return None
+        field = self._names.index(name)
+        if last:
+            store = self.targets[field].store
+            return store if unfinished_run(store) == self.id else None
+        folder = place_of_pass(self.scratch, number, field, len(self.targets))
         return folder if is_scratch(folder) else None
+
+    def _next_places(self, here: Progress) -> dict[str, StoreLike | RemoteStore]:
+        """Where the pass writes that comes next, as far as that is there."""
+        last = self.step(here.residuals)[1]
+        each = ((name, self._place(len(here.residuals), name, last=last)) for name in self._names)
+        return {name: place for name, place in each if place is not None}
+
+    def _is_handed_on(self, number: int) -> bool:
+        """Whether all is there that a pass has made, or makes, for the next one."""
+        return all(self._place(number, name, last=False) is not None for name in self._names)
 
     def _begun_at(self, told: Mapping[str, Any]) -> Progress:
         """How far the run was when it was planned as it is, as the journal tells it."""
         here = Progress(residuals=tuple(map(as_residual, told.get("residuals", ()))))
         if not self.remains.kept:
             return here
-        where, slabs = self._place(here), self.step(here.residuals)[0].slabs
-        file, grid = (written_file(where) if where else None), slabs.targets[0].grid
-        key = file.chunk_key if file else scratch_key  # what has been used is gone
-        kept = self.remains.kept.get("", {})
-        whole = (slab for slab in slabs.all_slabs() if all(key(i) in kept for i in grid.indices(slabs.core(slab))))
+        places, slabs = self._next_places(here), self.step(here.residuals)[0].slabs
+        whole = set(slabs.all_slabs())
+        for name, stored in zip(self._names, slabs.targets, strict=True):
+            key = written_file(places[name]).chunk_key if name in places else scratch_key  # what has been used is gone
+            kept = self.remains.kept.get(name, {})
+            whole = {slab for slab in whole if all(key(i) in kept for i in stored.grid.indices(slabs.core(slab)))}
         return replace(here, done=dict.fromkeys(whole, as_residual(told["residual"])), kept=self.remains.kept)
 
     def _chunks(self, left: StoppedPass, here: Progress) -> Kept:
         """The chunks of the next pass that are stored, whichever plan did it."""
-        where, number = self._place(here), len(here.residuals)
-        if where is None:
-            return {}
-        odd, slabs = frozenset(self.remains.odd.get(str(where), ())), self.step(here.residuals)[0].slabs
+        number, slabs = len(here.residuals), self.step(here.residuals)[0].slabs
         parts = [part for part in left.stored if len(part) == 3 and part[0] == number]
         sections: dict[Part, list[Section]] = {part: [slabs.core(Slab(*part[1:]))] for part in parts}
-        return {"": whole_chunks(written_file(where), left.stored, "", sections, odd, here.kept.get(""))}
+        kept = {}
+        for name, where in self._next_places(here).items():
+            odd = frozenset(self.remains.odd.get(str(where), ()))
+            kept[name] = whole_chunks(written_file(where), left.stored, name, sections, odd, here.kept.get(name))
+        return kept
 
     def _looked(self, left: StoppedPass) -> Remains:
         """Find what of the record is not as it was stored."""
@@ -148,11 +174,8 @@ class Course:
 
         def place(part: Part, name: str = "") -> StoreLike | RemoteStore | None:
             if part == KEPT:
-                return self._place(self.so_far)
-            if last and part[0] == len(here.residuals):
-                return self.target.store
-            folder = place_below(self.scratch, str(part[0]))
-            return folder if is_scratch(folder) else None
+                return self._next_places(self.so_far).get(name)
+            return self._place(part[0], name, last=last and part[0] == len(here.residuals))
 
         def expected(part: Part) -> tuple[StoreLike | RemoteStore | None, Document]:
             where = place(part)
@@ -167,8 +190,9 @@ class Course:
 
     def room(self) -> dict[str, int]:
         """Bytes that are written, by the folder in which they are to be."""
-        target, folder = self.plan.passes[-1].slabs.targets[0], local_folder(self.target.store)
-        wants = {} if folder is None or target.coded else {folder: target.grid.count * target.chunk_bytes}
+        plain = zip(self.targets, self.plan.passes[-1].slabs.targets, strict=True)
+        folders = [(local_folder(target.store), stored) for target, stored in plain if not stored.coded]
+        wants = {folder: stored.grid.count * stored.chunk_bytes for folder, stored in folders if folder is not None}
         return wants | ({self.scratch: self.plan.scratch_bytes} if isinstance(self.scratch, str) else {})
 
     def step(self, residuals: Sequence[float]) -> tuple[SweptPass, bool]:
@@ -210,9 +234,9 @@ class Course:
     def _usable(self, here: Progress, last: bool, parts: Iterable[tuple[int, ...]]) -> Progress:
         """The same less what was in scratch that is no longer there."""
         number = len(here.residuals)
-        if number and not is_scratch(place_below(self.scratch, str(number - 1))):
+        if number and not self._is_handed_on(number - 1):
             return Progress(gone=frozenset(parts))
-        if last or not here.done or is_scratch(place_below(self.scratch, str(number))):
+        if last or not here.done or self._is_handed_on(number):
             return here
         return replace(here, done=None, kept={}, gone=frozenset(part for part in parts if part[0] == number))
 
@@ -224,6 +248,24 @@ def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
         return replace(step, slabs=replace(step.slabs, **cut))
 
     return replace(plan, passes=tuple(map(recut, plan.passes)), copy=plan.copy and recut(plan.copy))
+
+
+def place_of_pass(scratch: str | RemoteStore, number: int, field: int, fields: int) -> str | RemoteStore:
+    """Where a pass hands on one of so many arrays that are swept.
+
+    >>> [place_of_pass("s", 2, field, 2) for field in range(2)], place_of_pass("s", 2, 0, 1)
+    (['s/4', 's/5'], 's/2')
+    """
+    return place_below(scratch, str(number * fields + field))
+
+
+def field_name(number: int) -> str:
+    """Name the place where one of the arrays is written that are swept, as journals have it.
+
+    >>> field_name(0), field_name(1)
+    ('', '1')
+    """
+    return str(number or "")
 
 
 def scratch_key(index: tuple[int, ...]) -> str:

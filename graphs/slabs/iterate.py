@@ -3,7 +3,8 @@
     create ─► slabs ─► end pass 0 ─► create ─► slabs ─► end pass 1 ─► … ─► finish
                           ╰ the largest residual, by which the next pass is begun or left out
 
-What a pass reads is removed when the pass is over: a run that stopped goes on with the pass that it was in.
+What a pass reads is removed when the pass is over: a run that stopped goes on with the pass that it was in. Arrays
+that evolve together are read, swept and written slab by slab together.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from oocarrays.graphs.run.journaled import check_room
 from oocarrays.graphs.run.looking import CHUNKS_READ
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
-from oocarrays.graphs.slabs.course import Course, Progress
+from oocarrays.graphs.slabs.course import Course, Progress, field_name, place_of_pass
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.residuals import as_bits, as_residual, largest
+from oocarrays.graphs.slabs.residuals import as_bits, as_residual, largest, residual_of
 from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.plan.slabs.geometry import Slab
@@ -35,7 +36,7 @@ from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.sections.windows import Blocks
-from oocarrays.storage.stores.remote import RemoteStore, place_below
+from oocarrays.storage.stores.remote import RemoteStore
 
 
 class SweepRun(SlabRun):
@@ -52,15 +53,15 @@ class SweepRun(SlabRun):
     def __init__(self, course: Course, progress: Progress, *, resumes: bool = False) -> None:
         step, self.last = course.step(progress.residuals)
         self.number, self.sweeps, self.scratch = len(progress.residuals), step.sweeps.count, course.scratch
-        self.stored = step.slabs.targets[0]
+        self.stored = step.slabs.targets
         self.before, self.gone = dict(progress.done or {}), progress.gone
         self.room, self.beside = course.room(), len(course.beside)
-        fused = Fused(kernel=course.kernel, sweeps=step.sweeps, threads=step.threads)
+        fused = Fused(kernel=course.kernel, sweeps=step.sweeps, threads=step.threads, fields=len(course.targets))
         super().__init__(
             step.slabs,
             (fused, course.residual),  # type: ignore[arg-type]
-            course.beside if self.number else (course.source, *course.beside),
-            (course.target,),
+            course.beside if self.number else (*course.sources, *course.beside),
+            course.targets,
             course.content,
             processes=course.processes,
             remains=replace(course.remains, id=course.id, done=frozenset(self.before), kept=progress.kept),
@@ -76,13 +77,13 @@ class SweepRun(SlabRun):
         """The sweeps and what is looked at after them; and what is read, which for most passes another one makes."""
         sweeps, sources = super().given
         if len(sources) == self.beside:
-            sources = (self._scratch_array(self.number - 1), *sources)
+            sources = (*self._scratch_arrays(self.number - 1), *sources)
             self._given = Sealed((sweeps, sources))
         return sweeps, sources
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The target, or scratch."""
+        """The targets, and scratch."""
         return [*super().written_places, self.scratch]
 
     @property
@@ -91,7 +92,7 @@ class SweepRun(SlabRun):
         if not self.number:
             return super().stores
         read = {f"source {n + 1}": each.zarr.store_path.store for n, each in enumerate(self._beside())}
-        return read | {"target": self.destination.store}
+        return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
 
     def reads(self) -> Iterable[Presence]:
         """The sources; of later passes those beside what is swept, which this run makes."""
@@ -109,30 +110,32 @@ class SweepRun(SlabRun):
         super()._create(*probes)
         if not (self.last or self.has_ended()):
             self._hold_scratch()
-            create_scratch(self._place(self.number), self.given[1][0], self.stored, durable=self.durable)
+            for place, like, stored in zip(self._places(self.number), self.given[1], self.stored, strict=False):
+                create_scratch(place, like, stored, durable=self.durable)
         return self
 
     def _check_room(self) -> None:
         check_room(self.room)
 
     def _forget_what_is_gone(self) -> None:
+        super()._forget_what_is_gone()
         self.journal.forget(self.gone)
 
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
-        """The target, or scratch."""
-        return [self.destination.store if self.last else self._place(self.number)]
+        """The targets, or scratch."""
+        return [target.store for target in self.targets] if self.last else self._places(self.number)
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
-        """The sources; the first one as long as the first pass reads it."""
+        """The sources; those that are swept as long as the first pass reads them."""
         return [each.zarr for each in self._beside()] if self.number else super().read_from
 
     def _read_now(self) -> Any:
-        return [None, *super()._read_now()] if self.number else super()._read_now()
+        return [*[None] * len(self.targets), *super()._read_now()] if self.number else super()._read_now()
 
     def _refused(self, content: Mapping[str, Any]) -> JournalError | None:
         if self.number and content.get(CHUNKS_READ):
-            content = {**content, CHUNKS_READ: content[CHUNKS_READ][1:]}
+            content = {**content, CHUNKS_READ: content[CHUNKS_READ][len(self.targets) :]}
         return super()._refused(content)
 
     def _finish(self, *residuals: float | None) -> Any:
@@ -143,7 +146,8 @@ class SweepRun(SlabRun):
         else:
             self._check_read()
             self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
-            remove_scratch(self._place(self.number - 1))
+            for place in self._places(self.number - 1) if self.number else ():
+                remove_scratch(place)
         self.journal.release()
         self._close(keep_scratch=not self.last)
         return most
@@ -169,19 +173,22 @@ class SweepRun(SlabRun):
                 self._hold = hold(self.scratch)
 
     def _open_targets(self) -> list[ArrayFile]:
-        """The target of this pass, open in this process."""
+        """The targets of this pass, open in this process."""
         with self._opening:
             if self._written is None and not self.last:
                 self.journal.join()
-                self._written = [self._scratch_array(self.number)]
+                self._written = self._scratch_arrays(self.number)
             return super()._open_targets()
 
-    def _scratch_array(self, number: int) -> ArrayFile:
+    def _scratch_arrays(self, number: int) -> list[ArrayFile]:
         self._hold_scratch()
-        return array_file.describe(array_file.open_array(self._place(number), mode="r+"), written=True)
+        opened = (array_file.open_array(place, mode="r+") for place in self._places(number))
+        return [array_file.describe(array, written=True) for array in opened]
 
-    def _place(self, number: int) -> str | RemoteStore:
-        return place_below(self.scratch, str(number))
+    def _places(self, number: int) -> list[str | RemoteStore]:
+        """Where a pass hands on what it has swept."""
+        fields = len(self.targets)
+        return [place_of_pass(self.scratch, number, field, fields) for field in range(fields)]
 
     # ------------------------------------------------------------------ slabs
 
@@ -200,10 +207,13 @@ class SweepRun(SlabRun):
             list(zip(each.lower, each.upper, strict=True)) for each in (self.plan.window(slab), self.plan.core(slab))
         ]
         found: list[float] = []
-        watch = None if residual is None else lambda before, after: found.append(float(residual(before, after)))
-        shape, dtype = self.plan.core(slab).shape, blocks[0].dtype.newbyteorder("=")
-        out = self._pool.lend(shape, dtype, elements=self.plan.window_elements)
-        return [fused(blocks[0], *ends, beside=blocks[1:], out=out, watch=watch), np.array(largest(found))]
+        watch = None if residual is None else lambda before, after: found.append(residual_of(residual, before, after))
+        shape, dtypes = self.plan.core(slab).shape, [each.dtype.newbyteorder("=") for each in blocks[: fused.fields]]
+        out = [self._pool.lend(shape, dtype, elements=self.plan.window_elements) for dtype in dtypes]
+        return [*fused(blocks, *ends, out=out, watch=watch), np.array(largest(found))]
+
+    def _place_name(self, number: int, rank: int) -> str:
+        return field_name(number)
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:
         """Write the chunks of a slab; gives its residual."""
@@ -214,9 +224,11 @@ class SweepRun(SlabRun):
         if results is None:
             known = (each for each in self.journal.parts() if watched and len(each) == 4 and each[:3] == part)
             return next((as_residual(each[3]) for each in known), None)
-        (file,), (made, residual) = self._open_targets(), results
-        axes = self.plan.core(Slab(number, rank)).axes
-        stored = {"": self._put(rank, file, axes, made, self.remains.kept.get("", {}))}
+        (*made, residual), axes = results, self.plan.core(Slab(number, rank)).axes
+        stored = {}
+        for field, (file, values) in enumerate(zip(self._open_targets(), made, strict=True)):
+            name = self._place_name(field, rank)
+            stored[name] = self._put(rank, file, axes, values, self.remains.kept.get(name, {}))
         if watched:
             self.record((*part, as_bits(float(residual))))
         self.record(part, stored)

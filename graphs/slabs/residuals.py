@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-Residual = Callable[[np.ndarray, np.ndarray], float]
-"""What the last sweep of a pass has changed, of a part of the array before and after it."""
+Residual = Callable[[Any, Any], float]
+"""What the last sweep of a pass has changed, of a part of the array before and after it; of several arrays both are
+tuples."""
 
 
 def change(before: np.ndarray, after: np.ndarray) -> float:
@@ -26,6 +28,17 @@ def change(before: np.ndarray, after: np.ndarray) -> float:
         same = (before == after) | (np.isnan(before) & np.isnan(after))
         most = differences.max(where=~same, initial=0)
     return float(most)
+
+
+def residual_of(residual: Residual, before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> float:
+    """A residual of all arrays that are swept: by default of that which changes most.
+
+    >>> residual_of(change, [np.zeros(2), np.zeros(2)], [np.array([0.0, 1.0]), np.array([3.0, 0.0])])
+    3.0
+    """
+    if residual is change:
+        return largest(map(change, before, after))
+    return float(residual(before[0], after[0]) if len(before) == 1 else residual(tuple(before), tuple(after)))
 
 
 def largest(residuals: Iterable[float]) -> float:

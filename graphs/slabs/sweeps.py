@@ -10,6 +10,8 @@
 All rows of a step stand in one buffer, a row at the same place after every sweep: a kernel that changes its block in
 place leaves them where the next sweep wants them. Beyond reflecting, nearest and constant edges, neighbours are set
 anew before each sweep; periodic ones are neighbours like others. Wolf & Lam 1991 (skewing); Song & Li 1999.
+
+Fields that evolve together have a buffer each, and every sweep takes a block of all of them and gives one of all.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ from oocarrays.storage.local.pages import keep_freed
 
 KEPT_BYTES = 2**22
 """Bytes of what is freed that the allocator is to keep for the next call: several blocks."""
-Watch = Callable[[np.ndarray, np.ndarray], Any]
-"""Is shown parts of an array before and after the last sweep."""
+Fields = Sequence[np.ndarray]
+"""One of each array that is swept, or that is read."""
+Watch = Callable[[Fields, Fields], Any]
+"""Is shown parts of all arrays that are swept, before and after the last sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,61 +43,56 @@ class Fused:
     """Several sweeps of one kernel, of any part of an array."""
 
     kernel: Callable[..., Any]
-    """One sweep: a block and those beside it in, one of the same shape and type out, which may be that one, changed."""
+    """One sweep: a block of each array in, one of each that is swept out, of the same shape and type: they may be those
+    that it was given, changed."""
     sweeps: Sweeps
     """How many there are, and how far each reaches."""
     threads: int = 1
     """Tiles that are swept at one time."""
+    fields: int = 1
+    """Arrays that are swept: those after them every sweep sees as they are."""
 
     def __call__(
-        self,
-        block: np.ndarray,
-        ends: Ends,
-        core: Ends,
-        *,
-        beside: Sequence[np.ndarray] = (),
-        out: np.ndarray | None = None,
-        watch: Watch | None = None,
-    ) -> np.ndarray:
-        """Sweep ``core``, a part of a block.
+        self, blocks: Fields, ends: Ends, core: Ends, *, out: Fields | None = None, watch: Watch | None = None
+    ) -> list[np.ndarray]:
+        """Sweep ``core``, a part of blocks that lie at one place; gives that part of each array that is swept.
 
         Parameters
         ----------
-        block : numpy.ndarray
-            The part, and around it what all sweeps reach. It is not changed.
+        blocks : sequence of numpy.ndarray
+            Of each array the part, and around it what all sweeps reach. They are not changed.
         ends, core : sequence of (int, int)
-            Where the block and the part begin and end along each axis; the block also beyond periodic edges.
-        beside : sequence of numpy.ndarray
-            Further arguments of the kernel, of the same place and shape as the block: every sweep sees them.
-        out : numpy.ndarray, optional
-            Where the result goes: of the part's shape.
+            Where the blocks and the part begin and end along each axis; the blocks also beyond periodic edges.
+        out : sequence of numpy.ndarray, optional
+            Where the results go: of the part's shape.
         watch : callable, optional
             Is shown every part of ``core`` before and after the last sweep.
 
         Raises
         ------
         KernelError
-            Where the kernel gives another shape or type than that of its block.
+            Where the kernel gives another number of blocks, or another shape or type than theirs.
 
         Examples
         --------
         >>> def smooth(block):
         ...     return np.convolve(block, [0.25, 0.5, 0.25], "same")
         >>> sweeps = Sweeps(shape=(8,), count=2, depth=(1,), boundary="nearest", tile=(4,))
-        >>> Fused(kernel=smooth, sweeps=sweeps)(np.array([16.0, 0, 0, 0, 0]), [(0, 5)], [(0, 3)])
-        array([10.,  5.,  1.])
+        >>> Fused(kernel=smooth, sweeps=sweeps)([np.array([16.0, 0, 0, 0, 0])], [(0, 5)], [(0, 3)])
+        [array([10.,  5.,  1.])]
         """
-        dtype = block.dtype.newbyteorder("=")  # as arithmetic gives it
-        made = np.empty([upper - lower for lower, upper in core], dtype) if out is None else out
+        dtypes = [block.dtype.newbyteorder("=") for block in blocks[: self.fields]]  # as arithmetic gives them
+        made = [np.empty([upper - lower for lower, upper in core], dtype) for dtype in dtypes] if out is None else out
+        made = list(made)
         if self.sweeps.count == 0:
-            made[...] = block[_places(core, ends)]
+            _put(made, (...,), [block[_places(core, ends)] for block in blocks[: self.fields]])
             return made
         keep_freed(
-            max(KEPT_BYTES, 2 * self.sweeps.block_bytes(block.itemsize))
+            max(KEPT_BYTES, 2 * self.sweeps.block_bytes(sum(dtype.itemsize for dtype in dtypes)))
         )  # a kernel's intermediate results come and go with every block
 
         def descend(tile: Ends) -> None:
-            _Walk(self, tile, dtype, watch).down(block, ends, beside, made[_places(tile, core)])
+            _Walk(self, tile, dtypes, watch).down(blocks, ends, [each[_places(tile, core)] for each in made])
 
         with ThreadPoolExecutor(self.threads) if self.threads > 1 else nullcontext() as pool:
             list((pool.map if pool else map)(descend, self.sweeps.tiles(core)))
@@ -103,56 +102,61 @@ class Fused:
 class _Walk:
     """All sweeps of one tile, down its first axis."""
 
-    def __init__(self, fused: Fused, tile: Ends, dtype: np.dtype, watch: Watch | None) -> None:
+    def __init__(self, fused: Fused, tile: Ends, dtypes: Sequence[np.dtype], watch: Watch | None) -> None:
         sweeps = fused.sweeps
         self.kernel, self.sweeps, self.tile, self.watch = fused.kernel, sweeps, tile, watch
         self.steps = list(sweeps.steps(tile[0]))
         self.across = [sweeps.span(axis, ends) for axis, ends in enumerate(tile)][1:]
         self.twice = 2 * sweeps.depth[0]
         width = [upper - lower for lower, upper in self.across]
-        self.buffer = np.empty((max(step.bottom - step.top for step in self.steps), *width), dtype)
+        rows = max(step.bottom - step.top for step in self.steps)
+        self.buffers = [np.empty((rows, *width), dtype) for dtype in dtypes]
         self.beside: list[np.ndarray] = []
-        self.kept = np.empty((sweeps.count, self.twice, *width), dtype)
+        self.kept = [np.empty((sweeps.count, self.twice, *width), dtype) for dtype in dtypes]
 
-    def down(self, block: np.ndarray, ends: Ends, beside: Sequence[np.ndarray], out: np.ndarray) -> None:
+    def down(self, blocks: Fields, ends: Ends, out: Fields) -> None:
         """Walk down the tile; ``out`` takes what comes of it."""
+        fields, beside = blocks[: len(out)], blocks[len(out) :]
         inside = [self.sweeps.needed(axis, part, 0) for axis, part in enumerate(self.tile)][1:]
         core, (first, _) = _places(self.tile[1:], self.across), self.tile[0]
         for step in self.steps:
             read = [step.made[0], *inside]
             self.beside = [self._beside(each, ends, step) for each in beside]
-            self.buffer[_places(read, [(step.top, 0), *self.across])] = block[_places(read, ends)]
+            place = _places(read, ends)
+            _put(self.buffers, _places(read, [(step.top, 0), *self.across]), [each[place] for each in fields])
             for sweep in range(1, self.sweeps.count):
-                self.buffer[_rows(step.made[sweep], step.top)] = self._swept(step, sweep)
-            out[_rows(step.made[-1], first)] = self._last(step, core)
+                made, new = self._made(step, sweep, self._blocks(step, sweep)), self._new(step, sweep)
+                _put(
+                    self.buffers,
+                    (_rows(step.made[sweep], step.top),),
+                    _apart([each[new] for each in made], self.buffers),
+                )
+            _put(out, (_rows(step.made[-1], first),), self._last(step, core))
 
-    def _last(self, step: SweepStep, core: tuple[slice, ...]) -> np.ndarray:
-        """Return what the last sweep adds to the result in a step."""
-        if self.watch is None:
-            return self._swept(step, self.sweeps.count)[(slice(None), *core)]
-        window, inside = self._block(step, self.sweeps.count), (self._new(step, self.sweeps.count), *core)
-        before = window[inside].copy()
-        after = self._checked(step, self.sweeps.count, window)[inside]
-        self.watch(before, after)
+    def _last(self, step: SweepStep, core: tuple[slice, ...]) -> list[np.ndarray]:
+        """Return what the last sweep adds to the results in a step."""
+        last = self.sweeps.count
+        windows, inside = self._blocks(step, last), (self._new(step, last), *core)
+        before = [window[inside].copy() for window in windows] if self.watch else []
+        after = [made[inside] for made in self._made(step, last, windows)]
+        if self.watch:
+            self.watch(before, after)
         return after
-
-    def _swept(self, step: SweepStep, sweep: int) -> np.ndarray:
-        """The rows that one sweep adds in a step."""
-        return self._checked(step, sweep, self._block(step, sweep))[self._new(step, sweep)]
 
     def _new(self, step: SweepStep, sweep: int) -> slice:
         """Where the rows that a sweep adds are in its block."""
         return _rows(step.made[sweep], step.windows[sweep][0])
 
-    def _block(self, step: SweepStep, sweep: int) -> np.ndarray:
-        """Return the block for the kernel: in the buffer, with what was kept of the step before."""
-        window = self.buffer[_rows(step.windows[sweep], step.top)]
-        if not step.first:
-            window[: self.twice] = self.kept[sweep - 1]
-        if not step.last:
-            self.kept[sweep - 1] = window[len(window) - self.twice :]
-        fill_edges(window, [step.windows[sweep], *self.across], self.sweeps)
-        return window
+    def _blocks(self, step: SweepStep, sweep: int) -> list[np.ndarray]:
+        """Return the blocks for the kernel: in the buffers, with what was kept of the step before."""
+        windows = [buffer[_rows(step.windows[sweep], step.top)] for buffer in self.buffers]
+        for window, kept in zip(windows, self.kept, strict=True):
+            if not step.first:
+                window[: self.twice] = kept[sweep - 1]
+            if not step.last:
+                kept[sweep - 1] = window[len(window) - self.twice :]
+            fill_edges(window, [step.windows[sweep], *self.across], self.sweeps)
+        return windows
 
     def _beside(self, block: np.ndarray, ends: Ends, step: SweepStep) -> np.ndarray:
         """Return the rows of a step of a block that is only read: a view, or a copy with what stands beyond edges."""
@@ -167,20 +171,54 @@ class _Walk:
         view.flags.writeable = False
         return view
 
-    def _checked(self, step: SweepStep, sweep: int, window: np.ndarray) -> np.ndarray:
+    def _made(self, step: SweepStep, sweep: int, windows: Fields) -> list[np.ndarray]:
+        """What the kernel makes of its blocks."""
         rows = _rows(step.windows[sweep], step.top)
-        made = np.asarray(self.kernel(window, *(each[rows] for each in self.beside)))
-        if made.shape != window.shape or made.dtype != window.dtype:
-            raise KernelError(unlike(made, window))
+        made = each_of(self.kernel(*windows, *(each[rows] for each in self.beside)), windows)
+        refused = unlike(made, windows)
+        if refused:
+            raise KernelError(refused)
         return made
 
 
-def unlike(made: np.ndarray, block: np.ndarray) -> str:
-    """Why a kernel cannot be applied to what it gave."""
-    return (
-        f"the kernel gave {made.dtype} of shape {made.shape} for a block of {block.dtype} and shape {block.shape}: "
-        "sweeps need the same"
-    )
+def each_of(given: Any, blocks: Fields) -> list[np.ndarray]:
+    """Arrays that a kernel gave for its blocks: for one block it gives an array, or a tuple of one.
+
+    >>> block = np.zeros((1, 2))
+    >>> each_of([[1, 2]], [block]), len(each_of((block,), [block])), len(each_of((block, block), [block] * 2))
+    ([array([[1, 2]])], 1, 2)
+    """
+    if len(blocks) > 1:
+        return [np.asarray(each) for each in (given if isinstance(given, list | tuple) else [given])]
+    alone = isinstance(given, tuple) and len(given) == 1 and np.ndim(given[0]) == blocks[0].ndim
+    return [np.asarray(given[0] if alone else given)]
+
+
+def unlike(made: Fields, blocks: Fields) -> str:
+    """Why a kernel cannot be applied to what it gave; empty where it can."""
+    if len(made) != len(blocks):
+        return (
+            f"the kernel gave {len(made)} arrays for the {len(blocks)} that are swept: sweeps need a tuple of as many"
+        )
+    for number, (each, block) in enumerate(zip(made, blocks, strict=True), 1):
+        if each.shape != block.shape or each.dtype != block.dtype:
+            which = f", number {number} of {len(blocks)}" if len(blocks) > 1 else ""
+            there = f"a block of {block.dtype} and shape {block.shape}{which}"
+            return f"the kernel gave {each.dtype} of shape {each.shape} for {there}: sweeps need the same"
+    return ""
+
+
+def _apart(made: list[np.ndarray], buffers: Fields) -> list[np.ndarray]:
+    """Results that may all be put into buffers, one after the other: none is a view of a buffer before its own."""
+    return [
+        each.copy() if any(np.may_share_memory(each, other) for other in buffers[:number]) else each
+        for number, each in enumerate(made)
+    ]
+
+
+def _put(arrays: Fields, place: tuple[Any, ...], values: Fields) -> None:
+    for array, each in zip(arrays, values, strict=True):
+        array[place] = each
 
 
 def fill_edges(window: np.ndarray, ends: Ends, sweeps: Sweeps) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 import numpy as np
 import zarr
@@ -26,9 +26,10 @@ from oocarrays.jobs.job import Job
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
 from oocarrays.options.asked import check_alike, workspace_of
+from oocarrays.options.keywords import SweepKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabRequest
-from oocarrays.options.sweeps import Watch, course_of
+from oocarrays.options.sweeps import Places, Watch, course_of
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.show import report
@@ -42,17 +43,24 @@ from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
+    from typing_extensions import TypeVar
+
+    Made = TypeVar("Made", default=OutOfCoreArray)
+else:
+    from typing import TypeVar
+
+    Made = TypeVar("Made")
 
 
 Source = OutOfCoreArray | zarr.Array | StoreLike
 
 
-class IterateJob(Job[SweepRun, OutOfCoreArray]):
+class IterateJob(Job[SweepRun, Made], Generic[Made]):
     """Sweeps that have been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
 
-    def __init__(self, course: Course, result: Callable[[str], OutOfCoreArray], cluster: Cluster | None) -> None:
+    def __init__(self, course: Course, result: Callable[[str], Made], cluster: Cluster | None) -> None:
         self._course = course
         self._resumes = course.resumes
         self._spent = Meter()
@@ -189,10 +197,13 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         plan, one = self.plan, self.plan.passes[0]
         slabs, swept, text = one.slabs, one.sweeps, report.shape_text
         each = " in each worker" if self._course.processes else ""
-        beside = f"; {len(slabs.sources) - 1} beside it are read in each pass" if slabs.sources[1:] else ""
+        fields, beside = len(slabs.targets), len(slabs.sources) - len(slabs.targets)
+        arrays, them = ("array", "it") if fields == 1 else ("arrays", "them")
+        together = f"{fields} of " if fields > 1 else ""
+        more = f"; {beside} beside {them} are read in each pass" if beside else ""
         most = "" if self._course.until is None else f" at most, until the residual is {self._course.until:g}"
         return [
-            ("array", f"{text(slabs.shape)}, {format_bytes(one.nbytes)}{beside}"),
+            (arrays, f"{together}{text(slabs.shape)}, {format_bytes(one.nbytes)}{more}"),
             ("sweeps", f"{plan.sweeps}{most}; depth {text(swept.depth)}, boundary {swept.boundary!r}"),
             ("passes", f"{len(plan.passes)}, of {plan.fuse} sweeps at most"),
             ("slabs", f"{slabs_text(slabs)}, {plan.ranks} ranks"),
@@ -204,10 +215,28 @@ class IterateJob(Job[SweepRun, OutOfCoreArray]):
         ]
 
 
+@overload
 def iterate(
-    kernel: Callable[[np.ndarray], Any],
+    kernel: Callable[..., Any],
     source: Source | Sequence[Source],
     target: StoreLike,
+    **keywords: Unpack[SweepKeywords],
+) -> IterateJob[OutOfCoreArray]: ...
+
+
+@overload
+def iterate(
+    kernel: Callable[..., Any],
+    source: Sequence[Source],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SweepKeywords],
+) -> IterateJob[list[OutOfCoreArray]]: ...
+
+
+def iterate(
+    kernel: Callable[..., Any],
+    source: Source | Sequence[Source],
+    target: StoreLike | Sequence[StoreLike],
     *,
     sweeps: int,
     depth: int | Sequence[int] | None = None,
@@ -229,7 +258,7 @@ def iterate(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
-) -> IterateJob:
+) -> IterateJob[Any]:
     """Plan to apply a kernel to an array again and again: what ``sweeps`` plain sweeps of the whole array make of it.
 
     A pass reads the array once, sweeps every slab several times, and writes it once: passes = ⌈sweeps ÷ fuse⌉. What
@@ -240,12 +269,15 @@ def iterate(
     kernel : callable
         One sweep: takes a numpy block with its halo and gives one of the same shape and type, the halo of which is
         left out. It may change its block and give that. Blocks are tiles of about 256 KiB, in several threads. Of
-        several sources it takes a block of each; only the first may be changed.
+        several sources it takes a block of each; only those that are swept may be changed. For a list of targets it
+        gives a tuple, with a block for each.
     source : OutOfCoreArray, zarr.Array, path, URL or store, or a list of them
-        What is swept: it is not changed. Of a list, the first: others are arrays of the same shape and of any type that
-        every sweep sees as they are, such as a right-hand side, coefficients or a land mask.
-    target : path, URL or Zarr store
-        Where the result is to be: of the source's shape, type, chunks, codecs, attributes and dimension names.
+        What is swept: it is not changed. Of a list, the first, or as many as there are targets, which evolve together:
+        others are arrays of the same shape and of any type that every sweep sees as they are, such as a right-hand
+        side, coefficients or a land mask.
+    target : path, URL or Zarr store, or a list of them
+        Where the result is to be: of the source's shape, type, chunks, codecs, attributes and dimension names. Of a
+        list each is like its own source.
     sweeps : int
         How many; with ``until`` at most.
     depth : int or sequence of int
@@ -259,8 +291,8 @@ def iterate(
     until : float
         The residual at which sweeping ends: it is looked at after each pass. With it, auto leaves at least 8 passes.
     residual : callable
-        ``residual(before, after)`` of a part of the array before and after the last sweep of a pass; the largest of
-        all parts counts. By default, with ``until``, the most that an element changes.
+        ``residual(before, after)`` of a part of the array before and after the last sweep of a pass, of several arrays
+        as tuples; the largest of all parts counts. By default, with ``until``, the most that an element changes.
     memory, prefetch, axis, height, window, ranks
         As in `map_slabs`.
     workspace : float or str
@@ -272,15 +304,15 @@ def iterate(
         it has written; it begins where nothing is there. Memory, ranks and workers may be others, as in `map_slabs`;
         the sweeps of a pass stay as many as they were. ``"verify"`` and ``"as-is"`` as in `map_slabs`.
     scratch : path or URL
-        Where what passes hand on is stored, two arrays at most, until the end; by default beside the target.
+        Where what passes hand on is stored, two arrays a target at most, until the end; by default beside the target.
     missing, storage_options, scheduler, workers
         As in `rechunk`.
 
     Returns
     -------
     IterateJob
-        ``.run()`` gives the target, an `OutOfCoreArray`; ``.residuals`` are those of its passes. ``dask.compute(job)``
-        does the same, without ``until``.
+        ``.run()`` gives the target, an `OutOfCoreArray`, or a list of them where targets are a list; ``.residuals`` are
+        those of its passes. ``dask.compute(job)`` does the same, without ``until``.
 
     Raises
     ------
@@ -327,6 +359,13 @@ def iterate(
         warn_of_packed(array)
     policies = (missing_of(each, missing) for each in sources)
     files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
-    asked = scratch and place(scratch)
-    course, cluster = course_of(request, files, place(target), asked, Watch(residual=watched, until=until))
-    return IterateJob(course, lambda _: open_array(course.target.store), cluster)
+    single = not isinstance(target, list | tuple)
+    stores = [place(each) for each in ([target] if single else target)]  # type: ignore[union-attr]
+    places = Places(targets=stores, scratch=scratch and place(scratch), single=single)
+    course, cluster = course_of(request, files, places, Watch(residual=watched, until=until))
+    return IterateJob(course, lambda _: _opened(stores, single=single), cluster)
+
+
+def _opened(stores: Sequence[StoreLike], *, single: bool) -> Any:
+    """Open a person's result: the target, or all of them."""
+    return open_array(stores[0]) if single else list(map(open_array, stores))

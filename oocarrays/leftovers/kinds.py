@@ -173,8 +173,11 @@ def _iterate(asked: StoppedJob) -> Job[Any, Any]:
     (kernel, *watched), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
     if was["residual"] and not watched:
         raise JournalError(f"{asked.target} was being written with residual={was['residual']}: call iterate again")
+    single = slabs.pop("single", len(was["target"]) == 1)
+    targets = [asked.target, *map(asked.place, was["target"][1:])]
     how = slabs | {"sweeps": was["sweeps"], "until": was["until"], "residual": watched[0] if watched else None}
-    return iterate(kernel, asked.sources(), asked.target, **how)  # type: ignore[arg-type]
+    job: Job[Any, Any] = iterate(kernel, asked.sources(), asked.target if single else targets, **how)  # type: ignore[arg-type]
+    return job
 
 
 def _files(asked: StoppedJob) -> Job[Any, Any]:

@@ -60,7 +60,7 @@ Resumed = (
     RechunkJob
     | GroupJob
     | SlabJob[Any]
-    | IterateJob
+    | IterateJob[Any]
     | FilesJob[Any]
     | CollectiveWriteJob
     | ShiftJob
@@ -111,7 +111,7 @@ def resume(
 @overload
 def resume(
     target: StoreLike, *, source: Any = None, kind: Literal["iterate"], **keywords: Unpack[ResumeKeywords]
-) -> IterateJob: ...
+) -> IterateJob[Any]: ...
 
 
 @overload

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 from oocarrays.mapping.layouts.boundary import BoundaryLike
 from oocarrays.options.chunks import ChunksLike
@@ -64,6 +64,31 @@ class SlabKeywords(TypedDict, total=False):
     verify: bool
     overwrite: bool
     resume: bool | Literal["verify", "as-is"]
+    missing: Literal["fill", "warn", "error"] | None
+    storage_options: Mapping[str, Any] | None
+    scheduler: Client | str | None
+    workers: Sequence[str] | None
+
+
+class SweepKeywords(TypedDict, total=False):
+    """Keywords of `oocarrays.iterate` beside kernel, sources and targets."""
+
+    sweeps: Required[int]
+    depth: int | Sequence[int] | None
+    boundary: BoundaryLike
+    fuse: int | Literal["auto"]
+    until: float | None
+    residual: Callable[[Any, Any], float] | None
+    memory: int | float | str | None
+    prefetch: int
+    workspace: float | str | None
+    axis: int | None
+    height: int | None
+    window: Sequence[int | None] | None
+    ranks: int | None
+    overwrite: bool
+    resume: bool | Literal["verify", "as-is"]
+    scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     missing: Literal["fill", "warn", "error"] | None
     storage_options: Mapping[str, Any] | None
     scheduler: Client | str | None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.slabs.course import Course
 from oocarrays.graphs.slabs.residuals import Residual, change
 from oocarrays.graphs.slabs.resume import kernel_name
-from oocarrays.graphs.slabs.sweeps import unlike
-from oocarrays.options.asked import scratch_of
+from oocarrays.graphs.slabs.sweeps import each_of, unlike
+from oocarrays.options.asked import check_distinct, scratch_of
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
-from oocarrays.plan.documents import Settings
+from oocarrays.plan.documents import Document, Settings
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -40,41 +41,70 @@ class Watch:
     until: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Places where an iteration writes."""
+
+    targets: Sequence[StoreLike]
+    """What the last pass writes: one for each array that is swept."""
+    scratch: Any
+    """Where passes hand on what they have swept, if that is said."""
+    single: bool
+    """Whether one target was given, and no list."""
+
+    @property
+    def said(self) -> Document:
+        """What a journal keeps of it, where that is not seen from the number of targets."""
+        return {} if self.single or len(self.targets) > 1 else {"single": False}
+
+
 def course_of(
-    request: SlabRequest, files: Sequence[ArrayFile], store: StoreLike, scratch: Any, watch: Watch
+    request: SlabRequest, files: Sequence[ArrayFile], places: Places, watch: Watch
 ) -> tuple[Course, Cluster | None]:
-    """All passes, as `iterate` has them, and where they run; the first file is swept, others are read beside it."""
-    (file, *beside), options = files, request.options
-    array, dtypes = file.zarr, [each.zarr.dtype for each in files]
+    """All passes, as `iterate` has them, and where they run; files beyond one a target are read beside what is swept.
+
+    Raises
+    ------
+    InputError
+        One of its kinds, where something cannot be.
+    """
+    stores, options = places.targets, request.options
     assert isinstance(options, SweepOptions), "sweeps are asked for"
-    for each in files:
-        check_target(each.zarr, store, overwrite=request.may_replace(store))
+    _check_places(request, files, stores)
+    swept, beside = files[: len(stores)], files[len(stores) :]
     cluster, resources = request.resources()
-    made = target_settings(array, tuple(array.chunks)) | {"dtype": np.dtype(array.dtype)}
-    target = TargetSpec(store=store, settings=made, overwrite=request.overwrite)
+    made = (target_settings(each.zarr, tuple(each.zarr.chunks)) | {"dtype": each.zarr.dtype} for each in swept)
+    targets = [
+        TargetSpec(store=store, settings=settings, overwrite=request.overwrite)
+        for store, settings in zip(stores, made, strict=True)
+    ]
     residual = None if watch.residual is None else kernel_name(watch.residual)
+    dtypes = [np.dtype(each.zarr.dtype) for each in files]
     known = SlabArrays(
-        shape=array.shape, dtypes=dtypes, sources=files, targets=[target], by="iterate",
+        shape=files[0].zarr.shape, dtypes=dtypes, sources=files, targets=targets, by="iterate",
         said={"sweeps": options.sweeps, "until": watch.until, "residual": residual},
         functions=[None if watch.residual in (None, change) else watch.residual],
-        more={"fuse": options.fuse, "missing": file.presence.missing},
+        more={"fuse": options.fuse, "missing": files[0].presence.missing} | places.said,
     )  # fmt: skip
-    where = scratch_of(scratch or setting("scratch"), store, array)
-    stored = file.stored, array_file.preview(_plain(array), where), target.preview()
-    planner = partial(
-        plan_iterate, *stored, costs=resources.costs, threads=resources.threads, beside=[each.stored for each in beside]
+    asked = places.scratch or setting("scratch")
+    where, *_ = [scratch_of(asked, store, file.zarr) for store, file in product(stores, files)]
+    stored = (
+        [file.stored for file in files],
+        [array_file.preview(_plain(file.zarr), where) for file in swept],
+        [target.preview() for target in targets],
     )
+    planner = partial(plan_iterate, *stored, costs=resources.costs, threads=resources.threads)
     found = planned_pass(request, known, resources, planner)
-    _check_kernel(request.kernel, dtypes, found.plan)
+    _check_kernel(request.kernel, dtypes, len(stores), found.plan)
     id = found.left.id if found.left else uuid.uuid4().hex[:12]
     course = Course(
         plan=found.plan,
         kernel=request.kernel,
         residual=watch.residual,
         until=watch.until,
-        source=file,
+        sources=tuple(swept),
         beside=tuple(beside),
-        target=target,
+        targets=tuple(targets),
         scratch=scratch_below(where, id),
         content=found.content,
         id=id,
@@ -90,8 +120,19 @@ def _plain(array: zarr.Array) -> Settings:
     return wanted | {"compressors": None, "filters": None, "fill_value": array.fill_value}
 
 
-def _check_kernel(kernel: Any, dtypes: Sequence[np.dtype], plan: IteratePlan) -> None:
-    """Refuse a kernel that gives another shape or type than that of a small block.
+def _check_places(request: SlabRequest, files: Sequence[ArrayFile], stores: Sequence[StoreLike]) -> None:
+    """Refuse targets that would cost the user data, and more of them than there are arrays to sweep."""
+    check_distinct(stores)
+    if len(files) < len(stores):
+        told = f"{len(stores)} targets are given, and {len(files)} source{'s' * (len(files) > 1)}"
+        raise InputError(f"{told}: each target is of a source that is swept, the first of the first")
+    may_replace = request.may_replace(stores[0])
+    for file, store in product(files, stores):
+        check_target(file.zarr, store, overwrite=may_replace)
+
+
+def _check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
+    """Refuse a kernel that gives other shapes or types than those of small blocks, or not as many.
 
     Raises
     ------
@@ -100,9 +141,9 @@ def _check_kernel(kernel: Any, dtypes: Sequence[np.dtype], plan: IteratePlan) ->
     """
     sweeps = plan.passes[0].sweeps
     shape = [min(n, 4 * d + 3) for n, d in zip(sweeps.shape, sweeps.depth, strict=True)]
-    block, *beside = (np.ones(shape, dtype.newbyteorder("=")) for dtype in dtypes)
-    made = block
+    blocks = [np.ones(shape, dtype.newbyteorder("=")) for dtype in dtypes]
+    swept, refused = blocks[:fields], ""
     with suppress(Exception), np.errstate(all="ignore"):
-        made = np.asarray(kernel(block.copy(), *beside))
-    if (made.shape, made.dtype) != (block.shape, block.dtype):
-        raise InputError(unlike(made, block))
+        refused = unlike(each_of(kernel(*(each.copy() for each in blocks)), swept), swept)
+    if refused:
+        raise InputError(refused)

@@ -14,7 +14,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from tests.graphs.clusters import cluster, events, kill_when, within
-from tests.sweeping import jacobi, plain_sweeps
+from tests.sweeping import gray_scott, jacobi, plain_sweeps, together
 
 FIELD = np.random.default_rng(5).random((96, 40))
 
@@ -86,3 +86,38 @@ def test_arrays_beside_what_is_swept_when_a_worker_is_killed(field: Path, tmp_pa
         killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 18)
         np.testing.assert_array_equal(within(job.run)[...], wanted)
         killer.join()
+
+
+@pytest.fixture
+def reaction(tmp_path: Path) -> list[np.ndarray]:
+    """Two substances, stored in chunks of their own."""
+    arrays = [1 - FIELD / 4, (FIELD[::-1] / 2).astype("f8")]
+    for name, data, chunks in zip("uv", arrays, [(8, 40), (16, 20)], strict=True):
+        zarr.create_array(tmp_path / name, data=data, chunks=chunks)
+    return arrays
+
+
+def test_fields_evolve_together_on_workers(two: Client, reaction: list[np.ndarray], tmp_path: Path) -> None:
+    sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
+    job = ooc.iterate(
+        gray_scott, sources, targets, sweeps=40, fuse=8, height=16, boundary="periodic", until=0.0, memory="64MiB"
+    )
+    wanted = together(gray_scott, reaction, 2, (1, 1), "periodic", 40)
+    for made, other in zip(within(job.run), wanted, strict=True):
+        np.testing.assert_array_equal(made[...], other)
+    assert len(job.residuals) == 5
+    assert {event["worker"] for event in events(two, job)} == set(job.placement.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "u", "v"]
+
+
+@pytest.mark.once
+def test_fields_evolve_together_when_a_worker_is_killed(reaction: list[np.ndarray], tmp_path: Path) -> None:
+    sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
+    with cluster(2) as client:
+        job = ooc.iterate(gray_scott, sources, targets, sweeps=12, fuse=2, height=16, until=-1.0, memory="64MiB")
+        killer = kill_when(client, job, job.placement[1], lambda: job.meter.write_requests > 36)
+        made = within(job.run)
+        killer.join()
+    for each, other in zip(made, together(gray_scott, reaction, 2, (1, 1), "none", 12), strict=True):
+        np.testing.assert_array_equal(each[...], other)
+    assert len(job.residuals) == 6

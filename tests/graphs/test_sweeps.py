@@ -42,7 +42,7 @@ def test_a_part_is_as_plain_sweeps_of_the_whole_make_it(case: dict[str, Any], da
     places = [np.arange(*each) % n for each, n in zip(around, array.shape, strict=True)]
     block = array[np.ix_(*places)]
     shown: list[tuple[np.ndarray, np.ndarray]] = []
-    made = run(block, around, core, watch=lambda before, after: shown.append((before.copy(), after.copy())))
+    (made,) = run([block], around, core, watch=lambda one, other: shown.append((one[0].copy(), other[0].copy())))
     wanted = plain_sweeps(array, case["kernel"], case["depth"], case["boundary"], case["sweeps"])
     assert made.dtype == array.dtype.newbyteorder("=")
     np.testing.assert_array_equal(made, wanted[tuple(slice(*each) for each in core)])
@@ -61,7 +61,7 @@ def test_what_is_shown_is_before_and_after_the_last_sweep(boundary: Any) -> None
     ends = [run.sweeps.needed(axis, each, 0) for axis, each in enumerate(core)]
     block = array[np.ix_(*(np.arange(*each) % n for each, n in zip(ends, array.shape, strict=True)))]
     found: list[float] = []
-    run(block, ends, core, watch=lambda one, other: found.append(np.abs(other - one).max()))
+    run([block], ends, core, watch=lambda one, other: found.append(np.abs(other[0] - one[0]).max()))
     assert max(found) == np.abs(after - before)[3:29].max()
 
 
@@ -77,7 +77,7 @@ def test_no_row_of_a_tile_is_swept_twice_and_blocks_are_no_larger_than_is_said()
         {"array": np.empty(shape), "kernel": kernel, "depth": (1, 1), "boundary": "none", "sweeps": sweeps}, (20, 33)
     )
     ends = [(0, n) for n in shape]
-    run(np.zeros(shape), ends, ends)
+    run([np.zeros(shape)], ends, ends)
     halos = 2 * 33 * len(sizes)
     assert sum(sizes) <= sweeps * 700 * 33 + halos
     assert max(sizes) * 8 <= run.sweeps.block_bytes(8)
@@ -91,7 +91,7 @@ def test_no_row_of_a_tile_is_swept_twice_and_blocks_are_no_larger_than_is_said()
 def test_a_kernel_that_gives_something_else_is_refused(kernel: Any) -> None:
     case = {"array": np.zeros((9, 9)), "kernel": kernel, "depth": (1, 1), "boundary": "none", "sweeps": 2}
     with pytest.raises(RunError, match=r"the kernel gave .* for a block of float64 and shape \(\d, 9\): sweeps need"):
-        fused(case, (4, 9))(np.zeros((9, 9)), [(0, 9)] * 2, [(0, 9)] * 2)
+        fused(case, (4, 9))([np.zeros((9, 9))], [(0, 9)] * 2, [(0, 9)] * 2)
 
 
 @given(st.sampled_from([*MODES, 0.5]), st.integers(1, 5), st.integers(0, 7))
@@ -117,7 +117,7 @@ def test_blocks_at_an_edge_are_no_smaller_than_a_stencil() -> None:
         for count in (1, 3):
             sweeps = Sweeps.of(shape, count, (2, 2, 1), "none", 8)
             ends = [(0, n) for n in shape]
-            Fused(kernel=kernel, sweeps=sweeps)(np.zeros(shape), ends, ends)
+            Fused(kernel=kernel, sweeps=sweeps)([np.zeros(shape)], ends, ends)
     assert all(n >= least for n, least in zip(map(min, zip(*seen, strict=True)), (5, 5, 3), strict=True))
 
 

@@ -111,7 +111,7 @@ def test_slabs_hold_windows_results_and_what_the_kernel_needs(reuse: bool) -> No
 
 def test_an_iteration_holds_what_its_largest_pass_does() -> None:
     asked = SweepOptions(sweeps=7, depth=1, budget=64 * MIB, fuse=3, watched=True)
-    plan = plan_iterate(ROWS, ROWS, ROWS, asked, costs=Costs())
+    plan = plan_iterate([ROWS], [ROWS], [ROWS], asked, costs=Costs())
     passes = [each.slabs.memory for each in (*plan.passes, plan.copy) if each]
     assert plan.memory in passes
     assert plan.peak_bytes == max(each.nbytes for each in passes)
@@ -121,7 +121,7 @@ def test_an_iteration_holds_what_its_largest_pass_does() -> None:
 def test_sweeps_in_small_budgets_keep_all_threads_busy_and_hold_no_chunk_to_write(mebibytes: int) -> None:
     squares = replace(ROWS, grid=ChunkGrid.of((8192, 8192), (1024, 1024)), itemsize=8)
     asked = SweepOptions(sweeps=10, depth=1, budget=mebibytes * MIB, ranks=2)
-    plan = plan_iterate(squares, squares, squares, asked, costs=Costs(), threads=2)
+    plan = plan_iterate([squares], [squares], [squares], asked, costs=Costs(), threads=2)
     (step,) = plan.passes
     core = [(0, height) for height in step.slabs.heights]
     assert plan.ranks * min(step.threads, len(list(step.sweeps.tiles(core)))) == 2

@@ -102,7 +102,7 @@ def test_the_least_budget_of_an_iteration_is_the_least(
 
     def plan(budget: int) -> IteratePlan:
         options = SweepOptions(budget=budget, depth=1, ranks=2, sweeps=sweeps, fuse=fuse, watched=watched)
-        return plan_iterate(source, scratch, target, options, costs=Costs(), threads=threads)
+        return plan_iterate([source], [scratch], [target], options, costs=Costs(), threads=threads)
 
     with pytest.raises(BudgetError) as caught:
         plan(1)
@@ -121,7 +121,7 @@ def test_sweeps_are_fused_in_windows(budget: int, sweeps: int) -> None:
     image = stored((8192, 8192), (1024, 1024))
     options = SweepOptions(budget=budget * MIB, depth=1, ranks=2, sweeps=sweeps)
     with counted() as work:
-        plan = plan_iterate(image, image, image, options, costs=Costs(), threads=2)
+        plan = plan_iterate([image], [image], [image], options, costs=Costs(), threads=2)
     assert plan.peak_bytes <= budget * MIB
     assert plan.fuse >= 10
     assert len(plan.passes[0].slabs.cut_axes) == 2

@@ -23,6 +23,8 @@ SHAPES = 200
 """Shapes that are looked at, about: the more axes there are, the fewer along each."""
 KERNEL_COPIES = 8
 """Copies of its block that one core makes in the time of a kernel: a guess, for any."""
+RUN_SECONDS = 1e-5
+"""Seconds of a request for a part of one row, at least: of so many, each waits for the interpreter's lock."""
 
 
 def shapes(
@@ -124,15 +126,37 @@ def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, th
 
 def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:
     """Stored bytes that are read of a source for a slab that is like most, and seconds of a core."""
-    chunks, elements, last = 1, source.itemsize, len(plan.shape) - 1
-    for axis, chunk in enumerate(source.grid.chunks):
-        along = plan.along(axis)
-        region = max(range(plan.grid[axis]), key=along.bands)
-        lower, upper = along.read(region, along.bands(region) // 2)
-        touched = -(-upper // chunk) - lower // chunk if lower < upper else 0
-        hole = (touched * chunk - (upper - lower)) * source.itemsize
-        whole = source.coded or (axis == last and hole < costs.range_seconds * costs.copy_bandwidth * max(touched, 1))
-        chunks, elements = chunks * touched, elements * (touched * chunk if whole else max(upper - lower, 0))
+    ends, chunks = [_read_along(plan, axis) for axis in range(len(plan.shape))], source.grid.chunks
+    touched = [-(-b // chunk) - a // chunk if a < b else 0 for (a, b), chunk in zip(ends, chunks, strict=True)]
     if source.coded:
+        elements = math.prod(touched) * math.prod(chunks) * source.itemsize
         return elements * costs.stored_ratio(source), elements / speed(costs.decode_bandwidth, source.codec)
-    return elements, chunks * (costs.range_seconds if source.local else costs.store_request_seconds)
+    whole, rows = math.prod(touched[:-1]), math.prod(max(b - a, 0) for a, b in ends[:-1])
+    each = costs.range_seconds if source.local else costs.store_request_seconds
+    nbytes = taken = 0.0
+    for width, times in _pieces(*ends[-1], chunks[-1]):
+        apart = (chunks[-1] - width) * source.itemsize >= costs.range_seconds * costs.copy_bandwidth
+        nbytes += times * rows * (width if apart else chunks[-1]) * source.itemsize
+        taken += times * (rows * max(each, RUN_SECONDS) if apart else whole * each)
+    return nbytes, taken
+
+
+def _read_along(plan: SlabPlan, axis: int) -> tuple[int, int]:
+    """Return the ends of what is read along an axis for a slab that is like most."""
+    along = plan.along(axis)
+    region = max(range(plan.grid[axis]), key=along.bands)
+    return along.read(region, along.bands(region) // 2)
+
+
+def _pieces(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
+    """Yield lengths of what an interval has of chunks, and of how many.
+
+    >>> list(_pieces(3, 13, 4)), list(_pieces(4, 12, 4)), list(_pieces(5, 7, 4)), list(_pieces(3, 3, 4))
+    ([(1, 1), (4, 2), (1, 1)], [(4, 2)], [(2, 1)], [])
+    """
+    first, last = -(-lower // chunk) * chunk, upper // chunk * chunk
+    if first > last:  # within one chunk
+        first = last = upper
+    for length, times in ((first - lower, 1), (chunk, (last - first) // chunk), (upper - last, 1)):
+        if length and times:
+            yield length, times

@@ -56,15 +56,15 @@ class SweptPass:
     @property
     def nbytes(self) -> int:
         """Bytes, decoded, that it writes."""
-        return self.slabs.targets[0].nbytes
+        return sum(each.nbytes for each in self.slabs.targets)
 
     def seconds(self, costs: Costs) -> float:
         """Predicted seconds: of disk or processors, whichever is slower, and one slab's of the other."""
         slabs = self.slabs
-        target, itemsize = slabs.targets[0], sum(each.itemsize for each in slabs.sources)
+        itemsize = sum(each.itemsize for each in slabs.sources)
         read = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.sources) / itemsize
         disk = slabs.read_bytes * read / costs.read_bandwidth
-        disk += self.nbytes * costs.stored_ratio(target) / costs.write_bandwidth
+        disk += sum(each.nbytes * costs.stored_ratio(each) for each in slabs.targets) / costs.write_bandwidth
         compute = slabs.source_bytes * self.copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
         turns = max(slabs.count // slabs.ranks, 1)
         return max(disk, compute) + min(disk, compute) / turns + 4 * slabs.count * costs.task_seconds
@@ -81,7 +81,7 @@ def swept_copies(slabs: SlabPlan, sweeps: Sweeps, cost: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IteratePlan(Holding):
-    """How an array is swept many times."""
+    """How an array is swept many times, or several that evolve together."""
 
     fuse: int
     """Sweeps of one pass, at most."""
@@ -159,27 +159,26 @@ class SweepOptions(SlabOptions):
 
 
 def plan_iterate(
-    source: Stored,
-    scratch: Stored,
-    target: Stored,
+    sources: Sequence[Stored],
+    scratch: Sequence[Stored],
+    targets: Sequence[Stored],
     options: SweepOptions,
     *,
     costs: Costs,
     threads: int = 1,
-    beside: Sequence[Stored] = (),
 ) -> IteratePlan:
     """Choose how many sweeps are fused, and the slabs.
 
     Parameters
     ----------
-    source, scratch, target : Stored
-        Of one shape.
+    sources : sequence of Stored
+        Of one shape: those that are swept, and others that every pass reads and every sweep sees as they are.
+    scratch, targets : sequence of Stored
+        One for each that is swept: where passes hand it on, and where the last one writes it.
     costs : Costs
         What the machine takes.
     threads : int
         Processors of a process: what its ranks leave idle, they use for tiles.
-    beside : sequence of Stored
-        What every pass reads beside what it sweeps, and every sweep sees as it is.
 
     Raises
     ------
@@ -188,11 +187,13 @@ def plan_iterate(
     BudgetError
         Where no slab fits, or with a number that is asked for none.
     """
-    sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(source.grid.shape)
+    sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(sources[0].grid.shape)
     _check_counts(sweeps, fuse)
+    swept, beside = tuple(sources[: len(targets)]), tuple(sources[len(targets) :])
     pass_of = _Passes(
-        source=source, scratch=scratch, target=target, beside=tuple(beside), options=asked, costs=costs, threads=threads
-    )
+        sources=swept, scratch=tuple(scratch), targets=tuple(targets), beside=beside, options=asked, costs=costs,
+        threads=threads,
+    )  # fmt: skip
     if fuse != "auto":
         return pass_of.plan(sweeps, fuse)
     plans, refused = [], None
@@ -241,11 +242,11 @@ def shares(sweeps: int, fuse: int) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """Passes of any number of sweeps between the source, scratch and the target."""
+    """Passes of any number of sweeps between what is swept, scratch and the targets."""
 
-    source: Stored
-    scratch: Stored
-    target: Stored
+    sources: tuple[Stored, ...]
+    scratch: tuple[Stored, ...]
+    targets: tuple[Stored, ...]
     beside: tuple[Stored, ...]
     options: SweepOptions
     costs: Costs
@@ -256,7 +257,7 @@ class _Passes:
     def plan(self, sweeps: int, fuse: int) -> IteratePlan:
         """All passes, of slabs of one shape: the best for the one that holds most, with room for all others."""
         counts = shares(sweeps, fuse)
-        among = (self.source, self.scratch, self.target) if len(counts) > 1 else ()
+        among = (*self.sources, *self.scratch, *self.targets) if len(counts) > 1 else ()
         room = replace(self, counts=frozenset(counts), options=replace(self.options, among=among))
         return room._plan(counts)
 
@@ -267,7 +268,7 @@ class _Passes:
 
         @cache
         def one(count: int, first: bool, last: bool) -> SweptPass:
-            ends = self.source if first else self.scratch, self.target if last else self.scratch
+            ends = self.sources if first else self.scratch, self.targets if last else self.scratch
             return self._pass(count, *ends, same)
 
         passes = tuple(one(n, i == 0, i == len(counts) - 1) for i, n in enumerate(counts))
@@ -280,12 +281,12 @@ class _Passes:
 
     def _best(self, count: int) -> SweptPass:
         """Slabs twice as tall again and again, where a higher halo is worth it."""
-        best = self._pass(count, self.source, self.target, self.options)
+        best = self._pass(count, self.sources, self.targets, self.options)
         while self._may_be_taller(best.slabs):
             axis, height, ranks = best.slabs.axis, 2 * best.slabs.height, best.slabs.ranks
             try:
                 taller = replace(self.options, axis=axis, height=height, ranks=ranks)
-                other = self._pass(count, self.source, self.target, taller)
+                other = self._pass(count, self.sources, self.targets, taller)
             except BudgetError:
                 break
             if other.slabs.ranks < best.slabs.ranks or other.seconds(self.costs) >= best.seconds(self.costs):
@@ -298,13 +299,15 @@ class _Passes:
         said = self.options.height is not None or self.options.heights is not None or len(slabs.cut_axes) > 1
         return not said and slabs.height < max(slabs.shape[slabs.axis], 1)
 
-    def _pass(self, count: int, source: Stored, target: Stored, options: SweepOptions) -> SweptPass:
+    def _pass(
+        self, count: int, sources: tuple[Stored, ...], targets: tuple[Stored, ...], options: SweepOptions
+    ) -> SweptPass:
         """The best pass: where what suits threads that sweep together is too large for all of them, in smaller
         blocks."""
         found, refused = [], []
         for power in (LARGEST, *SMALLER)[: None if self.threads > 1 else 1]:
             try:
-                found.append(self._cut(count, source, target, options, largest=power))
+                found.append(self._cut(count, sources, targets, options, largest=power))
             except BudgetError as error:
                 refused.append(error)
             if found and found[-1].slabs.ranks_here * found[-1].threads >= self.threads:
@@ -314,10 +317,17 @@ class _Passes:
         return min(found, key=lambda each: each.seconds(self.costs))
 
     def _cut(
-        self, count: int, source: Stored, target: Stored, options: SweepOptions, threads: int = 1, *, largest: int
+        self,
+        count: int,
+        sources: tuple[Stored, ...],
+        targets: tuple[Stored, ...],
+        options: SweepOptions,
+        threads: int = 1,
+        *,
+        largest: int,
     ) -> SweptPass:
-        sources, edge, shape = [source, *self.beside], options.boundary, source.grid.shape
-        itemsize = sum(each.itemsize for each in sources)
+        arrays, edge, shape = [*sources, *self.beside], options.boundary, sources[0].grid.shape
+        itemsize = sum(each.itemsize for each in arrays)
         assert isinstance(options.depth, tuple), "options have been checked"
         depth, together = options.depth, self.threads > 1
 
@@ -341,12 +351,12 @@ class _Passes:
         beyond = joined(tuple("periodic" if each == "periodic" else "none" for each in of_each(edge, len(shape))))
         reach = tuple(count * each for each in depth)
         asked = replace(options, depth=reach, boundary=beyond, workspace=held, cores_only=True)
-        slabs = plan_slabs(sources, [target], asked, partial(seconds, work=swept_bytes, threads=self.threads))
+        slabs = plan_slabs(arrays, targets, asked, partial(seconds, work=swept_bytes, threads=self.threads))
         idle = self.threads // slabs.ranks_here
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle
                 same = options.cut_as(**slabs.cut)
-                return self._cut(count, source, target, same, idle, largest=largest)
+                return self._cut(count, sources, targets, same, idle, largest=largest)
         return SweptPass(slabs=slabs, sweeps=swept(slabs.heights), threads=threads, copies=copies(slabs))
 
     def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
