@@ -125,12 +125,7 @@ class _Walk:
             place = _places(read, ends)
             _put(self.buffers, _places(read, [(step.top, 0), *self.across]), [each[place] for each in fields])
             for sweep in range(1, self.sweeps.count):
-                made, new = self._made(step, sweep, self._blocks(step, sweep)), self._new(step, sweep)
-                _put(
-                    self.buffers,
-                    (_rows(step.made[sweep], step.top),),
-                    _apart([each[new] for each in made], self.buffers),
-                )
+                _put(self.buffers, (_rows(step.made[sweep], step.top),), self._swept(step, sweep))
             _put(out, (_rows(step.made[-1], first),), self._last(step, core))
 
     def _last(self, step: SweepStep, core: tuple[slice, ...]) -> list[np.ndarray]:
@@ -142,6 +137,11 @@ class _Walk:
         if self.watch:
             self.watch(before, after)
         return after
+
+    def _swept(self, step: SweepStep, sweep: int) -> list[np.ndarray]:
+        """The rows that one sweep adds in a step."""
+        new = self._new(step, sweep)
+        return _apart([each[new] for each in self._made(step, sweep, self._blocks(step, sweep))], self.buffers)
 
     def _new(self, step: SweepStep, sweep: int) -> slice:
         """Where the rows that a sweep adds are in its block."""
