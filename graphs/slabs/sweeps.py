@@ -28,7 +28,7 @@ import numpy as np
 from oocarrays.errors import KernelError
 from oocarrays.mapping.layouts.boundary import Boundary, of_each, standing
 from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
-from oocarrays.storage.local.pages import keep_freed
+from oocarrays.storage.local.pages import give_back, keep_freed
 
 KEPT_BYTES = 2**22
 """Bytes of what is freed that the allocator is to keep for the next call: several blocks."""
@@ -96,6 +96,7 @@ class Fused:
 
         with ThreadPoolExecutor(self.threads) if self.threads > 1 else nullcontext() as pool:
             list((pool.map if pool else map)(descend, self.sweeps.tiles(core)))
+        give_back()  # the next slab may be another thread's, which keeps its own
         return made
 
 
@@ -125,12 +126,7 @@ class _Walk:
             place = _places(read, ends)
             _put(self.buffers, _places(read, [(step.top, 0), *self.across]), [each[place] for each in fields])
             for sweep in range(1, self.sweeps.count):
-                made, new = self._made(step, sweep, self._blocks(step, sweep)), self._new(step, sweep)
-                _put(
-                    self.buffers,
-                    (_rows(step.made[sweep], step.top),),
-                    _apart([each[new] for each in made], self.buffers),
-                )
+                _put(self.buffers, (_rows(step.made[sweep], step.top),), self._swept(step, sweep))
             _put(out, (_rows(step.made[-1], first),), self._last(step, core))
 
     def _last(self, step: SweepStep, core: tuple[slice, ...]) -> list[np.ndarray]:
@@ -142,6 +138,11 @@ class _Walk:
         if self.watch:
             self.watch(before, after)
         return after
+
+    def _swept(self, step: SweepStep, sweep: int) -> list[np.ndarray]:
+        """The rows that one sweep adds in a step."""
+        new = self._new(step, sweep)
+        return _apart([each[new] for each in self._made(step, sweep, self._blocks(step, sweep))], self.buffers)
 
     def _new(self, step: SweepStep, sweep: int) -> slice:
         """Where the rows that a sweep adds are in its block."""
