@@ -260,3 +260,10 @@ def test_what_is_yet_to_be_made_is_not_missed() -> None:
     trace = Trace().writes("/nowhere/made.zarr", "(block, *)", ranks=2, block="make", **about)
     advice = trace.reads("/nowhere/made.zarr", "(*, block)", ranks=2, block="use").advise(memory="1GiB")
     assert "not there" not in str(advice)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"trace.json", "a\0b"])
+def test_what_is_no_path_is_refused_in_one_line(path: Any) -> None:
+    for call in (ooc.Trace.load, ooc.Trace.of((), ()).save, ooc.load_plan):
+        with pytest.raises(InputError, match="is no path of a file"):
+            call(path)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+from oocarrays.errors import InputError
 
 Document = dict[str, Any]
 """What a file in JSON holds, or is to hold: a journal's plan, a descriptor, a record; metadata of Zarr."""
@@ -10,3 +13,20 @@ Settings = dict[str, Any]
 """Keyword arguments of `zarr.create_array`, or of a store: how it is made."""
 Header = dict[str, Any]
 """What goes before the frames of a message between workers of Dask."""
+
+
+def checked_path(path: Any) -> str:
+    """Return where a document is, as text.
+
+    >>> checked_path("trace.json")
+    'trace.json'
+
+    Raises
+    ------
+    InputError
+        Where it is no path.
+    """
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str) or "\0" in name:
+        raise InputError(f"{path!r} is no path of a file")
+    return name

@@ -24,7 +24,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan import shown
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.words import patterns_of
-from oocarrays.plan.documents import Document
+from oocarrays.plan.documents import Document, checked_path
 from oocarrays.plan.rechunk.as_json import read_as, written
 
 FORMAT = "oocarrays trace"
@@ -212,7 +212,7 @@ class Trace:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as JSON, which `load` and ``oocarrays advise`` read."""
-        Path(path).write_text(json.dumps(self.as_json(), ensure_ascii=False), encoding="utf-8")
+        Path(checked_path(path)).write_text(json.dumps(self.as_json(), ensure_ascii=False), encoding="utf-8")
 
     def as_json(self) -> Document:
         """Return the trace as dicts, lists and plain values."""
@@ -229,16 +229,17 @@ class Trace:
         InputError
             Where it is no trace.
         """
+        name = checked_path(path)
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(name).read_text(encoding="utf-8")
         except OSError as error:
-            raise NotFoundError(f"{os.fspath(path)} cannot be read: {error.strerror}") from None
+            raise NotFoundError(f"{name} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise InputError(f"{os.fspath(path)} is no trace: it is not UTF-8") from None
+            raise InputError(f"{name} is no trace: it is not UTF-8") from None
         try:
             return cls.from_json(json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{os.fspath(path)} is no trace: {error}") from None
+            raise InputError(f"{name} is no trace: {error}") from None
 
     @classmethod
     def from_json(cls, data: Any) -> Trace:

@@ -15,7 +15,7 @@ from pathlib import Path
 from oocarrays.errors import InputError, LayoutError, NotFoundError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan import shown
-from oocarrays.plan.documents import Document
+from oocarrays.plan.documents import Document, checked_path
 from oocarrays.plan.layouts.redistribution import Price, Redistribution, Transfer
 
 KIND = "oocarrays redistribution"
@@ -39,34 +39,35 @@ def save_plan(plan: Redistribution, path: str | os.PathLike[str]) -> None:
         "price": asdict(plan.price),
         "offers": [asdict(offer) for offer in plan.offers],
     }
+    name = checked_path(path)
     try:
-        Path(path).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+        Path(name).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot write the plan to {os.fspath(path)}: {error.strerror}") from None
+        raise InputError(f"cannot write the plan to {name}: {error.strerror}") from None
 
 
 def load_plan(path: str | os.PathLike[str]) -> Redistribution:
     """Read a plan that was saved.
 
-        Raises
-        ------
-        NotFoundError
-            Where there is no such file; InputError where it holds no plan.
+    Raises
+    ------
+    NotFoundError
+        Where there is no such file; InputError where it holds no plan.
 
-        Examples
-        --------
-        >>> import tempfile
+    Examples
+    --------
+    >>> import tempfile
     >>> from oocarrays.plan.layouts.redistribution import plan_redistribution
-        >>> layouts = (Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10))
-        >>> plan = plan_redistribution(*layouts, method="lcm")
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_plan(plan, f"{folder}/plan.json")
-        ...     load_plan(f"{folder}/plan.json") == plan
-        True
+    >>> layouts = (Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10))
+    >>> plan = plan_redistribution(*layouts, method="lcm")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_plan(plan, f"{folder}/plan.json")
+    ...     load_plan(f"{folder}/plan.json") == plan
+    True
     """
-    name = os.fspath(path)
+    name = checked_path(path)
     try:
-        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        said = json.loads(Path(name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotFoundError(f"no such plan: {name}") from None
     except (OSError, ValueError) as error:
