@@ -254,9 +254,7 @@ def _arrays(files: Sequence[ArrayFile], how: _How) -> Comparison:
         x, y = (np.asarray(array[()]).reshape(1) for array in arrays)
         found = differences(x, y, (0,), how.tolerance)
         return _comparison(arrays, replace(found, first=None if found.first is None else ()))
-    planned = partial(_planned, budget=how.budget)
-    with alike(files, planned, how.budget, how.scratch) as best:
-        plan = planned([file.stored for file in best])
+    with alike(files, partial(_planned, budget=how.budget), how.budget, how.scratch) as (best, plan):
         return _comparison(arrays, _elements(best, plan, how.tolerance))
 
 

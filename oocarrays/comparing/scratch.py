@@ -10,17 +10,17 @@ forty times the budget, both in all some forty times.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import permutations
-from typing import Any, NamedTuple
+from math import inf
+from typing import Any, NamedTuple, TypeVar
 
 from zarr.storage import MemoryStore
 
-from oocarrays.errors import OocError
+from oocarrays.errors import BudgetError, OocError
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.mapping.grid import Stored
 from oocarrays.options.asked import scratch_folder
@@ -28,22 +28,33 @@ from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import free_bytes
+from oocarrays.storage.journal.leftovers import discard, hold
+from oocarrays.storage.journal.scratch import scratch_below
 
+T = TypeVar("T")
 Planned = Callable[[Sequence[Stored]], SlabPlan]
 """Gives the slabs in which two arrays are compared."""
 WORTH = 0.8
 """Of the time without scratch: what takes more is not worth the bytes that it writes."""
 
 
-class _Way(NamedTuple):
-    """One array in scratch."""
+class _Copied(NamedTuple):
+    """One array in scratch, and the other as it is."""
 
-    seconds: float
-    """Predicted: to make it, and to compare."""
+    folder: str
+    """Where the copy is to be."""
     job: RechunkJob
     """Makes it."""
-    first: bool
-    """Whether it is the first of the two."""
+    plan: SlabPlan
+    """Slabs of both."""
+    place: int
+    """Of the copy among the two."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted: to make the copy, and to compare."""
+        return self.job.plan.seconds + seconds(self.plan)
 
     @property
     def nbytes(self) -> int:
@@ -52,8 +63,10 @@ class _Way(NamedTuple):
 
 
 @contextmanager
-def alike(files: Sequence[ArrayFile], planned: Planned, budget: int, scratch: Any) -> Iterator[Sequence[ArrayFile]]:
-    """Give two arrays as they are best compared, as long as they are.
+def alike(
+    files: Sequence[ArrayFile], planned: Planned, budget: int, scratch: Any
+) -> Iterator[tuple[Sequence[ArrayFile], SlabPlan]]:
+    """Give two arrays as they are best compared, as long as they are, and the slabs.
 
     Parameters
     ----------
@@ -63,42 +76,52 @@ def alike(files: Sequence[ArrayFile], planned: Planned, budget: int, scratch: An
         Bytes that may be held.
     scratch : path, optional
         The folder in which one of them may be written again.
+
+    Raises
+    ------
+    BudgetError
+        Where no slab fits, with scratch or without.
     """
-    if not any(file.stored.coded for file in files) or files[0].stored.grid.chunks == files[1].stored.grid.chunks:
-        yield files
-        return
-    with tempfile.TemporaryDirectory(
-        prefix=".oocarrays-compare-", dir=scratch_folder(scratch, MemoryStore())
-    ) as folder:
-        way = _best(files, planned, budget, folder)
-        if way is None:
-            yield files
-            return
-        made = array_file.describe_source(way.job.run().zarr, "fill")
-        yield (made, files[1]) if way.first else (files[0], made)
-
-
-def _best(files: Sequence[ArrayFile], planned: Planned, budget: int, folder: str) -> _Way | None:
-    """The way that takes least; None where it is as they are, or scratch has no room."""
+    as_they_are = partial(planned, [file.stored for file in files])
     try:
-        least = WORTH * seconds(planned([file.stored for file in files]))
-    except OocError:
-        least = float("inf")
-    ways = []
-    for number, (one, other) in enumerate(permutations(files)):
-        try:
-            job = _job(one, other, budget, os.path.join(folder, str(number)))
-            compared = seconds(planned([job.plan.target, other.stored]))
-        except OocError:
-            continue
-        ways.append(_Way(job.plan.seconds + compared, job, first=not number))
-    room = shutil.disk_usage(folder).free
-    fitting = [way for way in ways if way.seconds < least and way.nbytes < room]
-    return min(fitting, key=lambda way: way.seconds, default=None)
+        plan = as_they_are()
+    except BudgetError:
+        plan = None
+    best = _best(files, planned, budget, scratch, WORTH * seconds(plan) if plan else inf)
+    if best is None:
+        yield files, plan or as_they_are()
+        return
+    held = hold(best.folder)
+    try:
+        made = array_file.describe_source(best.job.run().zarr, "fill")
+        yield _with(files, best.place, made), best.plan
+    finally:
+        discard(best.folder, held)
 
 
-def _job(one: ArrayFile, other: ArrayFile, budget: int, folder: str) -> RechunkJob:
+def _best(files: Sequence[ArrayFile], planned: Planned, budget: int, scratch: Any, most: float) -> _Copied | None:
+    """The copy that takes least; None where that is not less than ``most`` seconds, or scratch has no room."""
+    if not any(file.stored.coded for file in files) or files[0].stored.grid.chunks == files[1].stored.grid.chunks:
+        return None
+    place = scratch_folder(scratch, MemoryStore())
+    folder, room = str(scratch_below(place, uuid.uuid4().hex[:12])), free_bytes(place)
+    copies = []
+    for number, (file, other) in enumerate(permutations(files)):
+        with suppress(OocError):  # it cannot be copied, or not in this budget
+            job = _job(file, other.stored.grid.chunks, budget, folder, place)
+            stored = _with([each.stored for each in files], number, job.plan.target)
+            copies.append(_Copied(folder, job, planned(stored), number))
+    fitting = [each for each in copies if each.seconds < most and each.nbytes < room]
+    return min(fitting, key=lambda each: each.seconds, default=None)
+
+
+def _with(things: Sequence[T], place: int, other: T) -> list[T]:
+    """The same with another one in its place."""
+    return [other if number == place else each for number, each in enumerate(things)]
+
+
+def _job(file: ArrayFile, chunks: tuple[int, ...], budget: int, folder: str, scratch: str) -> RechunkJob:
     """Plan to write an array in the chunks of another one, not coded."""
-    how: Any = {"compressors": None, "filters": [], "missing": one.presence.missing, "scheduler": "threads"}
-    job: RechunkJob = rechunk(one.zarr, folder, chunks=other.stored.grid.chunks, memory=budget, **how)
+    how: Any = {"compressors": None, "filters": [], "missing": file.presence.missing, "scheduler": "threads"}
+    job: RechunkJob = rechunk(file.zarr, f"{folder}/copy", chunks=chunks, memory=budget, scratch=scratch, **how)
     return job
