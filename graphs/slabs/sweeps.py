@@ -173,7 +173,7 @@ class _Walk:
         return view
 
     def _made(self, step: SweepStep, sweep: int, windows: Fields) -> list[np.ndarray]:
-        """What the kernel makes of its blocks."""
+        """Return what the kernel makes of its blocks, checked."""
         rows = _rows(step.windows[sweep], step.top)
         made = each_of(self.kernel(*windows, *(each[rows] for each in self.beside)), windows)
         refused = unlike(made, windows)

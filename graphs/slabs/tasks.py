@@ -25,7 +25,7 @@ from oocarrays.graphs.slabs.failing import own_line
 from oocarrays.graphs.slabs.verifying import check_alike, is_verified
 from oocarrays.graphs.slabs.workspace import KernelMemory
 from oocarrays.kernels.binding import BlockInfo, takes_info
-from oocarrays.kernels.results import Wanted, checked
+from oocarrays.kernels.results import ResultTerms, checked
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
@@ -277,7 +277,7 @@ class SlabRun(JournaledRun):
         return found
 
     def _trimmed(self, results: Blocks, core: Section, seen: Section) -> Blocks:
-        """What results for all that is seen have of a slab; themselves, where that is all."""
+        """Cut results for all that is seen to those of a slab; they stay themselves where that is all."""
         trimmed: Blocks = []
         for number, made in enumerate(results):
             inner, outer = self.plan.standing(core, number), self.plan.standing(seen, number)
@@ -363,7 +363,7 @@ class SlabRun(JournaledRun):
         """
         where = self._where(slab)
         wanted = [
-            Wanted(str(target.store), self.plan.standing(seen, number).shape, target.settings["dtype"])
+            ResultTerms(str(target.store), self.plan.standing(seen, number).shape, target.settings["dtype"])
             for number, target in enumerate(self.targets)
         ]
         made = checked(results, wanted, seen.shape, where)

@@ -23,13 +23,14 @@ from oocarrays.graphs.slabs.course import Course, Progress
 from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
 from oocarrays.graphs.slabs.residuals import Residual, change
 from oocarrays.jobs.job import Job
+from oocarrays.jobs.slabs import as_list, opener
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
 from oocarrays.options.asked import check_alike, workspace_of
 from oocarrays.options.keywords import SweepKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabRequest
-from oocarrays.options.sweeps import Places, Watch, course_of
+from oocarrays.options.sweeps import SweepPlaces, Watch, course_of
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.show import report
@@ -340,7 +341,7 @@ def iterate(
     if residual is not None and not callable(residual):
         raise InputError(f"residual={residual!r} cannot be called: it takes what was before and after a sweep")
     place, watched = placer(storage_options), residual or (change if until is not None else None)
-    sources = list(source) if isinstance(source, list | tuple) else [source]
+    sources = as_list(source)
     local = next((each for each in sources if isinstance(each, LocalArrays)), None)
     if local is not None:
         raise InputError(f"{local.store} is local array files: iterate takes one array file, gather_files makes one")
@@ -360,12 +361,7 @@ def iterate(
     policies = (missing_of(each, missing) for each in sources)
     files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
     single = not isinstance(target, list | tuple)
-    stores = [place(each) for each in ([target] if single else target)]  # type: ignore[union-attr]
-    places = Places(targets=stores, scratch=scratch and place(scratch), single=single)
+    stores = [place(each) for each in as_list(target)]
+    places = SweepPlaces(targets=stores, scratch=scratch and place(scratch), single=single)
     course, cluster = course_of(request, files, places, Watch(residual=watched, until=until))
-    return IterateJob(course, lambda _: _opened(stores, single=single), cluster)
-
-
-def _opened(stores: Sequence[StoreLike], *, single: bool) -> Any:
-    """Open a person's result: the target, or all of them."""
-    return open_array(stores[0]) if single else list(map(open_array, stores))
+    return IterateJob(course, opener(stores, open_array, single=single), cluster)

@@ -318,7 +318,7 @@ def map_slabs(
         raise InputError(f"kernel={kernel!r} cannot be called: it takes numpy blocks and gives one of the same shape")
     if not isinstance(verify, bool):
         raise InputError(f"verify={verify!r} is neither True nor False")
-    kernel = bound(kernel, len(_listed(source)), args, kwargs)
+    kernel = bound(kernel, len(as_list(source)), args, kwargs)
     options = SlabOptions(
         depth=own_depth(kernel) if depth is None else depth, boundary=as_asked(boundary), prefetch=prefetch,
         reuse=reuse, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
@@ -329,13 +329,13 @@ def map_slabs(
         workers=workers, dtype=dtype, chunks=chunks, results=results, verify=verify,
     )  # fmt: skip
     more = {"reuse": reuse, "single": not isinstance(target, list | tuple), **({"verify": True} if verify else {})}
-    sources, place = _listed(source), placer(storage_options)
-    stores, single = [place(each) for each in _listed(target)], more["single"]
+    sources, place = as_list(source), placer(storage_options)
+    stores, single = [place(each) for each in as_list(target)], more["single"]
     if any(isinstance(each, LocalArrays) for each in sources):
         if results.words:
             raise InputError(f"{results.words}: of arrays in one file each; these are local array files")
         run, cluster, disks = local_pass(request, sources, stores, folders, more)
-        return LocalSlabJob(run, _opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
+        return LocalSlabJob(run, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     policies = [missing_of(each, missing) for each in sources]
@@ -343,7 +343,7 @@ def map_slabs(
     for array in arrays:
         warn_of_packed(array, kernel)
     plain, cluster = _global_pass(request, arrays, policies, stores, more)
-    return SlabJob(plain, _opener(stores, open_array, single=single), cluster)
+    return SlabJob(plain, opener(stores, open_array, single=single), cluster)
 
 
 def _global_pass(
@@ -378,10 +378,11 @@ def _global_pass(
     return run, cluster
 
 
-def _listed(given: Any) -> list[Any]:
+def as_list(given: Any) -> list[Any]:
+    """Return one thing, or several, as a list."""
     return list(given) if isinstance(given, list | tuple) else [given]
 
 
-def _opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:
+def opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:
     """Return the function that opens a person's result: the target, or all of them."""
     return lambda _: opened(stores[0]) if single else list(map(opened, stores))

@@ -23,8 +23,8 @@ SMALL = 2**22
 """Bytes of the blocks of a trial above which they have one group of elements along each axis, and not several."""
 
 
-class Wanted(NamedTuple):
-    """What is wanted of a kernel for one target."""
+class ResultTerms(NamedTuple):
+    """Terms that the result for one target must meet."""
 
     target: str
     """Its name."""
@@ -34,8 +34,8 @@ class Wanted(NamedTuple):
     """Of the target's elements; None where any will do."""
 
 
-def checked(results: Any, wanted: Sequence[Wanted], block: tuple[int, ...], where: str) -> list[np.ndarray]:
-    """The results of a kernel, as arrays.
+def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...], where: str) -> list[np.ndarray]:
+    """Return the results of a kernel, as arrays.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def checked(results: Any, wanted: Sequence[Wanted], block: tuple[int, ...], wher
 
     Examples
     --------
-    >>> checked([1, 2], [Wanted("b.zarr", (2,), np.dtype("f4"))], (2,), "slab 0")
+    >>> checked([1, 2], [ResultTerms("b.zarr", (2,), np.dtype("f4"))], (2,), "slab 0")
     Traceback (most recent call last):
     oocarrays.errors.KernelError: the kernel gave 2 arrays for slab 0; there are 1 targets
     """
@@ -69,7 +69,7 @@ def checked(results: Any, wanted: Sequence[Wanted], block: tuple[int, ...], wher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class TrialBlock:
     """A small block in the first corner of the sources, cut as that of a slab could be."""
 
     shape: tuple[int, ...]
@@ -85,7 +85,7 @@ class Trial:
     def of(
         cls, shape: tuple[int, ...], levels: Sequence[Coarsening], depth: Sequence[int], beyond: Sequence[bool],
         itemsize: int,
-    ) -> Trial:  # fmt: skip
+    ) -> TrialBlock:  # fmt: skip
         """Return the block for results that stand so for the sources; lengths differ, to show axes that are mixed up.
 
         Parameters
@@ -96,12 +96,12 @@ class Trial:
         Examples
         --------
         >>> along = Coarsening((1, 1, 1)).reshaped((0,), {})
-        >>> Trial.of((90, 80, 70), [along], (0, 1, 0), (False, True, False), 8).window
+        >>> TrialBlock.of((90, 80, 70), [along], (0, 1, 0), (False, True, False), 8).window
         Section(lower=(0, -1, 0), upper=(90, 4, 4))
         """
         units = [math.lcm(*(each.unit(axis, n) for each in levels)) for axis, n in enumerate(shape)]
 
-        def of_groups(counts: Sequence[int]) -> Trial:
+        def of_groups(counts: Sequence[int]) -> TrialBlock:
             upper = (min(unit * count, n) for unit, count, n in zip(units, counts, shape, strict=True))
             core = Section((0,) * len(shape), tuple(upper))
             return cls(shape=shape, core=core, depth=tuple(depth), beyond=tuple(beyond))
@@ -117,9 +117,9 @@ class Trial:
         return Section(tuple(lower), tuple(n + d if out else min(n + d, most) for n, d, out, most in axes))
 
     def results(
-        self, kernel: Callable[..., Any], dtypes: Sequence[np.dtype], wanted: Sequence[Wanted]
+        self, kernel: Callable[..., Any], dtypes: Sequence[np.dtype], wanted: Sequence[ResultTerms]
     ) -> list[np.ndarray] | None:
-        """What a kernel gives for zeros; None where it cannot be called with them: that shows on the first slab.
+        """Return what a kernel gives for zeros; None where it cannot be called with them: that shows on the first slab.
 
         Parameters
         ----------

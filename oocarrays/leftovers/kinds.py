@@ -129,6 +129,12 @@ class StoppedJob:
             "missing": missing, "scheduler": means.scheduler, "workers": means.workers, "resume": self.trust,
         }  # fmt: skip
 
+    def results(self, slabs: Document) -> tuple[bool, Any]:
+        """Return whether one target was asked for, and no list of them, and that or these."""
+        was = self.content["asked"]["target"]
+        single = slabs.pop("single", len(was) == 1)
+        return single, self.target if single else [self.target, *map(self.place, was[1:])]
+
 
 def _ranks(means: ResumeMeans) -> int | None:
     ranks: int | None = setting("ranks") if means.ranks is None else means.ranks
@@ -151,13 +157,12 @@ def _rechunk(asked: StoppedJob) -> Job[Any, Any]:
 
 def _map_slabs(asked: StoppedJob) -> Job[Any, Any]:
     (kernel,), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
-    single = slabs.pop("single", len(was["target"]) == 1)
-    targets = [asked.target, *map(asked.place, was["target"][1:])]
+    single, target = asked.results(slabs)
     shapes, chunks = {name: was[name] for name in NAMES if name in was}, list(map(tuple, was["chunks"]))
     one_each = not single and len(shapes) > 1
     how = slabs | {"dtype": was["dtype"], "chunks": chunks if one_each else chunks[0]}
     how |= {name: each[0] if single else each for name, each in shapes.items()}
-    job: Job[Any, Any] = map_slabs(kernel, asked.sources(), asked.target if single else targets, **how)  # type: ignore[arg-type]
+    job: Job[Any, Any] = map_slabs(kernel, asked.sources(), target, **how)  # type: ignore[arg-type]
     return job
 
 
@@ -173,10 +178,9 @@ def _iterate(asked: StoppedJob) -> Job[Any, Any]:
     (kernel, *watched), slabs, was = asked.kernels(), asked.slabs(), asked.content["asked"]
     if was["residual"] and not watched:
         raise JournalError(f"{asked.target} was being written with residual={was['residual']}: call iterate again")
-    single = slabs.pop("single", len(was["target"]) == 1)
-    targets = [asked.target, *map(asked.place, was["target"][1:])]
+    _, target = asked.results(slabs)
     how = slabs | {"sweeps": was["sweeps"], "until": was["until"], "residual": watched[0] if watched else None}
-    job: Job[Any, Any] = iterate(kernel, asked.sources(), asked.target if single else targets, **how)  # type: ignore[arg-type]
+    job: Job[Any, Any] = iterate(kernel, asked.sources(), target, **how)  # type: ignore[arg-type]
     return job
 
 

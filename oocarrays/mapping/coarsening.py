@@ -82,7 +82,7 @@ class Coarsening:
         >>> Coarsening((1,)).reshaped((1,), {0: 7}).shape((4, 5)), Coarsening((1, 1)).resized({1: 3}).shape((4, 5))
         ((7, 4), (4, 3))
         """
-        return tuple(_extent(factor, shape, axis) for factor, axis in zip(self.factors, self.of_axes, strict=True))
+        return self.section(Section((0,) * len(shape), tuple(shape))).upper
 
     def factor(self, axis: int) -> Factor | None:
         """The factor of what is of an axis of the finer array; None where nothing is."""
@@ -139,14 +139,6 @@ class Coarsening:
         """
         pairs = zip(self.factors, factors, strict=True)
         return Coarsening(tuple(math.prod([own, more]) for own, more in pairs if isinstance(own, int)))
-
-
-def _extent(factor: Factor, shape: Sequence[int], axis: int | None) -> int:
-    """Elements of an axis of an array that is made of one of some shape."""
-    if isinstance(factor, Together):
-        return factor.length
-    assert axis is not None, "only elements that stand together can stand for none"
-    return ceil_div(shape[axis], factor) if isinstance(factor, int) else len(factor)
 
 
 def _ends_of(factor: Factor, fine: Section, axis: int | None) -> tuple[int, int]:

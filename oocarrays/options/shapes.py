@@ -100,7 +100,7 @@ NAMES = ("factor", "drop_axis", "new_axis", "shape")
 
 
 def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
-    """What is asked for of each target."""
+    """List what is asked for of each target."""
     if asked is None:
         return [None] * targets
     each = [asked] if single else asked
@@ -111,7 +111,7 @@ def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked for of one target."""
+    """Shapes that are asked for of one target."""
 
     factor: FactorLike | None
     drop_axis: DropLike | None

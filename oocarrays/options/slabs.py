@@ -20,7 +20,7 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.tasks import Kernel
 from oocarrays.kernels.depths import own_ranks
-from oocarrays.kernels.results import Trial, Wanted
+from oocarrays.kernels.results import ResultTerms, TrialBlock
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import element_type
 from oocarrays.mapping.grid import ChunkGrid
@@ -183,12 +183,12 @@ def result_types(
     assert isinstance(depth, tuple), "options have been checked"
     edges = of_each(checked_boundary(options.boundary, len(shape), *sources), len(shape))
     itemsize = sum(dtype.itemsize for dtype in sources)
-    trial = Trial.of(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
+    trial = TrialBlock.of(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
     if trial.window.size * itemsize > budget:  # there is no room for a slab either
         return known
     asked = request.dtype if isinstance(request.dtype, list | tuple) else [request.dtype] * len(stores)
     wanted = [
-        Wanted(
+        ResultTerms(
             name_of(store), level.shape(trial.window.shape), None if own is None and request.results.others else dtype
         )
         for store, level, own, dtype in zip(stores, levels, asked, known, strict=True)

@@ -42,7 +42,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class SweepPlaces:
     """Places where an iteration writes."""
 
     targets: Sequence[StoreLike]
@@ -59,7 +59,7 @@ class Places:
 
 
 def course_of(
-    request: SlabRequest, files: Sequence[ArrayFile], places: Places, watch: Watch
+    request: SlabRequest, files: Sequence[ArrayFile], places: SweepPlaces, watch: Watch
 ) -> tuple[Course, Cluster | None]:
     """All passes, as `iterate` has them, and where they run; files beyond one a target are read beside what is swept.
 

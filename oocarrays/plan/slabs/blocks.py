@@ -113,8 +113,7 @@ def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, th
         return 0.0
     costs, ranks = Costs(), max(plan.ranks, 1)
     read = [_read(plan, source, costs) for source in plan.sources]
-    shapes = [coarse.shape(plan.heights) for coarse in plan.coarser] or [plan.heights] * len(plan.targets)
-    targets = zip(plan.targets, shapes, strict=True)
+    targets = zip(plan.targets, plan.shapes_made(plan.heights, plan.targets), strict=True)
     written = sum(math.prod(shape) * each.itemsize * costs.stored_ratio(each) for each, shape in targets)
     device = sum(moved for moved, _ in read) / costs.read_bandwidth + written / costs.write_bandwidth
     compute = sum(taken for _, taken in read) + work(plan) / costs.copy_bandwidth

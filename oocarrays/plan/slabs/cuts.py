@@ -196,10 +196,7 @@ class _Cut:
         """Slabs of one shape in such regions."""
         asked = WORKSPACE if self.options.workspace is None else self.options.workspace
         asked = asked(heights) if callable(asked) else asked
-        shapes = [coarse.shape(self.shape) for coarse in self.options.coarser] or [self.shape] * len(self.targets)
-        written = sum(math.prod(shape) * each.itemsize for each, shape in zip(self.targets, shapes, strict=True))
-        if not self.targets:
-            written = math.prod(self.shape) * sum(each.itemsize for each in self.sources)
+        written = self.options.bytes_made(self.shape, self.targets or self.sources)
         plan = SlabPlan(
             **self.options.terms,
             edges=edges,

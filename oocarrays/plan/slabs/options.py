@@ -50,6 +50,15 @@ class SlabTerms:
     budget: int = 0
     """Bytes that each process may hold."""
 
+    def shapes_made(self, shape: Sequence[int], targets: Sequence[Stored]) -> list[tuple[int, ...]]:
+        """Return the shape that is made for each target of so much of the sources."""
+        return [coarse.shape(shape) for coarse in self.coarser] or [tuple(shape)] * len(targets)
+
+    def bytes_made(self, shape: Sequence[int], targets: Sequence[Stored]) -> int:
+        """Bytes, decoded, that are made for all targets of so much of the sources."""
+        made = zip(self.shapes_made(shape, targets), targets, strict=True)
+        return sum(math.prod(each) * target.itemsize for each, target in made)
+
 
 TERMS = tuple(field.name for field in fields(SlabTerms))
 """Their names: plans by the thousand are looked at."""

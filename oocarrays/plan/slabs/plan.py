@@ -131,11 +131,7 @@ class SlabPlan(SlabGeometry, Holding):
     @property
     def result_bytes(self) -> int:
         """Bytes of what the kernel gives for the largest window, for all targets together."""
-        wide = self.largest(self.depth)
-        if not self.coarser:
-            return math.prod(wide) * sum(target.itemsize for target in self.targets)
-        pairs = zip(self.coarser, self.targets, strict=True)
-        return sum(math.prod(coarse.shape(wide)) * target.itemsize for coarse, target in pairs)
+        return self.bytes_made(self.largest(self.depth), self.targets)
 
     @property
     def _coding(self) -> Memory:
@@ -143,7 +139,7 @@ class SlabPlan(SlabGeometry, Holding):
         wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
         each = product({*self.sources, *self.among}, self._starts)
         reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
-        shapes = [coarse.shape(wide) for coarse in self.coarser] or [tuple(wide)] * len(self.targets)
+        shapes = self.shapes_made(wide, self.targets)
         targets = {(self.targets[number], shapes[number]) for number in written(self)}
         targets |= {(each, tuple(wide)) for each in self.among}
         writes = (
