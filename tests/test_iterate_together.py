@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.errors import InputError, JournalError, KernelError, RunError, TargetError, UnfinishedError
+from oocarrays.errors import BudgetError, InputError, JournalError, KernelError, RunError, TargetError, UnfinishedError
 from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.plan.slabs.sweeps import Sweeps
 from oocarrays.storage.journal.journal import Journal
@@ -95,14 +96,16 @@ def test_passes_of_several_fields_are_plain_sweeps(case: dict[str, Any], data: s
         "ranks": data.draw(st.integers(1, 3)),
         "prefetch": data.draw(st.integers(0, 2)),
         "window": data.draw(st.none() | st.tuples(*[st.none() | st.integers(1, 9)] * array.ndim)),
-        "memory": data.draw(st.sampled_from(["4MiB", "64MiB"])),
         "until": data.draw(st.none() | st.just(-1.0)),
     }
+    asked = partial(
+        ooc.iterate, kernel, stored, [MemoryStore() for _ in range(fields)], sweeps=sweeps, depth=case["depth"],
+        boundary=boundary, scheduler="threads", **options,
+    )  # fmt: skip
     with np.errstate(all="ignore"):
-        job = ooc.iterate(
-            kernel, stored, [MemoryStore() for _ in range(fields)], sweeps=sweeps, depth=case["depth"],
-            boundary=boundary, scheduler="threads", **options,
-        )  # fmt: skip
+        with pytest.raises(BudgetError) as refused:
+            asked(memory=1)
+        job = asked(memory=data.draw(st.sampled_from([refused.value.least, "64MiB"])))
         wanted = together(kernel, arrays, fields, case["depth"], boundary, sweeps)
         made = job.run()
     check(made, wanted)
