@@ -159,9 +159,9 @@ def _series(way: str, source: str, target: str, memory: int, *, tiny: bool) -> d
     if way.startswith("ours"):
         import oocarrays as ooc
 
-        place = ooc.files(files, concat_dim="time")
-        place = f"{source}/copy.zarr" if way == "ours-zarr" else ooc.open_group(place)["air"]
-        wanted = (FILES * HOURS if way == "ours-zarr" else chunks["time"], 20, 20)
+        copied = way == "ours-zarr" and not tiny
+        place = f"{source}/copy.zarr" if copied else ooc.open_group(ooc.files(files, concat_dim="time"))["air"]
+        wanted = tuple(chunks.values())
         job = ooc.rechunk(
             place, target, chunks=wanted, memory=memory, compressors=[codec], filters=[], zarr_format=3,
             scheduler="threads",
