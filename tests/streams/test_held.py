@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -79,3 +80,21 @@ def test_what_is_held_is_at_most_the_memory_given(kinds: list[str], cells: int, 
             assert tracemalloc.get_traced_memory()[1] <= memory
         finally:
             tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "c16"])
+def test_events_of_any_size_are_sorted_in_the_memory_given(tmp_path: Path, dtype: str) -> None:
+    """What is held of an event beside its items is as much whatever their size: of bytes it is most of all."""
+    rng, events, memory = np.random.default_rng(0), 2**20, 8 * MIB
+    at, values = rng.integers(0, 1000, events), np.ones(events, dtype)
+    tracemalloc.start()
+    try:
+        with ooc.open_streams(tmp_path / "s.zarr", "w", shape=1000, dtype=dtype, memory=memory) as s:
+            before = tracemalloc.get_traced_memory()[0]
+            for k in range(0, events, 2**14):
+                s.write(values[k : k + 2**14], at=at[k : k + 2**14])
+        assert tracemalloc.get_traced_memory()[1] - before <= memory
+    finally:
+        tracemalloc.stop()
+    counts = np.bincount(at, minlength=1000)
+    assert ooc.open_streams(tmp_path / "s.zarr").lengths.tolist() == (counts * values.itemsize).tolist()

@@ -18,10 +18,8 @@ from oocarrays.storage.streams.raw import Cache, RawChunks
 from oocarrays.storage.streams.reading import Heads, Reader
 from oocarrays.storage.streams.stream_file import StreamFile
 
-LOG_BYTES = 2**26
-"""Bytes that the calls of a process may write before they are sorted, at most."""
-LOG_COPIES = 10
-"""What sorting holds beside the log, in its bytes."""
+SORTING_BYTES = 2**29
+"""Bytes that a process holds, at most, of what calls write until it is sorted."""
 
 
 class IndependentSegment:
@@ -62,9 +60,9 @@ class IndependentSegment:
         if meta.ib.block:
             self._know(meta.ib)
         if writes:
-            log = min(LOG_BYTES, max(self.budget // 2 // LOG_COPIES, 2**16)) // max(len(self.ranks), 1)
+            each = min(SORTING_BYTES, self.budget // 2) // max(len(self.ranks), 1)
             place = [(meta.cells.of_rank(rank), (rank, meta.cells.ranks)) for rank in self.ranks]
-            self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, log) for c, p in place]
+            self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, each) for c, p in place]
 
     def _know(self, ib: Independent) -> None:
         """Look at what is there."""

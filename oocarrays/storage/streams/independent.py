@@ -26,6 +26,10 @@ MANY = 4
 LEVEL_BYTES = 2**23
 """Bytes that calls of all cells write before they are put side by side, where whole blocks come of it: no more than a
 processor keeps near."""
+EVENT_BYTES, ITEM_COPIES = 28, 6
+"""What sorting holds of each item beside its bytes, and of these how many copies, those in the log among them."""
+LEAST_LOG = 2**11
+"""Bytes that calls may write before they are sorted, where there is room for hardly any."""
 FEW_CELLS, FEW_EACH = 4, 8
 """Fewer cells, or fewer that fit in a superblock, have a pointer each."""
 Logged = tuple[int, np.ndarray | None]
@@ -41,13 +45,13 @@ class RankWriter:
         Its cells, from and to.
     place : tuple of int
         Its number, and how many ranks there are.
-    log_bytes : int
-        Bytes that calls may write before they are sorted.
+    sorting_bytes : int
+        Bytes that may be held of what calls write until it is sorted.
     """
 
     def __init__(
         self, cells: tuple[int, int], ib: Independent, place: tuple[int, int], data: RawChunks, directory: RawChunks,
-        log_bytes: int,
+        sorting_bytes: int,
     ) -> None:  # fmt: skip
         (self.lower, upper), (rank, ranks) = cells, place
         self.count = upper - self.lower
@@ -58,7 +62,8 @@ class RankWriter:
         entry = 8 * (HEAD + ib.pointers)
         self.directory = Superblocks(directory, ib.entries * entry, ib.base[1] + rank, ranks, fill=NONE & 0xFF)
         self.lengths = np.zeros(self.count, np.int64)
-        self._most = log_bytes
+        self._sorting_bytes = sorting_bytes
+        self._most = 0
         self._index = np.dtype(np.int32 if self.count < 2**31 else np.int64)
         self._room = np.empty(0, np.uint8)
         self._calls: list[Logged] = []
@@ -73,10 +78,12 @@ class RankWriter:
 
     def append_level(self, values: np.ndarray) -> None:
         """Append as many bytes to every cell: a row of bytes for each."""
+        self._turn_to(values.shape[1])
         self._note(values, None)
 
     def append_events(self, cells: np.ndarray, items: np.ndarray) -> None:
         """Append items to cells, in any order: a row of bytes for each item, and its cell, of the file."""
+        self._turn_to(items.shape[1])
         at_once = max(self._most // max(items.shape[1], 1), 1)
         for start in range(0, len(items), at_once):
             self._note(items[start : start + at_once], cells[start : start + at_once] - self.lower)
@@ -87,11 +94,19 @@ class RankWriter:
         self._take(self._buffers.push(cells - self.lower, counts, data))
         self.lengths[cells - self.lower] += counts
 
+    def _turn_to(self, width: int) -> None:
+        """Log items of so many bytes from now on: the log has room for as many as may be sorted at one time."""
+        if self._width == width:
+            return
+        self.drain()
+        at_once = self._sorting_bytes // (EVENT_BYTES + ITEM_COPIES * width)
+        self._width, self._most = width, max(at_once * width, LEAST_LOG)
+        self._room = np.empty(0, np.uint8)
+
     def _note(self, items: np.ndarray, cells: np.ndarray | None) -> None:
         """Keep the bytes of a call, one after the other as all of the log, so that they are moved as one array."""
-        if self._width != items.shape[1] or self._logged + items.nbytes > self._most:
+        if self._logged + items.nbytes > self._most:
             self.drain()
-        self._width = items.shape[1]
         self._calls.append((len(items), None if cells is None else cells.astype(self._index)))
         if items.nbytes > self._most:
             calls, self._calls = self._calls, []
