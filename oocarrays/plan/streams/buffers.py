@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oocarrays.plan.streams.units import UNITS, before, in_units, spread, unit_of
+from oocarrays.plan.streams.units import UNITS, before, in_units, spreads, unit_of
 
 LONG = 128
 """Units of a run that is copied by itself."""
@@ -160,7 +160,8 @@ def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray,
     for to, start, count in zip(into[long].tolist(), of[long].tolist(), counts[long].tolist(), strict=True):
         out[to : to + count] = values[start : start + count]
     some = np.flatnonzero((counts > 0) & (counts < LONG))
-    out[spread(into[some], counts[some])] = values.take(spread(of[some], counts[some]))
+    there, here = spreads(counts[some], into[some], of[some])
+    out[there] = values.take(here)
 
 
 def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ runs      (start 0, 3 units) (start 7, 2 units)   ──► indices 0 1 2 7 8
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -44,9 +45,22 @@ def spread(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     >>> spread(np.array([0, 7]), np.array([3, 2])).tolist()
     [0, 1, 2, 7, 8]
     """
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(starts - (ends - counts), counts) + np.arange(total)
+    (indices,) = spreads(counts, starts)
+    return indices
+
+
+def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the indices of runs that are as long wherever they start.
+
+    >>> [indices.tolist() for indices in spreads(np.array([3, 2]), np.array([0, 7]), np.array([4, 0]))]
+    [[0, 1, 2, 7, 8], [4, 5, 6, 0, 1]]
+    """
+    had = before(counts)
+    numbers = np.arange(int(had[-1] + counts[-1]) if len(counts) else 0)
+    for each in starts:
+        indices = np.repeat(each - had, counts)
+        indices += numbers
+        yield indices
 
 
 def before(counts: np.ndarray) -> np.ndarray:
@@ -106,4 +120,5 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
             rows = sliding_window_view(source, width)[of[same] // unit]
             sliding_window_view(target, width, writeable=True)[into[same] // unit] = rows
         return
-    target[spread(into // unit, units)] = source.take(spread(of // unit, units))
+    there, here = spreads(units, into // unit, of // unit)
+    target[there] = source.take(here)

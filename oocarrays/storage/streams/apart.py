@@ -18,7 +18,7 @@ from oocarrays.storage.streams.raw import Cache, RawChunks
 from oocarrays.storage.streams.reading import Heads, Reader
 from oocarrays.storage.streams.stream_file import StreamFile
 
-SORTING_BYTES = 2**29
+SORTING_BYTES = 2**28
 """Bytes that a process holds, at most, of what calls write until it is sorted."""
 
 
