@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oocarrays.plan.streams.units import UNITS, unit_of
+from oocarrays.plan.streams.units import UNITS, side_by_side, unit_of
 from oocarrays.storage.streams.rows import Rows
 
 
@@ -25,6 +25,8 @@ class CommonSegment:
         """Those that are in the store; None while there is no segment."""
         self.buffer = np.empty((0, 0), np.uint8)
         """The next bytes of each cell, which are no row yet."""
+        self._width = 0
+        """Bytes of each cell in a call, where the buffers have one call after the other; 0 where each has its own."""
         self._writes = writes
 
     def begin(self, rows: Rows, cells: int) -> None:
@@ -34,6 +36,7 @@ class CommonSegment:
 
     def _fill(self) -> None:
         """Take the row that is not full into the buffers."""
+        self._width = 0
         if self.nbytes % self.block and len(self.buffer):
             self._row.read_row(self._row.count, self.buffer.reshape(-1))
 
@@ -43,7 +46,38 @@ class CommonSegment:
         return self.rows
 
     def append(self, values: np.ndarray) -> None:
-        """Fill the buffers of all cells, and send them to the store as a row each time that they are full."""
+        """Fill the buffers of all cells, and send them to the store as a row each time that they are full.
+
+        Calls that fill a block together are kept as they come, and put side by side when it is full: in the buffer of
+        each cell a few bytes would take a line of the processor's cache each.
+        """
+        width = values.shape[1]
+        if not self.nbytes % self.block:
+            self._width = width if width < self.block and not self.block % width else 0
+        if self._width == width:
+            self._append_call(values)
+        else:
+            self._deal_out()
+            self._append_bytes(values)
+
+    def _append_call(self, values: np.ndarray) -> None:
+        cells, width = values.shape
+        unit, calls = unit_of(width), self.buffer.reshape(-1, cells, width)
+        calls[self.nbytes % self.block // width].view(UNITS[unit])[:] = values.view(UNITS[unit])
+        self.nbytes += width
+        if not self.nbytes % self.block:
+            self._row.append(side_by_side(self.buffer.reshape(-1), len(calls), width))
+
+    def _deal_out(self) -> None:
+        """Give each cell what calls have written to it, in its own buffer."""
+        fill = self.nbytes % self.block
+        if self._width and fill:
+            calls = self.buffer.reshape(-1)[: fill * len(self.buffer)].copy()
+            self.buffer[:, :fill] = side_by_side(calls, fill // self._width, self._width).reshape(-1, fill)
+            self.buffer[:, fill:] = 0
+        self._width = 0
+
+    def _append_bytes(self, values: np.ndarray) -> None:
         done, block = 0, self.block
         while done < values.shape[1]:
             fill = self.nbytes % block
@@ -65,4 +99,5 @@ class CommonSegment:
     def settle(self) -> None:
         """Put what is in the buffers, too."""
         if self.rows is not None and self._writes:
+            self._deal_out()
             self.rows.settle(self.buffer.reshape(-1) if self.nbytes % self.block else None)

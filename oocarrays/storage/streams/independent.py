@@ -23,9 +23,9 @@ from oocarrays.storage.streams.superblocks import Superblocks
 
 MANY = 4
 """Calls of all cells that follow each other, and are put side by side without looking for their cells."""
-LEVEL_BYTES = 2**23
+LEVEL_BYTES, LEVEL_COPIES = 2**23, 4
 """Bytes that calls of all cells write before they are put side by side, where whole blocks come of it: no more than a
-processor keeps near."""
+processor keeps near. And what that holds, in their bytes."""
 EVENT_BYTES, ITEM_COPIES = 28, 6
 """What sorting holds of each item beside its bytes, and of these how many copies, those in the log among them."""
 LEAST_LOG = 2**11
@@ -63,7 +63,7 @@ class RankWriter:
         self.directory = Superblocks(directory, ib.entries * entry, ib.base[1] + rank, ranks, fill=NONE & 0xFF)
         self.lengths = np.zeros(self.count, np.int64)
         self._sorting_bytes = sorting_bytes
-        self._most = 0
+        self._most = self._most_level = 0
         self._index = np.dtype(np.int32 if self.count < 2**31 else np.int64)
         self._room = np.empty(0, np.uint8)
         self._calls: list[Logged] = []
@@ -101,19 +101,21 @@ class RankWriter:
         self.drain()
         at_once = self._sorting_bytes // (EVENT_BYTES + ITEM_COPIES * width)
         self._width, self._most = width, max(at_once * width, LEAST_LOG)
+        self._most_level = max(self._sorting_bytes // LEVEL_COPIES, self._most)
         self._room = np.empty(0, np.uint8)
 
     def _note(self, items: np.ndarray, cells: np.ndarray | None) -> None:
         """Keep the bytes of a call, one after the other as all of the log, so that they are moved as one array."""
-        if self._logged + items.nbytes > self._most:
+        most = self._most_level if cells is None and all(call is None for _, call in self._calls) else self._most
+        if self._logged + items.nbytes > most:
             self.drain()
         self._calls.append((len(items), None if cells is None else cells.astype(self._index)))
-        if items.nbytes > self._most:
+        if items.nbytes > most:
             calls, self._calls = self._calls, []
             self._drain(np.ascontiguousarray(items).reshape(-1), calls)
             return
         if not len(self._room):
-            self._room = np.empty(self._most, np.uint8)
+            self._room = np.empty(self._most_level, np.uint8)
         self._room[self._logged : self._logged + items.nbytes].reshape(items.shape)[:] = items
         self._logged += items.nbytes
         if cells is None and self._logged >= LEVEL_BYTES:
@@ -133,14 +135,20 @@ class RankWriter:
         if not is_level:
             self.drain()
             return
-        start = self._logged - len(last) * self.count * self._width
-        self._drain(self._room[:start], self._calls[: -len(last)])
+        self._drain_first(self._logged - len(last) * self.count * self._width, self._calls[: -len(last)])
         spare, rest = divmod((int(self._buffers.fill[0]) + len(last) * self._width) % self.ib.block, self._width)
-        spare = 0 if rest or spare >= len(last) else spare
-        end = self._logged - spare * self.count * self._width
-        self._drain(self._room[start:end], last[: len(last) - spare])
-        self._room[: self._logged - end] = self._room[end : self._logged]
-        self._calls, self._logged = last[len(last) - spare :], self._logged - end
+        if not rest and spare >= len(last):
+            return
+        spare = 0 if rest else spare
+        self._drain_first(self._logged - spare * self.count * self._width, last[: len(last) - spare])
+
+    def _drain_first(self, nbytes: int, calls: list[Logged]) -> None:
+        """Drain the first calls of the log, which are so many bytes of it."""
+        if not calls:
+            return
+        self._drain(self._room[:nbytes], calls)
+        self._room[: self._logged - nbytes] = self._room[nbytes : self._logged]
+        self._calls, self._logged = self._calls[len(calls) :], self._logged - nbytes
 
     def _drain(self, items: np.ndarray, calls: list[Logged]) -> None:
         if not len(items):
