@@ -12,7 +12,8 @@ import pytest
 from distributed import Client, wait
 
 import oocarrays as ooc
-from oocarrays.errors import BudgetError, InputError, KernelError, LayoutError
+from oocarrays.errors import BudgetError, DiskFullError, InputError, KernelError, LayoutError
+from oocarrays.graphs.files.sweeps import RankScratch
 from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 from tests.graphs.test_killed_tasks import dies
 from tests.sweeping import gray_scott, jacobi, plain_sweeps, together
@@ -147,6 +148,30 @@ def test_scratch_that_is_gone_on_one_disk_is_made_again(two: Client, tmp_path: P
     assert any("own disks" in notice for notice in job.notices)
     np.testing.assert_array_equal(within(job.run)[...], plain(6))
     assert names(tmp_path) == [["a", "b"]] * RANKS
+
+
+def test_what_cannot_be_gone_on_with_is_removed_where_it_is(
+    two: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the workers: this process sees no disk of theirs."""
+
+    def remove(self: RankScratch) -> None:
+        pass
+
+    def kernel(block: np.ndarray) -> np.ndarray:
+        with open(seen, "ab") as file:
+            file.write(b".")
+        if os.path.getsize(seen) > 40:
+            assert list(tmp_path.glob("disk-*/.oocarrays-*/0/zarr.json"))
+            raise DiskFullError("no space is left")
+        return jacobi(block)
+
+    seen, a = tmp_path / "seen", made(tmp_path, "a", FIELD)
+    job = ooc.iterate(kernel, a, tmp_path / "b", folders=disks(tmp_path, "b"), **SWEPT)
+    monkeypatch.setattr(RankScratch, "remove", remove)
+    with pytest.raises(DiskFullError, match="no space"):
+        within(job.run)
+    assert scratch(tmp_path) == []
 
 
 def test_a_plan_for_too_little_memory_is_refused_where_nobody_sees_what_is_left(two: Client, tmp_path: Path) -> None:
