@@ -209,7 +209,8 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
     a = made(tmp_path / "a", FIELD, **CHUNKS)
     runs.run("iterate", "sweeping:jacobi", tmp_path / "a", tmp_path / "b", at=at, after=after, **SWEPT)
     written = [part for part in Journal(tmp_path / "b").parts() if len(part) == 3] if at != "group" else []
-    job = ooc.iterate(jacobi, a, tmp_path / "b", resume=True, overwrite=at == "group", **SWEPT)
+    how: Any = "verify" if at == "entry" else True
+    job = ooc.iterate(jacobi, a, tmp_path / "b", resume=how, overwrite=at == "group", **SWEPT)
     assert job.plan.sweeps == 6
     assert sum(step.slabs.count for step in job.plan.passes) == SLABS
     assert job.left == pytest.approx(1 - len(written) / SLABS)
@@ -217,6 +218,30 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
     computed = [span for span in job.meter.spans if span.phase == "write"]
     assert len(computed) <= SLABS
     assert not list(tmp_path.rglob(".oocarrays*"))
+
+
+@pytest.mark.parametrize("after", [10, 34, 58])
+@pytest.mark.parametrize("memory", ["64MiB", "least"])
+def test_fields_go_on_together(
+    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, after: int, memory: str
+) -> None:
+    monkeypatch.setattr(gray_scott, "__module__", "sweeping")
+    sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
+    opened = [made(where, each, chunks=(4, 17), depth=1) for where, each in zip(sources, (U, V), strict=True)]
+    how: dict[str, Any] = {"sweeps": 6, "fuse": 2, "boundary": "periodic", "scheduler": "threads"}
+    runs.run(
+        "iterate", "sweeping:gray_scott", sources, targets, at="entry", after=after, memory="64MiB", axis=0, height=4,
+        **how,
+    )  # fmt: skip
+    if memory == "least":
+        with pytest.raises(BudgetError) as refused:
+            ooc.iterate(gray_scott, opened, [tmp_path / "x", tmp_path / "y"], memory=1, **how)
+        memory = str(refused.value.least)
+    job = ooc.iterate(gray_scott, opened, targets, memory=memory, resume=True, **how)
+    assert job.left < 1
+    for each, other in zip(job.run(), together(gray_scott, [U, V], 2, (1, 1), "periodic", 6), strict=True):
+        np.testing.assert_array_equal(each[...], other)
+    assert names(tmp_path) == ["a", "b", "u", "v"]
 
 
 def test_a_pass_whose_scratch_is_gone_on_one_rank_begins_anew(
