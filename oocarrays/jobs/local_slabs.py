@@ -207,16 +207,23 @@ class _Ranks:
         InputError
             Where it lies in an array, or on no disk that a worker has.
         """
-        first, ranks = self.targets[0].files, range(self.arrays[0].ranks)
-        if not first.descriptor.folders:
-            return [scratch_of(asked, first.store, array.zarr) for array in self.arrays][:1] * len(ranks)
+        own, ranks = self.targets[0].files.descriptor.folders, self.arrays[0].ranks
+        if not own:
+            each = product(self.targets, self.arrays)
+            return [scratch_of(asked, target.store, array.zarr) for target, array in each][:1] * ranks
         if asked is not None and (not isinstance(asked, str | os.PathLike) or "://" in str(asked)):
             raise InputError(f"scratch={asked!r}: where files are on workers' own disks, it is a folder there")
-        return [
-            scratch_of(asked if asked is None else str(absolute(str(asked).format(rank=rank))), *where)
-            for rank in ranks
-            for where in [(first.place(rank), self.arrays[0].files.place(rank))]
-        ]
+        return [self._scratch_of(rank, asked) for rank in range(ranks)]
+
+    def _scratch_of(self, rank: int, asked: Any) -> str | RemoteStore:
+        """Where a rank has its scratch on its worker's own disk."""
+        try:
+            where = None if asked is None else str(absolute(os.fspath(asked).format(rank=rank)))
+        except (LookupError, ValueError):
+            raise InputError(f"scratch={asked!r}: braces stand for the rank alone, as {{rank}}") from None
+        each = product(self.targets, self.arrays)
+        found = [scratch_of(where, target.files.place(rank), array.files.place(rank)) for target, array in each]
+        return found[0]
 
 
 def _said(arrays: Sequence[LocalArrays], targets: Sequence[LocalTarget]) -> Document:

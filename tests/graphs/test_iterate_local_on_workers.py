@@ -227,6 +227,7 @@ def test_wrong_places_are_told_in_a_line(two: Client, tmp_path: Path) -> None:
     cases: list[tuple[type[InputError], str, dict[str, Any]]] = [
         (InputError, "on workers' own disks, it is a folder there", {"folders": own, "scratch": "s3://b/{rank}"}),
         (InputError, "on workers' own disks, it is a folder there", {"folders": own, "scratch": ["/x", "/y"]}),
+        (InputError, "braces stand for the rank alone, as {rank}", {"folders": own, "scratch": "/tmp/{disk}"}),
         (InputError, "lies in the source", {"folders": own, "scratch": disks(tmp_path, "a")}),
         (InputError, "lies in the target", {"folders": own, "scratch": own}),
         (LayoutError, "must have {rank} in it", {"folders": str(tmp_path / "b")}),
