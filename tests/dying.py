@@ -248,8 +248,8 @@ def do(order: dict[str, Any], folder: Path) -> int:
         print(json.dumps(hold(**options)))
         return 0
     args = order["args"]
-    if order["call"] == "map_slabs":
-        args[1] = ooc.open_array(args[1])
+    if order["call"] in ("map_slabs", "iterate"):
+        args[1] = [ooc.open_array(each) for each in args[1]] if isinstance(args[1], list) else ooc.open_array(args[1])
     if order["call"] in ("map_slabs", "iterate"):
         args[0] = pkgutil.resolve_name(args[0])
     job = getattr(ooc, order["call"])(*args, **options)

@@ -162,12 +162,6 @@ def test_files_that_are_closed_are_not_made_again(tmp_path: Path) -> None:
     run.settle()
 
 
-def test_iterate_says_what_it_takes(tmp_path: Path) -> None:
-    a = made(tmp_path / "a", field((16, 8)), ooc.Layout.of((16, 8), "(block, *)", ranks=2))
-    with pytest.raises(InputError, match="is local array files: iterate takes one array file, gather_files makes one"):
-        ooc.iterate(np.negative, a, tmp_path / "b", sweeps=2)  # type: ignore[arg-type]
-
-
 def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
     rows = ooc.Layout.of((16, 8), "(block, *)", ranks=2)
     a = made(tmp_path / "a", field((16, 8)), rows)

@@ -212,7 +212,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         except BaseException as error:
             taken_away = future.cancelled()  # not by us yet
             self._cancel(client, future)
-            self._run.settle(resumable=_resumable(error))
+            self._run.settle(resumable=resumable(error))
             if isinstance(error, KernelError):
                 self._run.take_back()
             told = _explained(error, client, self._run, taken_away=taken_away)
@@ -377,7 +377,7 @@ def _first(values: list[str], result: Callable[[str], Any]) -> Any:
     return result(values[0])
 
 
-def _resumable(error: BaseException) -> bool:
+def resumable(error: BaseException) -> bool:
     """Whether what a run left in scratch can be of use: it was not the data or the device that stopped it."""
     return not isinstance(error, CorruptChunkError | DiskFullError | StoreFailure)
 

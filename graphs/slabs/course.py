@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from oocarrays.graphs.run.remains import KEPT, NOTHING_LEFT, Remains, remaining,
 from oocarrays.graphs.slabs.residuals import Residual, as_bits, as_residual, largest
 from oocarrays.graphs.slabs.resume import StoppedPass
 from oocarrays.graphs.slabs.tasks import Kernel
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.iterate import IteratePlan, SweptPass
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
@@ -49,10 +50,17 @@ class Progress:
     """What the journal has of scratch that is no longer there."""
     kept: Kept = field(default_factory=dict)
     """Chunks of the next one that plans before this one have written."""
+    made: frozenset[int] = frozenset()
+    """Ranks whose files are made, where targets are local array files."""
 
     def after(self, residual: float) -> Progress:
         """The same when one more pass is over."""
-        return Progress(residuals=(*self.residuals, residual))
+        return Progress(residuals=(*self.residuals, residual), made=self.made)
+
+    @property
+    def parts(self) -> frozenset[Part]:
+        """All that is not done again."""
+        return frozenset(self.done or {}) | {(rank,) for rank in self.made}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +75,9 @@ class Course:
     """What is looked at after each pass; None where nothing is."""
     until: float | None
     """The residual at which sweeping ends."""
-    sources: tuple[ArrayFile, ...]
-    """What the first pass sweeps."""
-    beside: tuple[ArrayFile, ...]
+    sources: tuple[Any, ...]
+    """What the first pass sweeps: an `ArrayFile` each, or the `RankFiles` of all ranks."""
+    beside: tuple[Any, ...]
     """What every pass reads, and every sweep sees as it is."""
     targets: tuple[TargetSpec, ...]
     """What the last pass writes: one for each that is swept; the journal is beside the first."""
@@ -88,7 +96,7 @@ class Course:
     so_far: Progress = Progress()
     """How far it was when it was planned as it is."""
 
-    def gone_on_with(self, left: StoppedPass) -> Course:
+    def gone_on_with(self, left: StoppedPass) -> Self:
         """The same when what is left has been looked at: what the next pass writes, and what it reads."""
         began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
         began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get(SO_FAR, {})))
@@ -142,27 +150,41 @@ class Course:
         """Whether all is there that a pass has made, or makes, for the next one."""
         return all(self._place(number, name, last=False) is not None for name in self._names)
 
+    def _boxes(self, slabs: SlabPlan, slab: Slab) -> dict[str, Section]:
+        """The elements of a slab, as they stand in the file of each place where it is written."""
+        return dict.fromkeys(self._names, slabs.core(slab))
+
+    def _grid(self, slabs: SlabPlan, name: str) -> ChunkGrid:
+        """The chunks of the file of a place."""
+        return slabs.targets[self._names.index(name)].grid
+
     def _begun_at(self, told: Mapping[str, Any]) -> Progress:
         """How far the run was when it was planned as it is, as the journal tells it."""
         here = Progress(residuals=tuple(map(as_residual, told.get("residuals", ()))))
         if not self.remains.kept:
             return here
         places, slabs = self._next_places(here), self.step(here.residuals)[0].slabs
-        whole = set(slabs.all_slabs())
-        for name, stored in zip(self._names, slabs.targets, strict=True):
-            key = written_file(places[name]).chunk_key if name in places else scratch_key  # what has been used is gone
-            kept = self.remains.kept.get(name, {})
-            whole = {slab for slab in whole if all(key(i) in kept for i in stored.grid.indices(slabs.core(slab)))}
+        keys = {name: written_file(place).chunk_key for name, place in places.items()}
+
+        def is_whole(slab: Slab) -> bool:
+            return all(
+                keys.get(name, scratch_key)(index) in self.remains.kept.get(name, {})  # what has been used is gone
+                for name, box in self._boxes(slabs, slab).items()
+                for index in self._grid(slabs, name).indices(box)
+            )
+
+        whole = filter(is_whole, slabs.all_slabs())
         return replace(here, done=dict.fromkeys(whole, as_residual(told["residual"])), kept=self.remains.kept)
 
     def _chunks(self, left: StoppedPass, here: Progress) -> Kept:
         """The chunks of the next pass that are stored, whichever plan did it."""
         number, slabs = len(here.residuals), self.step(here.residuals)[0].slabs
         parts = [part for part in left.stored if len(part) == 3 and part[0] == number]
-        sections: dict[Part, list[Section]] = {part: [slabs.core(Slab(*part[1:]))] for part in parts}
+        boxes = {part: self._boxes(slabs, Slab(*part[1:])) for part in parts}
         kept = {}
         for name, where in self._next_places(here).items():
             odd = frozenset(self.remains.odd.get(str(where), ()))
+            sections: dict[Part, list[Section]] = {part: [each[name]] for part, each in boxes.items() if name in each}
             kept[name] = whole_chunks(written_file(where), left.stored, name, sections, odd, here.kept.get(name))
         return kept
 
@@ -209,7 +231,7 @@ class Course:
         journal = Journal(self.target.store)
         try:
             of_this = journal.read()[1].get(BEGINNING, "") == self.remains.beginning
-            return self._known(journal.parts() if of_this else set())
+            return self._known({part for part in journal.parts() if of_this or len(part) == 1})
         except NotFoundError:
             return Progress()
 
@@ -222,7 +244,8 @@ class Course:
         for part in written:
             number, *slab = part
             passes.setdefault(number, {})[Slab(*slab)] = residuals.get(part, -np.inf)
-        here = Progress(residuals=self.so_far.residuals)
+        made = frozenset(rank for rank, *more in parts if not more)
+        here = Progress(residuals=self.so_far.residuals, made=made)
         while True:
             number, (step, last) = len(here.residuals), self.step(here.residuals)
             there = passes.get(number, {})
@@ -233,9 +256,11 @@ class Course:
 
     def _usable(self, here: Progress, last: bool, parts: Iterable[tuple[int, ...]]) -> Progress:
         """The same less what was in scratch that is no longer there."""
-        number = len(here.residuals)
+        number, count = len(here.residuals), self.step(here.residuals)[0].slabs.count
+        if last and len(here.done or {}) == count:  # nothing is read any more
+            return here
         if number and not self._is_handed_on(number - 1):
-            return Progress(gone=frozenset(parts))
+            return Progress(gone=frozenset(part for part in parts if len(part) > 1), made=here.made)
         if last or not here.done or self._is_handed_on(number):
             return here
         return replace(here, done=None, kept={}, gone=frozenset(part for part in parts if part[0] == number))

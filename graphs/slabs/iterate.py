@@ -33,6 +33,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch, remove_scratch
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.files.rank_files import placed
 from oocarrays.storage.journal.leftovers import hold
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.sections.windows import Blocks
@@ -64,7 +65,7 @@ class SweepRun(SlabRun):
             course.targets,
             course.content,
             processes=course.processes,
-            remains=replace(course.remains, id=course.id, done=frozenset(self.before), kept=progress.kept),
+            remains=replace(course.remains, id=course.id, done=progress.parts, kept=progress.kept),
         )
         self.resumes = resumes
 
@@ -84,7 +85,11 @@ class SweepRun(SlabRun):
     @property
     def written_places(self) -> list[StoreLike]:
         """The targets, and scratch."""
-        return [*super().written_places, self.scratch]
+        return [*super().written_places, *self._scratch_folders]
+
+    @property
+    def _scratch_folders(self) -> list[Any]:
+        return [self.scratch]
 
     @property
     def stores(self) -> dict[str, Any]:
@@ -106,13 +111,16 @@ class SweepRun(SlabRun):
     # ------------------------------------------------------------------ beginning and end
 
     def _create(self, *probes: tuple[int, str, str]) -> Any:
-        self._close(keep_scratch=True)
+        self._let_go_of_scratch(keep=True)
         super()._create(*probes)
         if not (self.last or self.has_ended()):
-            self._hold_scratch()
-            for place, like, stored in zip(self._places(self.number), self.given[1], self.stored, strict=False):
-                create_scratch(place, like, stored, durable=self.durable)
+            self._make_scratch()
         return self
+
+    def _make_scratch(self) -> None:
+        self._hold_scratch()
+        for place, like, stored in zip(self._places(self.number), self.given[1], self.stored, strict=False):
+            create_scratch(place, like, stored, durable=self.durable)
 
     def _check_room(self) -> None:
         check_room(self.room)
@@ -146,24 +154,28 @@ class SweepRun(SlabRun):
         else:
             self._check_read()
             self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
-            for place in self._places(self.number - 1) if self.number else ():
-                remove_scratch(place)
+            self._remove_read()
         self.journal.release()
-        self._close(keep_scratch=not self.last)
+        self._let_go_of_scratch(keep=not self.last)
         return most
+
+    def _remove_read(self) -> None:
+        """Remove what the pass has read of scratch."""
+        for place in self._places(self.number - 1) if self.number else ():
+            remove_scratch(place)
 
     def settle(self, *, resumable: bool = False) -> None:
         """Wait until tasks that had begun are done; scratch goes, too, unless what it holds can be of use."""
         self._wait()
-        self._close(keep_scratch=resumable)
+        self._let_go_of_scratch(keep=resumable)
         self.journal.release()
 
-    def _close(self, *, keep_scratch: bool = False) -> None:
+    def _let_go_of_scratch(self, *, keep: bool = False) -> None:
         if self._hold:
             self._hold.close()
         self._hold = None
         self._let_go_of_memory()
-        if not keep_scratch:
+        if not keep:
             remove_scratch(self.scratch)
 
     def _hold_scratch(self) -> None:
@@ -226,17 +238,22 @@ class SweepRun(SlabRun):
             return next((as_residual(each[3]) for each in known), None)
         (*made, residual), axes = results, self.plan.core(Slab(number, rank)).axes
         stored = {}
-        for field, (file, values) in enumerate(zip(self._open_targets(), made, strict=True)):
-            name = self._place_name(field, rank)
-            stored[name] = self._put(rank, file, axes, values, self.remains.kept.get(name, {}))
+        for field, (target, values) in enumerate(zip(self._open_targets(), made, strict=True)):
+            name, (file, there) = self._place_name(field, rank), placed(target, rank, axes)
+            stored[name] = self._put(rank, file, there, values, self.remains.kept.get(name, {}))
         if watched:
             self.record((*part, as_bits(float(residual))))
         self.record(part, stored)
         return float(residual)
 
 
-def looked_back(course: Course) -> Course:
+def looked_back(course: Course, kind: type[SweepRun] = SweepRun) -> Course:
     """Return a course before it is run once more: begun again, where the first pass reads a source that has changed.
+
+    Parameters
+    ----------
+    kind : type
+        Of a pass.
 
     Raises
     ------
@@ -245,7 +262,7 @@ def looked_back(course: Course) -> Course:
     """
     if course.progress().residuals:
         return course
-    run = SweepRun(course, Progress(), resumes=course.resumes)
+    run = kind(course, Progress(), resumes=course.resumes)
     run.look_back()
     same = run.remains.beginning == course.remains.beginning
     return course if same else replace(course, remains=run.remains, so_far=Progress())

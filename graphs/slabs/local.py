@@ -10,14 +10,13 @@ Thakur 1995, sections 5.4 (the local placement model) and 5.5.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import zarr
 from dask.task_spec import Task
 
-from oocarrays.errors import BudgetError, DescriptorError, RunError
+from oocarrays.errors import DescriptorError, RunError
 from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.looking import Part
 from oocarrays.graphs.run.remains import Remains, remaining
@@ -39,6 +38,9 @@ from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.journal import Journal
 
+NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
+"""Said where a run goes on with what it has left there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalTarget(TargetSpec):
@@ -59,9 +61,7 @@ class LocalStopped(StoppedPass):
 
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
         """A plan with the cut that was made; or another height, where that holds more than there is memory for."""
-        with nullcontext() if self._is_on_own_disks else suppress(BudgetError):
-            return plan(asked.cut_as(**self.cut))
-        return plan(asked)
+        return plan(asked.cut_as(**self.cut)) if self._is_on_own_disks else super().planned(plan, asked)
 
     @property
     def _is_on_own_disks(self) -> bool:
@@ -71,9 +71,8 @@ class LocalStopped(StoppedPass):
         """Return the remains for a run that goes on with it; on own disks all that is recorded."""
         if not self._is_on_own_disks:
             return super().remains(plan, targets)
-        told = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
         return remaining(
-            self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(told,)
+            self.content, self.trust, anew=False, id=self.id, done=frozenset(self.stored), notices=(NOT_LOOKED_AT,)
         )  # fmt: skip
 
     def _places(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> dict[str, StoreLike]:

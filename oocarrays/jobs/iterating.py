@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Unpack, overload
 
 import numpy as np
 import zarr
 from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
+from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.files.sweeps import LocalCourse, LocalSweepBuilder, LocalSweepRun
+from oocarrays.graphs.run.job import Graph, resumable
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
+from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
 from oocarrays.graphs.slabs.residuals import Residual, change
 from oocarrays.jobs.job import Job
+from oocarrays.jobs.local_slabs import local_course
 from oocarrays.jobs.slabs import as_list, opener
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
@@ -60,6 +66,8 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
     """Sweeps that have been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
+    _kind: ClassVar[type[Any]] = SweepRun
+    _builder: ClassVar[type[SlabBuilder]] = SweepBuilder
 
     def __init__(self, course: Course, result: Callable[[str], Made], cluster: Cluster | None) -> None:
         self._course = course
@@ -69,7 +77,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         self._pinned: dict[str, Sequence[str]] = {}
         self.residuals: list[float] = []
         """The largest residual of each pass that is over, where residuals are looked at."""
-        super().__init__(SweepRun(course, Progress()), result, cluster)
+        super().__init__(self._kind(course, Progress()), result, cluster)
 
     @property
     def plan(self) -> IteratePlan:
@@ -108,7 +116,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
 
     def _execute(self) -> Any:
         """Run pass after pass: the next one is begun when it is known that it is needed."""
-        self._course = looked_back(self._course)
+        self._course = looked_back(self._course, self._kind)
         progress: Progress | None = self._started()
         start, moves = time.perf_counter(), []
         try:
@@ -130,7 +138,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
 
     def _pass(self, progress: Progress) -> Progress | None:
         """Run the next pass; None where it was the last."""
-        self._run = SweepRun(self._course, progress, resumes=self._resumes)
+        self._run = self._kind(self._course, progress, resumes=self._resumes)
         self._resumes = False
         if self._cluster:
             self._find_workers(self._cluster)
@@ -151,7 +159,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
     def _pass_graph(self, run: SweepRun, after: Iterable[Key] = ()) -> Graph:
         """The tasks of a pass, and the key of the last one."""
         check_count(run.plan.tasks)
-        builder = SweepBuilder(run, self._addresses)
+        builder = self._builder(run, self._addresses)
         self._pinned[builder.suffix] = self._addresses
         last = builder.build(after)
         return builder.graph, last
@@ -171,7 +179,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         graph: dict[Any, Any] = {}
         after: list[Key] = []
         while True:
-            run = SweepRun(self._course, progress, resumes=self._resumes and not self._runs)
+            run = self._kind(self._course, progress, resumes=self._resumes and not self._runs)
             self._runs.append(run)
             tasks, last = self._pass_graph(run, after)
             graph, after = graph | tasks, [last]
@@ -216,6 +224,49 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         ]
 
 
+class LocalIterateJob(IterateJob[Any]):
+    """Sweeps of local array files."""
+
+    _kind, _builder = LocalSweepRun, LocalSweepBuilder
+
+    def __init__(
+        self, course: LocalCourse, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks
+    ) -> None:
+        self._disks, self._handed = disks, course.handed
+        super().__init__(course, result, cluster)
+
+    def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
+        return self._disks.homes(addresses)
+
+    def _on_cluster(self, cluster: Cluster) -> str:
+        """As of every job; what it cannot go on with, each worker removes where it is."""
+        try:
+            return super()._on_cluster(cluster)
+        except BaseException as error:
+            for rank in () if resumable(error) else range(self.plan.ranks):
+                with suppress(Exception):
+                    self._disks.call(rank, self._handed.remove)
+            raise
+
+
+@overload
+def iterate(
+    kernel: Callable[..., Any],
+    source: LocalArrays | Sequence[LocalArrays],
+    target: StoreLike,
+    **keywords: Unpack[SweepKeywords],
+) -> IterateJob[LocalArrays]: ...
+
+
+@overload
+def iterate(
+    kernel: Callable[..., Any],
+    source: Sequence[LocalArrays],
+    target: list[Any] | tuple[Any, ...],
+    **keywords: Unpack[SweepKeywords],
+) -> IterateJob[list[LocalArrays]]: ...
+
+
 @overload
 def iterate(
     kernel: Callable[..., Any],
@@ -236,7 +287,7 @@ def iterate(
 
 def iterate(
     kernel: Callable[..., Any],
-    source: Source | Sequence[Source],
+    source: Source | LocalArrays | Sequence[Source | LocalArrays],
     target: StoreLike | Sequence[StoreLike],
     *,
     sweeps: int,
@@ -252,6 +303,7 @@ def iterate(
     height: int | None = None,
     window: Sequence[int | None] | None = None,
     ranks: int | None = None,
+    folders: str | None = None,
     overwrite: bool = False,
     resume: bool | Literal["verify", "as-is"] = False,
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
@@ -272,13 +324,13 @@ def iterate(
         left out. It may change its block and give that. Blocks are tiles of about 256 KiB, in several threads. Of
         several sources it takes a block of each; only those that are swept may be changed. For a list of targets it
         gives a tuple, with a block for each.
-    source : OutOfCoreArray, zarr.Array, path, URL or store, or a list of them
+    source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
         What is swept: it is not changed. Of a list, the first, or as many as there are targets, which evolve together:
         others are arrays of the same shape and of any type that every sweep sees as they are, such as a right-hand
         side, coefficients or a land mask.
     target : path, URL or Zarr store, or a list of them
-        Where the result is to be: of the source's shape, type, chunks, codecs, attributes and dimension names. Of a
-        list each is like its own source.
+        Where the result is to be: of the source's shape, type, chunks, codecs, attributes and dimension names; local
+        array files of the same layout, without halos, where the sources are. Of a list each is like its own source.
     sweeps : int
         How many; with ``until`` at most.
     depth : int or sequence of int
@@ -294,7 +346,7 @@ def iterate(
     residual : callable
         ``residual(before, after)`` of a part of the array before and after the last sweep of a pass, of several arrays
         as tuples; the largest of all parts counts. By default, with ``until``, the most that an element changes.
-    memory, prefetch, axis, height, window, ranks
+    memory, prefetch, axis, height, window, ranks, folders
         As in `map_slabs`.
     workspace : float or str
         What the kernel holds beside its block and its result: a multiple of its block, or bytes as ``"64MiB"``.
@@ -306,6 +358,8 @@ def iterate(
         the sweeps of a pass stay as many as they were. ``"verify"`` and ``"as-is"`` as in `map_slabs`.
     scratch : path or URL
         Where what passes hand on is stored, two arrays a target at most, until the end; by default beside the target.
+        Of local array files on workers' own disks beside the file of each rank, or in a folder there that has
+        ``{rank}`` in it for the rank.
     missing, storage_options, scheduler, workers
         As in `rechunk`.
 
@@ -342,9 +396,6 @@ def iterate(
         raise InputError(f"residual={residual!r} cannot be called: it takes what was before and after a sweep")
     place, watched = placer(storage_options), residual or (change if until is not None else None)
     sources = as_list(source)
-    local = next((each for each in sources if isinstance(each, LocalArrays)), None)
-    if local is not None:
-        raise InputError(f"{local.store} is local array files: iterate takes one array file, gather_files makes one")
     options = SweepOptions(
         sweeps=sweeps, fuse=fuse, watched=watched is not None,
         depth=(own_depth(kernel) or 1) if depth is None else depth, boundary=as_asked(boundary),
@@ -354,14 +405,22 @@ def iterate(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,
         workers=workers,
     )  # fmt: skip
+    single = not isinstance(target, list | tuple)
+    stores = [place(each) for each in as_list(target)]
+    places = SweepPlaces(targets=stores, scratch=scratch and place(scratch), single=single, folders=folders)
+    watch = Watch(residual=watched, until=until)
+    if any(isinstance(each, LocalArrays) for each in sources):
+        local, cluster, disks = local_course(request, sources, places, watch)
+        return LocalIterateJob(
+            local, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks
+        )
+    if folders is not None:
+        raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     arrays = [array_file.open_array(place(each)) for each in sources]
     check_alike(arrays)
     for array in arrays:
         warn_of_packed(array)
     policies = (missing_of(each, missing) for each in sources)
     files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
-    single = not isinstance(target, list | tuple)
-    stores = [place(each) for each in as_list(target)]
-    places = SweepPlaces(targets=stores, scratch=scratch and place(scratch), single=single)
-    course, cluster = course_of(request, files, places, Watch(residual=watched, until=until))
+    course, cluster = course_of(request, files, places, watch)
     return IterateJob(course, opener(stores, open_array, single=single), cluster)

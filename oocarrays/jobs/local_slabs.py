@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,19 +16,24 @@ from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.workers import Cluster
+from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.files.sweeps import LocalCourse, RankScratch
 from oocarrays.graphs.layouts.parts import is_block
 from oocarrays.graphs.slabs.local import LocalSlabRun, LocalStopped, LocalTarget
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.mapping.orientation import orientation_of, runs_along
-from oocarrays.options.asked import check_distinct, dtypes_of
+from oocarrays.options.asked import check_distinct, dtypes_of, scratch_of
 from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
-from oocarrays.plan.documents import Document
+from oocarrays.options.sweeps import SweepPlaces, Watch, check_fields, check_kernel, new_id
+from oocarrays.plan.documents import Document, Settings
+from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.cuts import plan_slabs
+from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import Edges
-from oocarrays.storage.files import local_files
+from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_apart
 from oocarrays.storage.files.descriptor import Descriptor
 from oocarrays.storage.files.formats import dimension_names, target_settings
@@ -34,6 +41,12 @@ from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.journal.calls import named
+from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.urls import absolute
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""Further options: none."""
 
 
 def local_pass(
@@ -56,32 +69,161 @@ def local_pass(
         One of its kinds: `LayoutError` where layouts are not one, or not blocks.
     """
     arrays = _checked(sources, request.options.ranks)
-    check_distinct(stores)
-    for array, store in product(arrays, stores):
-        check_apart(array.zarr, store)
-    may_replace, layout = request.may_replace(stores[0]), arrays[0].layout
     dtypes = dtypes_of(request.dtype, arrays[0].dtype, len(stores))
-    each = zip(stores, dtypes, _folders(folders, stores), strict=True)
-    made = [_target(request, arrays[0], *of_target, may_replace=may_replace) for of_target in each]
-    targets, largest = [target for target, _ in made], largest_rank(layout)
-    disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
-    cluster, resources = request.resources(disks.client)
-    options = replace(
-        request.options, edges=edges_of(layout), ranks=layout.ranks, shared=False,
-        halos=tuple(array.depth for array in arrays),
-    )  # fmt: skip
-    known = SlabArrays(
-        shape=layout.shape, dtypes=[array.dtype for array in arrays], sources=(), targets=targets,
-        said=_said(arrays, targets), stopped=LocalStopped,
-        places=[named(array.files.store) for array in arrays], more={**more, "folders": folders},
-    )  # fmt: skip
-    stored = [array.stored[largest] for array in arrays], [target.preview() for target in targets]
-    found = planned_pass(replace(request, options=options), known, resources, partial(plan_slabs, *stored))
-    files, remains = [RankFiles(array.files) for array in arrays], found.remains(targets)
+    here = _Ranks.of(request, arrays, stores, folders, [(arrays[0], dtype) for dtype in dtypes])
+    known = here.known(more={**more, "folders": folders})
+    found = planned_pass(here.request, known, here.resources, partial(plan_slabs, here.read, here.written))
     run = LocalSlabRun(
-        found.plan, request.kernel, files, targets, found.content, processes=found.processes, remains=remains
+        found.plan, request.kernel, here.files, here.targets, found.content, processes=found.processes,
+        remains=found.remains(here.targets),
     )  # fmt: skip
-    return run, cluster, disks
+    return run, here.cluster, here.disks
+
+
+def local_course(
+    request: SlabRequest, sources: Sequence[Any], places: SweepPlaces, watch: Watch
+) -> tuple[LocalCourse, Cluster | None, Disks]:
+    """Plan all passes of an iteration over local array files, as `oocarrays.iterate` takes it.
+
+    Returns
+    -------
+    tuple
+        What they have in common, where they run, and the disks that files are on.
+
+    Raises
+    ------
+    InputError
+        As `local_pass`.
+    """
+    arrays, stores, options = _checked(sources, request.options.ranks), places.targets, request.options
+    assert isinstance(options, SweepOptions), "sweeps are asked for"
+    check_fields(len(arrays), stores)
+    swept = [(array, array.dtype) for array in arrays[: len(stores)]]
+    here = _Ranks.of(request, arrays, stores, places.folders, swept)
+    more = {"fuse": options.fuse, "folders": places.folders} | places.said
+    known = here.known(more=more, by="iterate", said=watch.said(options), functions=watch.functions)
+    wheres = here.scratch(places.scratch or setting("scratch"))
+    scratch = [array_file.preview(_plain(target), wheres[0]) for target in here.targets]
+    resources = here.resources
+    planner = partial(
+        plan_iterate, here.read, scratch, here.written, costs=resources.costs, threads=resources.threads
+    )  # fmt: skip
+    found = planned_pass(here.request, known, resources, planner)
+    check_kernel(request.kernel, known.dtypes, len(stores), found.plan)
+    id = found.left.id if found.left else new_id()
+    handed = RankScratch(folders=tuple(scratch_below(where, id) for where in wheres), fields=len(stores))
+    course = LocalCourse(
+        plan=found.plan, kernel=request.kernel, residual=watch.residual, until=watch.until,
+        sources=tuple(here.files[: len(stores)]), beside=tuple(here.files[len(stores) :]),
+        targets=tuple(here.targets), scratch=handed.folders[0], handed=handed, disks=here.disks,
+        content=found.content, id=id, resumes=found.left is not None, processes=found.processes,
+    )  # fmt: skip
+    return course.gone_on_with(found.left) if found.left else course, here.cluster, here.disks
+
+
+def _plain(target: LocalTarget) -> Settings:
+    """How the largest file is stored of what passes hand on."""
+    made = local_files.largest_settings(target.files.descriptor, target.settings)
+    wanted = {name: made[name] for name in ("shape", "dtype", "fill_value")}
+    chunks = tuple(max(min(c, n), 1) for c, n in zip(made["chunks"], made["shape"], strict=True))
+    return wanted | {"chunks": chunks, "compressors": None, "filters": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranks:
+    """What passes over local array files read and write, and where they run."""
+
+    request: SlabRequest
+    """With options of their layout."""
+    arrays: Sequence[LocalArrays]
+    """What is read."""
+    targets: Sequence[LocalTarget]
+    """What is written."""
+    disks: Disks
+    """Those that files are on."""
+    cluster: Cluster | None
+    """Where they run."""
+    resources: Resources
+    """What a plan may use."""
+
+    @classmethod
+    def of(
+        cls,
+        request: SlabRequest,
+        arrays: Sequence[LocalArrays],
+        stores: Sequence[StoreLike],
+        folders: str | None,
+        like: Sequence[tuple[LocalArrays, np.dtype]],
+    ) -> _Ranks:
+        """Check what is asked for; each target is like some array, of a type of its own."""
+        check_distinct(stores)
+        for array, store in product(arrays, stores):
+            check_apart(array.zarr, store)
+        may_replace, layout = request.may_replace(stores[0]), arrays[0].layout
+        each = zip(like, stores, _folders(folders, stores), strict=True)
+        made = [
+            _target(request, one, store, dtype, where, may_replace=may_replace) for (one, dtype), store, where in each
+        ]
+        disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
+        cluster, resources = request.resources(disks.client)
+        options = replace(
+            request.options, edges=edges_of(layout), ranks=layout.ranks, shared=False,
+            halos=tuple(array.depth for array in arrays),
+        )  # fmt: skip
+        return cls(
+            request=replace(request, options=options), arrays=arrays, targets=[target for target, _ in made],
+            disks=disks, cluster=cluster, resources=resources,
+        )  # fmt: skip
+
+    @property
+    def files(self) -> list[RankFiles]:
+        """What is read, as a pass sees it."""
+        return [RankFiles(array.files) for array in self.arrays]
+
+    @property
+    def read(self) -> list[Stored]:
+        """The largest file of each array that is read."""
+        largest = largest_rank(self.arrays[0].layout)
+        return [array.stored[largest] for array in self.arrays]
+
+    @property
+    def written(self) -> list[Stored]:
+        """The largest file of each target."""
+        return [target.preview() for target in self.targets]
+
+    def known(self, *, said: Mapping[str, Any] = NOTHING, **more: Any) -> SlabArrays:
+        """What `planned_pass` takes of the arrays."""
+        return SlabArrays(
+            shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=(),
+            targets=self.targets, said={**_said(self.arrays, self.targets), **said}, stopped=LocalStopped,
+            places=[named(array.files.store) for array in self.arrays], **more,
+        )  # fmt: skip
+
+    def scratch(self, asked: Any) -> list[str | RemoteStore]:
+        """Where each rank has its scratch: beside its file, or where it is asked for, on its worker's own disk.
+
+        Raises
+        ------
+        InputError
+            Where it lies in an array, or on no disk that a worker has.
+        """
+        own, ranks = self.targets[0].files.descriptor.folders, self.arrays[0].ranks
+        if not own:
+            each = product(self.targets, self.arrays)
+            return [scratch_of(asked, target.store, array.zarr) for target, array in each][:1] * ranks
+        if asked is not None and (not isinstance(asked, str | os.PathLike) or "://" in str(asked)):
+            raise InputError(f"scratch={asked!r}: where files are on workers' own disks, it is a folder there")
+        return [self._scratch_of(rank, asked) for rank in range(ranks)]
+
+    def _scratch_of(self, rank: int, asked: Any) -> str | RemoteStore:
+        """Where a rank has its scratch on its worker's own disk."""
+        try:
+            where = None if asked is None else str(absolute(os.fspath(asked).format(rank=rank)))
+        except (LookupError, ValueError):
+            raise InputError(f"scratch={asked!r}: braces stand for the rank alone, as {{rank}}") from None
+        each = product(self.targets, self.arrays)
+        found = [scratch_of(where, target.files.place(rank), array.files.place(rank)) for target, array in each]
+        return found[0]
 
 
 def _said(arrays: Sequence[LocalArrays], targets: Sequence[LocalTarget]) -> Document:

@@ -86,6 +86,7 @@ class SweepKeywords(TypedDict, total=False):
     height: int | None
     window: Sequence[int | None] | None
     ranks: int | None
+    folders: str | None
     overwrite: bool
     resume: bool | Literal["verify", "as-is"]
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None

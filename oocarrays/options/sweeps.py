@@ -40,6 +40,16 @@ class Watch:
     residual: Residual | None
     until: float | None
 
+    def said(self, options: SweepOptions) -> Document:
+        """What must be asked for again to go on."""
+        residual = None if self.residual is None else kernel_name(self.residual)
+        return {"sweeps": options.sweeps, "until": self.until, "residual": residual}
+
+    @property
+    def functions(self) -> list[Any]:
+        """What only the caller has."""
+        return [None if self.residual in (None, change) else self.residual]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlaces:
@@ -51,6 +61,8 @@ class SweepPlaces:
     """Where passes hand on what they have swept, if that is said."""
     single: bool
     """Whether one target was given, and no list."""
+    folders: str | None = None
+    """Of local array files on workers' own disks: where those of the targets are."""
 
     @property
     def said(self) -> Document:
@@ -78,12 +90,10 @@ def course_of(
         TargetSpec(store=store, settings=settings, overwrite=request.overwrite)
         for store, settings in zip(stores, made, strict=True)
     ]
-    residual = None if watch.residual is None else kernel_name(watch.residual)
     dtypes = [np.dtype(each.zarr.dtype) for each in files]
     known = SlabArrays(
         shape=files[0].zarr.shape, dtypes=dtypes, sources=files, targets=targets, by="iterate",
-        said={"sweeps": options.sweeps, "until": watch.until, "residual": residual},
-        functions=[None if watch.residual in (None, change) else watch.residual],
+        said=watch.said(options), functions=watch.functions,
         more={"fuse": options.fuse, "missing": files[0].presence.missing} | places.said,
     )  # fmt: skip
     asked = places.scratch or setting("scratch")
@@ -95,8 +105,8 @@ def course_of(
     )
     planner = partial(plan_iterate, *stored, costs=resources.costs, threads=resources.threads)
     found = planned_pass(request, known, resources, planner)
-    _check_kernel(request.kernel, dtypes, len(stores), found.plan)
-    id = found.left.id if found.left else uuid.uuid4().hex[:12]
+    check_kernel(request.kernel, dtypes, len(stores), found.plan)
+    id = found.left.id if found.left else new_id()
     course = Course(
         plan=found.plan,
         kernel=request.kernel,
@@ -114,6 +124,11 @@ def course_of(
     return course.gone_on_with(found.left) if found.left else course, cluster
 
 
+def new_id() -> str:
+    """Make the id of a run."""
+    return uuid.uuid4().hex[:12]
+
+
 def _plain(array: zarr.Array) -> Settings:
     """How what passes hand on is stored."""
     wanted = {"shape": array.shape, "chunks": array.chunks, "dtype": array.dtype}
@@ -122,16 +137,27 @@ def _plain(array: zarr.Array) -> Settings:
 
 def _check_places(request: SlabRequest, files: Sequence[ArrayFile], stores: Sequence[StoreLike]) -> None:
     """Refuse targets that would cost the user data, and more of them than there are arrays to sweep."""
-    check_distinct(stores)
-    if len(files) < len(stores):
-        told = f"{len(stores)} targets are given, and {len(files)} source{'s' * (len(files) > 1)}"
-        raise InputError(f"{told}: each target is of a source that is swept, the first of the first")
+    check_fields(len(files), stores)
     may_replace = request.may_replace(stores[0])
     for file, store in product(files, stores):
         check_target(file.zarr, store, overwrite=may_replace)
 
 
-def _check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
+def check_fields(sources: int, stores: Sequence[StoreLike]) -> None:
+    """Refuse more targets than there are arrays to sweep, and one that is given twice.
+
+    Raises
+    ------
+    InputError
+        It says how many there are.
+    """
+    check_distinct(stores)
+    if sources < len(stores):
+        told = f"{len(stores)} targets are given, and {sources} source{'s' * (sources > 1)}"
+        raise InputError(f"{told}: each target is of a source that is swept, the first of the first")
+
+
+def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
     """Refuse a kernel that gives other shapes or types than those of small blocks, or not as many.
 
     Raises

@@ -67,6 +67,10 @@ def local_slabs(source: Path, target: Path, **where: Any) -> Any:
     return ooc.map_slabs(double, scattered(source), target, **where)
 
 
+def local_sweeps(source: Path, target: Path, **where: Any) -> Any:
+    return ooc.iterate(double, scattered(source), target, sweeps=1, depth=0, **where)
+
+
 def dataset(source: Path, target: Path, **where: Any) -> Any:
     xr = pytest.importorskip("xarray")
     variables = {"air": (("y", "x"), da.from_array(FIELD, chunks=(8, 60))), "lon": (("x",), np.arange(60))}
@@ -106,6 +110,7 @@ JOBS: dict[str, tuple[str, Callable[..., Any], Callable[[Any], Any], int]] = {
         lambda made: made[...],
         2,
     ),
+    "local iterate": ("files.sweeps:LocalSweepRun", local_sweeps, lambda made: made[...], 2),
     "aligned blocks": (
         "rechunk.tasks:RechunkRun",
         lambda s, t, **where: ooc.from_dask(da.from_array(FIELD, chunks=(8, 60)), t, **where),
@@ -161,6 +166,11 @@ def test_the_last_task_returns_and_its_worker_dies(spare: Client, source: Path, 
         ("gather", "_create", 0),
         ("group", "_create", 0),
         ("local slabs", "_close", 1),
+        ("local iterate", "_create", 0),
+        ("local iterate", "_make", 1),
+        ("local iterate", "_over", 0),
+        ("local iterate", "_close", 1),
+        ("local iterate", "_close", 2),
         ("dataset", "_create", 0),
     ],
 )

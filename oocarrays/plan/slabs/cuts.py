@@ -58,7 +58,7 @@ def plan_slabs(
     BudgetError
         Where no slab fits; it names the least budget that would do.
     """
-    shape = tuple(each[-1] for each in options.edges) if options.edges else sources[0].grid.shape
+    shape = options.shape_of(sources)
     asked = options.checked(shape)
     cut = _Cut(shape=shape, sources=tuple(sources), targets=tuple(targets), options=asked)
     if asked.coarser:

@@ -26,6 +26,7 @@ from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.cuts import WORKSPACE, plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
@@ -56,7 +57,12 @@ class SweptPass:
     @property
     def nbytes(self) -> int:
         """Bytes, decoded, that it writes."""
-        return sum(each.nbytes for each in self.slabs.targets)
+        return self._elements * sum(each.itemsize for each in self.slabs.targets)
+
+    @property
+    def _elements(self) -> int:
+        """Of one array, of all ranks."""
+        return math.prod(self.slabs.shape)
 
     def seconds(self, costs: Costs) -> float:
         """Predicted seconds: of disk or processors, whichever is slower, and one slab's of the other."""
@@ -64,7 +70,8 @@ class SweptPass:
         itemsize = sum(each.itemsize for each in slabs.sources)
         read = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.sources) / itemsize
         disk = slabs.read_bytes * read / costs.read_bandwidth
-        disk += sum(each.nbytes * costs.stored_ratio(each) for each in slabs.targets) / costs.write_bandwidth
+        written = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.targets)
+        disk += self._elements * written / costs.write_bandwidth
         compute = slabs.source_bytes * self.copies / costs.copy_bandwidth / min(slabs.ranks * self.threads, costs.cores)
         turns = max(slabs.count // slabs.ranks, 1)
         return max(disk, compute) + min(disk, compute) / turns + 4 * slabs.count * costs.task_seconds
@@ -172,7 +179,8 @@ def plan_iterate(
     Parameters
     ----------
     sources : sequence of Stored
-        Of one shape: those that are swept, and others that every pass reads and every sweep sees as they are.
+        Of one shape: those that are swept, and others that every pass reads and every sweep sees as they are. Where
+        each rank has files of its own, the largest ones, also of the others.
     scratch, targets : sequence of Stored
         One for each that is swept: where passes hand it on, and where the last one writes it.
     costs : Costs
@@ -187,7 +195,7 @@ def plan_iterate(
     BudgetError
         Where no slab fits, or with a number that is asked for none.
     """
-    sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(sources[0].grid.shape)
+    sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(options.shape_of(sources))
     _check_counts(sweeps, fuse)
     swept, beside = tuple(sources[: len(targets)]), tuple(sources[len(targets) :])
     pass_of = _Passes(
@@ -283,7 +291,10 @@ class _Passes:
         """Slabs twice as tall again and again, where a higher halo is worth it."""
         best = self._pass(count, self.sources, self.targets, self.options)
         while self._may_be_taller(best.slabs):
-            axis, height, ranks = best.slabs.axis, 2 * best.slabs.height, best.slabs.ranks
+            axis, ranks = best.slabs.axis, best.slabs.ranks
+            height = (
+                2 * best.slabs.height if best.slabs.shared else min(2 * best.slabs.height, self._longest(best.slabs))
+            )
             try:
                 taller = replace(self.options, axis=axis, height=height, ranks=ranks)
                 other = self._pass(count, self.sources, self.targets, taller)
@@ -297,7 +308,11 @@ class _Passes:
     def _may_be_taller(self, slabs: SlabPlan) -> bool:
         """Whether nobody has said how tall they are: of windows cut along several axes the best were chosen."""
         said = self.options.height is not None or self.options.heights is not None or len(slabs.cut_axes) > 1
-        return not said and slabs.height < max(slabs.shape[slabs.axis], 1)
+        return not said and slabs.height < self._longest(slabs)
+
+    def _longest(self, slabs: SlabPlan) -> int:
+        """The tallest that slabs can be: of files of ranks, all of the longest."""
+        return max(slabs.shape[slabs.axis] if slabs.shared else longest(slabs.edges[slabs.axis]), 1)
 
     def _pass(
         self, count: int, sources: tuple[Stored, ...], targets: tuple[Stored, ...], options: SweepOptions
@@ -326,7 +341,7 @@ class _Passes:
         *,
         largest: int,
     ) -> SweptPass:
-        arrays, edge, shape = [*sources, *self.beside], options.boundary, sources[0].grid.shape
+        arrays, edge, shape = [*sources, *self.beside], options.boundary, options.shape_of(sources)
         itemsize = sum(each.itemsize for each in arrays)
         assert isinstance(options.depth, tuple), "options have been checked"
         depth, together = options.depth, self.threads > 1
@@ -351,6 +366,8 @@ class _Passes:
         beyond = joined(tuple("periodic" if each == "periodic" else "none" for each in of_each(edge, len(shape))))
         reach = tuple(count * each for each in depth)
         asked = replace(options, depth=reach, boundary=beyond, workspace=held, cores_only=True)
+        if options.halos and sources is not self.sources:  # scratch has none
+            asked = replace(asked, halos=((),) * len(sources) + options.halos[len(sources) :])
         slabs = plan_slabs(arrays, targets, asked, partial(seconds, work=swept_bytes, threads=self.threads))
         idle = self.threads // slabs.ranks_here
         if idle > threads == 1:

@@ -159,6 +159,10 @@ class SlabOptions(SlabTerms):
         """Whether along an axis each element of a target is that of the sources in its place."""
         return all(coarse.factor(axis) == 1 for coarse in self.coarser)
 
+    def shape_of(self, sources: Sequence[Stored]) -> tuple[int, ...]:
+        """Extent of each axis of the whole array: sources may be the files of one rank."""
+        return tuple(each[-1] for each in self.edges) if self.edges else sources[0].grid.shape
+
     def cut_as(self, **cut: Any) -> Self:
         """The same for slabs that have been cut before: those of one plan are those of another."""
         return replace(self, **({"height": None} | cut))

@@ -203,11 +203,12 @@ def remove_scratch(folder: str | RemoteStore) -> None:
         return
     if os.path.islink(folder):
         return
-    for array in (Path(folder), *Path(folder).glob("*")):
-        if array.is_symlink():  # never out of the folder
-            continue
-        with suppress(OSError):
-            (array / METADATA).unlink()
+    with suppress(FileNotFoundError):  # where ranks share it, another may be first
+        for array in (Path(folder), *Path(folder).glob("*")):
+            if array.is_symlink():  # never out of the folder
+                continue
+            with suppress(OSError):
+                (array / METADATA).unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
 

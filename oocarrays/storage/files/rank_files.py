@@ -9,12 +9,20 @@ Thakur 1995, section 5.4: the local placement model.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, replace
 from typing import Any
 
+import zarr
+
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, moved
+from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.creating import create_scratch
 from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
+from oocarrays.storage.stores.remote import RemoteStore
 
 
 class RankFiles:
@@ -57,6 +65,32 @@ class RankFiles:
 
 def _again(files: LocalFiles, written: bool) -> RankFiles:
     return RankFiles(files, written=written)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScratchFiles(LocalFiles):
+    """Scratch that ranks have in files of their own, of the same layout: it says nothing of itself."""
+
+    places: tuple[str | RemoteStore, ...]
+    """Of each rank."""
+
+    def place(self, rank: int) -> StoreLike | RemoteStore:  # type: ignore[override]
+        """Where the file of a rank is."""
+        return self.places[rank]
+
+    def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
+        """Return the Zarr array of a rank."""
+        return array_file.open_array(self.places[rank], mode=mode)
+
+    def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
+        """Return how the file of a rank is read and written."""
+        return array_file.describe(self.open(rank, mode="r+"), written=True)
+
+    def make(self, rank: int, like: ArrayFile, stored: Stored, *, durable: bool) -> None:
+        """Make the file of a rank, in the chunks of ``stored``, or open it."""
+        shape = self.descriptor.part(rank).shape
+        chunks = tuple(max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True))
+        create_scratch(self.places[rank], like, replace(stored, grid=ChunkGrid.of(shape, chunks)), durable=durable)
 
 
 def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFile, Axes]:

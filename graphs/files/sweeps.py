@@ -1,0 +1,251 @@
+"""Iterated sweeps over local array files: each rank reads and writes its own file in every pass, scratch is in its own.
+
+    create ─┬─► make ─┬─► ready ┬─► a rank's slabs ─┬─► over ─┬─► close ─┬─► finish
+            ├─► make ─┤         ├─► …  ▲ give       │         ├─► close ─┤
+            ╰─► make ─╯         ╰─► …  ▼ give       ╯         ╰─► close ─╯
+        target, scratch                                    what was read of scratch goes
+
+A rank's scratch is beside its file, on the same disk, and only its worker makes it, looks for it and removes it. None
+goes before all ranks have written: whoever does a task again gets from others what they have read. Thakur 1995, section
+5.4: the local placement model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import zarr
+
+from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.run.steps import Key
+from oocarrays.graphs.slabs.course import Course, Progress, place_of_pass
+from oocarrays.graphs.slabs.iterate import SweepRun
+from oocarrays.graphs.slabs.local import NOT_LOOKED_AT, LocalSlabBuilder, LocalSlabRun, LocalTarget, file_name
+from oocarrays.graphs.slabs.resume import StoppedPass
+from oocarrays.graphs.slabs.tasks import SlabRun
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.section import Section
+from oocarrays.plan.slabs.geometry import Slab
+from oocarrays.plan.slabs.plan import SlabPlan
+from oocarrays.storage.files.creating import is_scratch, remove_scratch
+from oocarrays.storage.files.documents import unfinished_run
+from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.rank_files import RankFiles, ScratchFiles
+from oocarrays.storage.journal.leftovers import hold
+from oocarrays.storage.journal.lock import Hold
+from oocarrays.storage.stores.remote import RemoteStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankScratch:
+    """Scratch of all ranks, in the file of each what a pass hands on of an array."""
+
+    folders: tuple[str | RemoteStore, ...]
+    """Of each rank: on its worker's own disk, or all the same."""
+    fields: int
+    """Arrays that are swept."""
+
+    def place(self, number: int, field: int, rank: int) -> str | RemoteStore:
+        """Where a rank has what a pass hands on of an array.
+
+        >>> scratch = RankScratch(folders=("a", "b"), fields=2)
+        >>> [scratch.place(number, 1, 1) for number in range(2)]
+        ['b/3', 'b/7']
+        """
+        ranks = len(self.folders)
+        return place_of_pass(self.folders[rank], number, field * ranks + rank, self.fields * ranks)
+
+    def places(self, number: int, field: int) -> tuple[str | RemoteStore, ...]:
+        """Where all ranks have it."""
+        return tuple(self.place(number, field, rank) for rank in range(len(self.folders)))
+
+    def is_there(self, number: int, rank: int) -> bool:
+        """Whether all is there that a rank hands on in a pass, or has begun to."""
+        return all(is_scratch(self.place(number, field, rank)) for field in range(self.fields))
+
+    def remove(self) -> None:
+        """Remove all that can be reached from here."""
+        for folder in {str(each): each for each in self.folders}.values():
+            remove_scratch(folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalCourse(Course):
+    """Course of an iteration over local array files."""
+
+    handed: RankScratch
+    """Where passes hand on what they have swept."""
+    disks: Disks
+    """Where the scratch of each rank can be looked for."""
+
+    @property
+    def files(self) -> list[LocalFiles]:
+        """Those of the targets."""
+        assert all(isinstance(target, LocalTarget) for target in self.targets), "local files are written"
+        return [target.files for target in self.targets if isinstance(target, LocalTarget)]
+
+    @property
+    def is_on_own_disks(self) -> bool:
+        """Whether files that are written are on workers' own disks, which nobody else sees."""
+        return any(files.descriptor.folders for files in self.files)
+
+    def gone_on_with(self, left: StoppedPass) -> Self:
+        """As of every iteration; what is on workers' own disks is not looked at."""
+        course = super(LocalCourse, self).gone_on_with(left)
+        return replace(course, remains=course.remains.told(NOT_LOOKED_AT)) if self.is_on_own_disks else course
+
+    def room(self) -> dict[str, int]:
+        """Bytes of scratch that is in one folder; files are made by their ranks, each where it is."""
+        shared = isinstance(self.scratch, str) and not self.is_on_own_disks
+        return {str(self.scratch): self.plan.scratch_bytes} if shared else {}
+
+    @property
+    def _names(self) -> list[str]:
+        return [file_name(field, rank) for field in range(len(self.targets)) for rank in range(self.plan.ranks)]
+
+    def _place(self, number: int, name: str, *, last: bool) -> StoreLike | RemoteStore | None:
+        """As of every iteration; None on workers' own disks."""
+        if self.is_on_own_disks or name not in self._names:
+            return None
+        field, rank = map(int, name.split("/"))
+        place = self.files[field].place(rank) if last else self.handed.place(number, field, rank)
+        there = unfinished_run(place) == self.id if last else is_scratch(place)  # type: ignore[arg-type]
+        return place if there else None
+
+    def _is_handed_on(self, number: int) -> bool:
+        return all(self.disks.call(rank, self.handed.is_there, number, rank) for rank in range(self.plan.ranks))
+
+    def _boxes(self, slabs: SlabPlan, slab: Slab) -> dict[str, Section]:
+        found = {}
+        for field, files in enumerate(self.files):
+            places = RankFiles(files).places(slab.rank, slabs.core(slab).axes)
+            found[file_name(field, slab.rank)] = Section.of(axis for axis in places if isinstance(axis, range))
+        return found
+
+    def _grid(self, slabs: SlabPlan, name: str) -> ChunkGrid:
+        field, rank = map(int, name.split("/"))
+        shape = self.files[field].descriptor.part(rank).shape
+        chunks = zip(slabs.targets[field].grid.chunks, shape, strict=True)
+        return ChunkGrid.of(shape, tuple(max(min(c, n), 1) for c, n in chunks))
+
+
+class LocalSweepRun(SweepRun, LocalSlabRun):
+    """One pass of an iteration over local array files, shared by its tasks."""
+
+    targets: tuple[LocalTarget, ...]
+
+    def __init__(self, course: LocalCourse, progress: Progress, *, resumes: bool = False) -> None:
+        self.handed = course.handed
+        super().__init__(course, progress, resumes=resumes)
+
+    def _here(self) -> None:
+        super()._here()
+        self._holds: dict[int, Hold] = {}
+
+    @property
+    def _scratch_folders(self) -> list[Any]:
+        return list(self.handed.folders)
+
+    @property
+    def stores(self) -> dict[str, Any]:
+        """Where it reads and writes."""
+        sources: Sequence[Any] = self._beside() if self.number else self.given[1]
+        read = {f"source {number}": source.files.store for number, source in enumerate(sources)}
+        return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
+
+    @property
+    def read_from(self) -> tuple[zarr.Array, ...]:
+        """Nothing that every process sees: files may be on workers' own disks."""
+        return ()
+
+    def _read_now(self) -> Any:
+        return []
+
+    def is_done(self, part: tuple[int, ...]) -> bool:
+        """Whether a slab was written, or the files of a rank were made, which holds in all passes."""
+        return SlabRun.is_done(self, part) if len(part) == 1 else super().is_done(part)
+
+    # ------------------------------------------------------------------ beginning and end
+
+    def _make_scratch(self) -> None:
+        """Each rank makes its own."""
+
+    def _make(self, rank: int) -> None:
+        """Make the files of a rank, unless this run has; and its scratch."""
+        super()._make(rank)
+        if self.has_ended():
+            return
+        if self.number or not self.last:
+            self._hold_scratch_of(rank)
+        each = zip(self.targets, self.stored, self._scratch_files(self.number), strict=True)
+        for target, stored, files in () if self.last else each:
+            files.make(rank, RankFiles(target.files, written=True).file(rank), stored, durable=self.durable)
+
+    def _over(self) -> None:
+        """Say that all slabs are written."""
+        self.syncer.wait()
+
+    def _close(self, rank: int) -> None:
+        """Finish the files of a rank in the last pass; what the pass has read of its scratch goes."""
+        with self._opening:
+            held = self._holds.pop(rank, None)
+        if held:
+            held.close()
+        if self.last:
+            super()._close(rank)
+            remove_scratch(self.handed.folders[rank])
+        elif self.number:
+            for field in range(self.handed.fields):
+                remove_scratch(self.handed.place(self.number - 1, field, rank))
+
+    def _remove_read(self) -> None:
+        """Each rank has done so."""
+
+    def _let_go_of_scratch(self, *, keep: bool = False) -> None:
+        with self._opening:
+            holds, self._holds = self._holds, {}
+        for held in holds.values():
+            held.close()
+        self._let_go_of_memory()
+        if not keep:
+            self.handed.remove()
+
+    def _hold_scratch_of(self, rank: int) -> None:
+        """Say that the scratch of a rank is in use, until this process has done with it."""
+        folder = self.handed.folders[rank]
+        with self._opening:
+            if rank not in self._holds and isinstance(folder, str):
+                self._holds[rank] = hold(folder)
+
+    def _changed_places(self) -> Sequence[Any]:
+        if self.last:
+            return LocalSlabRun._changed_places(self)
+        return [place for files in self._scratch_files(self.number) for place in files.places]
+
+    def _scratch_files(self, number: int) -> list[ScratchFiles]:
+        """What a pass hands on."""
+        return [
+            ScratchFiles(
+                store=target.store, descriptor=target.files.descriptor, name=f"scratch of {target.files.name}",
+                places=self.handed.places(number, field),
+            )
+            for field, target in enumerate(self.targets)
+        ]  # fmt: skip
+
+    def _scratch_arrays(self, number: int) -> list[Any]:
+        return [RankFiles(files, written=True) for files in self._scratch_files(number)]
+
+    def _place_name(self, number: int, rank: int) -> str:
+        return file_name(number, rank)
+
+
+class LocalSweepBuilder(LocalSlabBuilder):
+    """Adds the tasks of one pass of an iteration over local array files."""
+
+    def _end(self, created: Key, written: Sequence[Key]) -> Key:
+        over = self.add("over", after=[created, *written], rank=0)
+        closed = [self.add("close", rank, after=[over]) for rank in range(self.plan.ranks)]
+        return self.add("finish", buffers=tuple(written), after=closed, rank=0)

@@ -1,0 +1,346 @@
+"""Iterated sweeps over local array files, against numpy on the whole array: each rank sweeps and hands on its own."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from zarr.storage import MemoryStore
+
+import oocarrays as ooc
+from oocarrays.errors import (
+    BudgetError,
+    InputError,
+    JournalError,
+    KernelError,
+    LayoutError,
+    TargetError,
+    UnfinishedError,
+)
+from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.meter import MemoryWatch
+from tests.dying import Server
+from tests.graphs.clusters import within
+from tests.padding import blocks
+from tests.sweeping import BOUNDARIES, Stencil, gray_scott, jacobi, plain_sweeps, together
+from tests.whole import boundaries
+
+HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
+RANDOM = np.random.default_rng(7)
+FIELD = RANDOM.random((45, 34))
+U, V = 1 - RANDOM.random((45, 34)) / 4, RANDOM.random((45, 34)) / 2
+LAYOUT = ooc.Layout.of(FIELD.shape, "(block, block)", grid=(2, 2))
+SWEPT: dict[str, Any] = {"sweeps": 6, "fuse": 2, "axis": 0, "height": 8, **HERE}
+CHUNKS: dict[str, Any] = {"chunks": (8, 17)}
+"""No two slabs are in one chunk."""
+
+
+def made(store: Any, array: np.ndarray, layout: ooc.Layout = LAYOUT, **how: Any) -> ooc.LocalArrays:
+    a = ooc.create_array(store, shape=array.shape, dtype=array.dtype, layout=layout, placement="local", **how)
+    a[...] = array
+    return a
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class Coupled:
+    """A kernel of several fields: each is a stencil of itself, and in turn they are exchanged."""
+
+    def __init__(self, depth: tuple[int, ...], fields: int) -> None:
+        self.stencil, self.fields = Stencil(depth), fields
+
+    def __call__(self, *blocks: np.ndarray) -> Any:
+        swept = [self.stencil(each) for each in blocks[: self.fields]]
+        for each in blocks[self.fields :]:
+            swept[0] = swept[0] + each
+        return tuple(reversed(swept))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(blocks(), st.data())
+def test_passes_are_plain_sweeps(asked: tuple[ooc.Layout, tuple[int, ...]], data: st.DataObject) -> None:
+    layout, deep = asked
+    depth = tuple(min(each, 2) for each in deep)
+    fields, sweeps = data.draw(st.integers(1, 2)), data.draw(st.integers(0, 5))
+    boundary = data.draw(boundaries(len(depth), BOUNDARIES))
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    arrays = [random.uniform(-9, 9, layout.shape) for _ in range(fields + data.draw(st.integers(0, 1)))]
+    sources = [
+        made(
+            MemoryStore(), each, layout, depth=data.draw(st.integers(0, 2)),
+            chunks=tuple(data.draw(st.integers(1, 5)) for _ in depth),
+        )
+        for each in arrays
+    ]  # fmt: skip
+    sizes = st.sampled_from([None, 1, 2, 3])
+    kernel = Coupled(depth, fields)
+    planned = partial(
+        ooc.iterate, kernel, sources, [MemoryStore() for _ in range(fields)], sweeps=sweeps, depth=depth,
+        fuse=data.draw(st.sampled_from([*range(1, max(sweeps, 1) + 1), "auto"])), boundary=boundary,
+        window=data.draw(st.none() | st.tuples(*[sizes] * len(depth))), prefetch=data.draw(st.integers(0, 2)),
+        until=data.draw(st.none() | st.just(-1.0)), scheduler="threads",
+    )  # fmt: skip
+    with pytest.raises(BudgetError) as refused:
+        planned(memory=1)
+    job = planned(memory=data.draw(st.sampled_from([refused.value.least, "64MiB"])))
+    wanted = together(kernel, arrays, fields, depth, boundary, sweeps)
+    for each, other in zip(within(job.run), wanted, strict=True):
+        assert isinstance(each, ooc.LocalArrays)
+        assert each.layout == layout
+        assert not any(each.depth)
+        np.testing.assert_array_equal(each[...], other)
+
+
+@pytest.mark.parametrize("depth", [(2, 1), (0, 2)])
+def test_what_sweeps_reach_may_be_wider_than_the_regions_of_neighbours(tmp_path: Path, depth: tuple[int, int]) -> None:
+    layout = ooc.Layout.of(FIELD.shape, "(gen_block(3,0,2,1,39), block)", grid=(5, 6))
+    for boundary in ("none", "reflect", "periodic"):
+        target = tmp_path / f"{boundary}"
+        a = made(MemoryStore(), FIELD, layout, depth=1)
+        how = HERE | {"memory": "256MiB", "depth": depth, "boundary": boundary}
+        job = ooc.iterate(Stencil(depth), a, target, sweeps=10, fuse=5, **how)
+        wanted = plain_sweeps(FIELD, Stencil(depth), depth, boundary, 10)
+        np.testing.assert_array_equal(within(job.run)[...], wanted)
+
+
+def test_the_plan_says_what_is_read_and_written_and_scratch_goes(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {"chunks": (8, 17), "compressors": ()}
+    sources = [made(tmp_path / "u", U, depth=2, **plain), made(tmp_path / "v", V, **plain)]
+    land = made(tmp_path / "land", U < 0.8, depth=1, **plain)
+
+    def kernel(u: np.ndarray, v: np.ndarray, land: np.ndarray) -> list[np.ndarray]:
+        return [np.where(land, 0, each) for each in gray_scott(u, v)]
+
+    job = ooc.iterate(kernel, [*sources, land], [tmp_path / "a", tmp_path / "b"], **SWEPT)
+    assert "2 of 45 × 34" in str(job.explain())
+    assert job.plan.scratch_bytes == 2 * (U.nbytes + V.nbytes)
+    for each, other in zip(job.run(), together(kernel, [U, V, U < 0.8], 2, (1, 1), "none", 6), strict=True):
+        np.testing.assert_array_equal(each[...], other)
+    planned, counted = job.plan.traffic, job.meter
+    assert 1 <= planned.read_bytes / (3 * (U.nbytes + V.nbytes + U.size)) < 1.5, "between rows of halos, too"
+    for name in ("read_requests", "read_bytes", "write_requests", "written_bytes"):
+        assert getattr(counted, name) == getattr(planned, name), name
+    assert names(tmp_path) == ["a", "b", "land", "u", "v"]
+    assert not list(tmp_path.rglob(".oocarrays*"))
+    (tmp_path / "z").mkdir()
+    (again,) = dask.compute(ooc.iterate(gray_scott, sources, [tmp_path / "z/a", tmp_path / "z/b"], **SWEPT))
+    for each, other in zip(again, together(gray_scott, [U, V], 2, (1, 1), "none", 6), strict=True):
+        np.testing.assert_array_equal(each[...], other)
+    assert names(tmp_path / "z") == ["a", "b"]
+
+
+def test_sweeping_ends_where_the_residual_is_small_enough(tmp_path: Path) -> None:
+    states = [plain_sweeps(FIELD, jacobi, (1, 1), "none", sweeps) for sweeps in range(9)]
+    residuals = [float(np.abs(states[n] - states[n - 1]).max()) for n in (2, 4, 6)]
+    a = made(tmp_path / "a", FIELD, depth=1)
+    job = ooc.iterate(jacobi, a, tmp_path / "b", until=residuals[-1], **SWEPT | {"sweeps": 20})
+    np.testing.assert_array_equal(job.run()[...], states[6])
+    assert job.residuals == residuals
+    assert names(tmp_path) == ["a", "b"]
+
+
+# ---------------------------------------------------------------------- runs that stop
+
+
+class Failing:
+    """A kernel that fails at one call, once."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, block: np.ndarray) -> np.ndarray:
+        self.left -= 1
+        if self.left == 0:
+            raise ValueError("not yet")
+        return jacobi(block)
+
+
+@pytest.mark.parametrize("at", [2, 9, 40, 60])
+@pytest.mark.parametrize("again", ["run", "iterate", "resume", "anew", "verify"])
+def test_a_run_that_failed_goes_on(tmp_path: Path, at: int, again: str) -> None:
+    kernel, a = Failing(at), made(tmp_path / "a", FIELD, **CHUNKS)
+    job = ooc.iterate(kernel, a, tmp_path / "b", **SWEPT)
+    with pytest.raises(KernelError, match="not yet"):
+        job.run()
+    if at > 30:
+        with pytest.raises(UnfinishedError):
+            ooc.open_array(tmp_path / "b")
+    if again == "iterate" or not (tmp_path / "b").exists():  # nothing had been written
+        job = ooc.iterate(kernel, a, tmp_path / "b", resume=True, **SWEPT)
+    elif again != "run":
+        more = {"anew": {"memory": "32MiB"}, "verify": {"verify": True}}.get(again, {})
+        job = ooc.resume(tmp_path / "b", kernel=kernel, kind="iterate", **more)
+    np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))
+    assert names(tmp_path) == ["a", "b"]
+    assert not list(tmp_path.rglob(".oocarrays*"))
+
+
+STOPS = [
+    ("begun", 1),
+    ("pieces", 5),
+    ("unrecorded", 14),
+    ("entry", 3),
+    ("entry", 13),
+    ("entry", 20),
+    ("entry", 29),
+    ("entry", 40),
+    ("mark", 1),
+    ("mark", 3),
+    ("group", 1),
+]
+SLABS = 3 * 12
+
+
+@pytest.mark.parametrize(("at", "after"), STOPS)
+def test_a_killed_run_goes_on_with_the_pass_it_was_in(
+    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, at: str, after: int
+) -> None:
+    monkeypatch.setattr(jacobi, "__module__", "sweeping")  # as that process, which starts in this folder, knows it
+    a = made(tmp_path / "a", FIELD, **CHUNKS)
+    runs.run("iterate", "sweeping:jacobi", tmp_path / "a", tmp_path / "b", at=at, after=after, **SWEPT)
+    written = [part for part in Journal(tmp_path / "b").parts() if len(part) == 3] if at != "group" else []
+    how: Any = "verify" if at == "entry" else True
+    job = ooc.iterate(jacobi, a, tmp_path / "b", resume=how, overwrite=at == "group", **SWEPT)
+    assert job.plan.sweeps == 6
+    assert sum(step.slabs.count for step in job.plan.passes) == SLABS
+    assert job.left == pytest.approx(1 - len(written) / SLABS)
+    np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))
+    computed = [span for span in job.meter.spans if span.phase == "write"]
+    assert len(computed) <= SLABS
+    assert not list(tmp_path.rglob(".oocarrays*"))
+
+
+@pytest.mark.parametrize("after", [10, 34, 58])
+@pytest.mark.parametrize("memory", ["64MiB", "least"])
+def test_fields_go_on_together(
+    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, after: int, memory: str
+) -> None:
+    monkeypatch.setattr(gray_scott, "__module__", "sweeping")
+    sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
+    opened = [made(where, each, chunks=(4, 17), depth=1) for where, each in zip(sources, (U, V), strict=True)]
+    how: dict[str, Any] = {"sweeps": 6, "fuse": 2, "boundary": "periodic", "scheduler": "threads"}
+    runs.run(
+        "iterate", "sweeping:gray_scott", sources, targets, at="entry", after=after, memory="64MiB", axis=0, height=4,
+        **how,
+    )  # fmt: skip
+    if memory == "least":
+        with pytest.raises(BudgetError) as refused:
+            ooc.iterate(gray_scott, opened, [tmp_path / "x", tmp_path / "y"], memory=1, **how)
+        memory = str(refused.value.least)
+    job = ooc.iterate(gray_scott, opened, targets, memory=memory, resume=True, **how)
+    assert job.left < 1
+    for each, other in zip(job.run(), together(gray_scott, [U, V], 2, (1, 1), "periodic", 6), strict=True):
+        np.testing.assert_array_equal(each[...], other)
+    assert names(tmp_path) == ["a", "b", "u", "v"]
+
+
+def test_a_pass_whose_scratch_is_gone_on_one_rank_begins_anew(
+    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jacobi, "__module__", "sweeping")
+    made(tmp_path / "a", FIELD, **CHUNKS)
+    runs.run("iterate", "sweeping:jacobi", tmp_path / "a", tmp_path / "b", at="entry", after=25, **SWEPT)
+    (scratch,) = tmp_path.glob(".oocarrays-*")
+    last = max(int(each.parent.name) for each in scratch.glob("*/zarr.json"))
+    assert last >= 4, "it was in the second pass, or in the third"
+    os.unlink(scratch / f"{last // 4 * 4 - 4}" / "zarr.json")
+    os.unlink(scratch / f"{last}" / "zarr.json")
+    job = ooc.resume(tmp_path / "b", kernel=jacobi, kind="iterate")
+    assert job.left == 1
+    np.testing.assert_array_equal(job.run()[...], plain_sweeps(FIELD, jacobi, (1, 1), "none", 6))
+    assert not list(tmp_path.rglob(".oocarrays*"))
+
+
+def test_slabs_that_are_cut_anew_keep_the_chunks_that_are_written(
+    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jacobi, "__module__", "sweeping")
+    array = RANDOM.random((256, 512))
+    a = made(tmp_path / "a", array, ooc.Layout.of(array.shape, "(block, *)", ranks=2), chunks=(8, 512))
+    how = {"sweeps": 6, "fuse": 2, "scheduler": "threads"}
+    runs.run(
+        "iterate", "sweeping:jacobi", tmp_path / "a", tmp_path / "b", at="entry", after=14, memory="64MiB", height=16,
+        **how,
+    )  # fmt: skip
+    with pytest.raises(BudgetError) as refused:
+        ooc.iterate(jacobi, a, tmp_path / "c", memory=1, **how)
+    job = ooc.iterate(jacobi, a, tmp_path / "b", memory=refused.value.least, resume=True, **how)
+    assert any("planned anew" in notice and "stay as they are" in notice for notice in job.notices)
+    np.testing.assert_array_equal(job.run()[...], plain_sweeps(array, jacobi, (1, 1), "none", 6))
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_another_call_is_not_gone_on_with(tmp_path: Path) -> None:
+    a = made(tmp_path / "a", FIELD, depth=1)
+    kernel = Failing(40)
+    with pytest.raises(KernelError, match="not yet"):
+        ooc.iterate(kernel, a, tmp_path / "b", **SWEPT).run()
+    for more, told in [({"sweeps": 7}, "sweeps=6, not 7"), ({"depth": 2}, "depth="), ({"until": 0.5}, "until=None")]:
+        with pytest.raises(JournalError, match=told):
+            ooc.iterate(kernel, a, tmp_path / "b", resume=True, **SWEPT | more)
+    with pytest.raises(JournalError, match="not being written by map_slabs"):
+        ooc.map_slabs(kernel, a, tmp_path / "b", depth=1, resume=True, **HERE)
+
+
+# ---------------------------------------------------------------------- memory, and what cannot be
+
+
+def test_it_holds_no_more_than_it_plans(tmp_path: Path) -> None:
+    array = np.random.default_rng(3).random((1024, 1024))
+    a = made(tmp_path / "a", array, ooc.Layout.of(array.shape, "(block, *)", ranks=2), chunks=(32, 1024), depth=1)
+    planned = partial(ooc.iterate, jacobi, a, sweeps=4, fuse=2, scheduler="threads")
+    planned(tmp_path / "warm", memory="64MiB").run()
+    with pytest.raises(BudgetError) as refused:
+        planned(tmp_path / "b", memory=1)
+    job = planned(tmp_path / "b", memory=refused.value.least)
+    with MemoryWatch() as watch:
+        b = job.run()
+    assert watch.peak_bytes <= job.plan.budget
+    np.testing.assert_array_equal(b[...], plain_sweeps(array, jacobi, (1, 1), "none", 4))
+
+
+def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
+    a, b = made(tmp_path / "a", FIELD), made(tmp_path / "b", FIELD)
+    dealt = made(tmp_path / "dealt", FIELD, ooc.Layout.of(FIELD.shape, "(cyclic, *)", ranks=2))
+    rows = made(tmp_path / "rows", FIELD, ooc.Layout.of(FIELD.shape, "(block, *)", ranks=4))
+    z = zarr.create_array(tmp_path / "z", data=FIELD)
+    one, two = tmp_path / "x", [tmp_path / "x", tmp_path / "y"]
+    own = str(tmp_path / "{rank}" / "x")
+    cases: list[tuple[type[InputError], str, Any, Any, dict[str, Any]]] = [
+        (LayoutError, "takes local array files in blocks: block, gen_block", dealt, one, {}),
+        (LayoutError, "sources have layouts .* a pass takes files of one layout", [a, rows], one, {}),
+        (InputError, "sources are local array files and Array", [a, z], one, {}),
+        (InputError, "sources are local array files and Array", [z, a], one, {}),
+        (LayoutError, "ranks=3: the files have 4", a, one, {"ranks": 3}),
+        (TargetError, "the target .* is the source", a, tmp_path / "a", {"overwrite": True}),
+        (TargetError, "exists; ask for overwrite", a, tmp_path / "b", {}),
+        (TargetError, "is no group of local array files", a, tmp_path / "z", {"overwrite": True}),
+        (TargetError, "is given twice", [a, b], [one, one], {}),
+        (InputError, "2 targets are given, and 1 source: each target is of a source that is swept", a, two, {}),
+        (BudgetError, "too small: one slab needs at least", a, one, {"memory": 100}),
+        (InputError, "depth=-1 is not one whole number", a, one, {"depth": -1}),
+        (InputError, "sweeps=-1 is not a whole number", a, one, {"sweeps": -1}),
+        (InputError, "fuse=0 is not 'auto'", a, one, {"fuse": 0}),
+        (LayoutError, "must have {rank} in it", a, one, {"folders": "/tmp/x"}),
+        (InputError, "must have {target} in it: there are 2 targets", [a, b], two, {"folders": own}),
+        (InputError, "folders=.* are of local array files; the sources are in one file each", z, one, {"folders": own}),
+        (InputError, "lies in the source", a, one, {"scratch": tmp_path / "a"}),
+    ]  # fmt: skip
+    before = names(tmp_path)
+    for error, told, source, target, how in cases:
+        with pytest.raises(error, match=told) as caught:
+            ooc.iterate(jacobi, source, target, **{"sweeps": 2, **HERE} | how)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="the kernel gave"):
+        ooc.iterate(lambda block: block[1:], a, one, sweeps=2, **HERE)
+    assert names(tmp_path) == before
