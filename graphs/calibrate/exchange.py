@@ -13,6 +13,7 @@ for itself, is taken off first. Thakur 1995, section 4.3.8.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from statistics import median
@@ -24,6 +25,7 @@ from dask.task_spec import Task
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.placement import Worker, workers_of
 from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.layouts.redistribution import exchanged
 from oocarrays.graphs.run.builder import new_suffix
@@ -42,7 +44,12 @@ if TYPE_CHECKING:  # importing it takes longer than most commands
 
 SCHEDULES = ("PEX-GEN", "GEN", "LEX", "REX")
 SIZES = (2**24, 2**21, 2**12)
-"""Bytes of a message: the largest first, as memory that was never used is slow to come."""
+"""Bytes of a message, at most: the largest first, as memory that was never used is slow to come."""
+MOST_RANKS = 8
+"""Workers that exchange, at most, of all machines alike: messages of more say no more, and are their square."""
+MACHINE_BYTES, COPIES = 2**28, 8
+"""Bytes of the array that the workers of one machine have, at most; and the part of its memory that a worker has is one
+of so many: what is sent, received and forwarded is held, too."""
 ROWS = 64
 """Of each rank's slab."""
 TIMES = 3
@@ -59,7 +66,7 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
     client : distributed.Client
         A synchronous client of an idle cluster.
     workers : sequence of str
-        Addresses of two workers or more, by rank.
+        Addresses of two workers or more.
 
     Returns
     -------
@@ -72,10 +79,11 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
     RunError
         Where the workers do not finish.
     """
-    ranks = len(workers)
+    workers = workers[:: -(-len(workers) // MOST_RANKS)]
+    ranks, sizes = len(workers), message_sizes(workers_of(client, workers))
     known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
     measured = []
-    for nbytes in SIZES:
+    for nbytes in sizes:
         slabs = _there(client, _slabs(_rows(ranks, nbytes), workers))
         transfer = Transfer(slabs.layout, _columns(slabs.layout))
         own = known.graph_seconds + crowded_seconds(transfer, 1, known)
@@ -87,6 +95,18 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
     constants = asdict(fitted(measured, FlatCluster.of(ranks), flat_constants(known)[0]))
     del constants["from_bytes"]
     return {"graph_seconds": known.graph_seconds, "exchange": constants}
+
+
+def message_sizes(workers: Sequence[Worker]) -> list[int]:
+    """Return the bytes of messages that are tried: as many workers hold as many bytes of as many others.
+
+    >>> here = Worker(address="a", host="10.0.0.1", threads=1, memory_limit=0, memory=0)
+    >>> [message_sizes([here] * count) for count in (4, 8)]
+    [[16777216, 2097152, 4096], [4194304, 524288, 4096]]
+    """
+    ranks, (_, fullest) = len(workers), Counter(worker.host for worker in workers).most_common(1)[0]
+    each = min(MACHINE_BYTES // fullest, *(worker.memory_limit // COPIES or MACHINE_BYTES for worker in workers))
+    return [max(min(size, each // ranks // 8**number), 1) for number, size in enumerate(SIZES)]
 
 
 def _rows(ranks: int, nbytes: int) -> Layout:

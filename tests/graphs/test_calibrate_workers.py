@@ -14,8 +14,10 @@ from distributed import Client, LocalCluster
 
 from oocarrays.errors import InputError, RunError
 from oocarrays.graphs.calibrate import workers as module
+from oocarrays.graphs.calibrate.exchange import message_sizes
 from oocarrays.graphs.calibrate.machine import keep
 from oocarrays.graphs.calibrate.workers import calibrate_workers, fit
+from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.plan.machine import Costs
 
 
@@ -174,3 +176,14 @@ def test_other_settings_in_the_file_are_kept(tmp_path: Path) -> None:
     expected = yaml.safe_load(OTHERS)
     expected["oocarrays"]["cost"]["task_seconds"] = 1e-4
     assert yaml.safe_load(keep({"task_seconds": 1e-4}).read_text()) == expected
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 64, 1000])
+@pytest.mark.parametrize("memory_limit", [0, 2**28])
+def test_what_workers_of_one_machine_exchange_has_room_there(count: int, memory_limit: int) -> None:
+    """Messages of 16 MiB between 16 workers of one process had been 4 GiB, held five times."""
+    worker = Worker(address="a", host="10.0.0.1", threads=1, memory_limit=memory_limit, memory=0)
+    sizes = message_sizes([worker] * count)
+    assert sizes == sorted(sizes, reverse=True)
+    assert count**2 * sizes[0] <= max(2**28, count**2)
+    assert not memory_limit or count * sizes[0] <= max(memory_limit // 8, count)
