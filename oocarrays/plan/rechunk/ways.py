@@ -9,7 +9,7 @@ from typing import Literal
 
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
-from oocarrays.plan.cost import Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
 from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
 from oocarrays.plan.rechunk.candidates import Infeasible, best_pass, counted_passes, fits
@@ -78,11 +78,20 @@ class Way:
 
 
 def look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[Way]:
-    """Every strategy with every number of ranks; staged plans last, which others may rule out."""
-    found: list[Way] = []
+    """Every strategy with every number of ranks; staged plans last, which others may rule out. Numbers that crowd the
+    cores are looked at where no other fits."""
     every = list(product(problems, strategies))
-    looked_at = [each for each in every if not _is_crowded(*each)] or every
-    for problem, strategy in sorted(looked_at, key=lambda each: each[1] == "staged"):
+    found = _looked_at([each for each in every if not _is_crowded(*each)], problems, strategies)
+    if any(way.passes for way in found):
+        return found
+    return found + _looked_at([each for each in every if _is_crowded(*each)], problems, strategies)
+
+
+def _looked_at(
+    each: Sequence[tuple[Problem, Strategy]], problems: Sequence[Problem], strategies: Sequence[Strategy]
+) -> list[Way]:
+    found: list[Way] = []
+    for problem, strategy in sorted(each, key=lambda each: each[1] == "staged"):
         if strategy != "staged" or _may_stage(problem, strategies) or any(way.passes for way in found):
             fewer = () if problem.resources.on_workers else [p for p in problems if p.ranks < problem.ranks]
             found += _ways(problem, strategy, found, fewer)
@@ -96,10 +105,13 @@ def _may_stage(problem: Problem, strategies: Sequence[Strategy]) -> bool:
 
 
 def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
-    """Whether more ranks than cores have nothing to wait for but each other: local files are read ahead."""
-    waits = strategy == "assembled" or not (problem.source.local and problem.target.local)
-    asked = problem.resources.on_workers or problem.resources.ranks
-    return not (waits or asked) and problem.ranks > problem.resources.costs.cores
+    """Whether more ranks than cores have nothing to wait for but each other: local files are read ahead. Workers wait
+    for word from the scheduler, too: two a core."""
+    resources = problem.resources
+    if resources.ranks or not (problem.source.local and problem.target.local):
+        return False
+    waits = strategy == "assembled" or resources.on_workers
+    return problem.ranks > resources.costs.cores * (RANKS_A_CORE if waits else 1)
 
 
 def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[Way]) -> int:
