@@ -191,7 +191,7 @@ def draw_ranks(path: Path) -> None:
         for axes, column in ((times, 1 + 2 * place), (tasks, 2 + 2 * place)):
             found = [(int(row[0]), float(row[column].split()[0])) for row in rows if row[column]]
             if found:
-                axes.plot(*zip(*found, strict=True), "o-", color=COLORS[who], label=f"{WHO[who]}: 64 MiB, real")
+                axes.plot(*zip(*found, strict=True), "o-", color=COLORS[who], label=f"{WHO[who]}: 256 MiB, real")
     simulated = stored("thousand")["tables"]["simulated"]
     at = {name: simulated["columns"].index(name) for name in ("workers", "tasks", "scheduler", "predicted")}
     of = {name: [float(row[n].split()[0].replace(",", "")) for row in simulated["rows"]] for name, n in at.items()}
