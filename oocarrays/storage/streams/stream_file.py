@@ -82,6 +82,10 @@ class StreamFile:
         """Where it is."""
         return self.folder or str(self.store)
 
+    def latest(self) -> StreamFile:
+        """Open it again, as it was flushed last."""
+        return open_file(self.store, durable=self.durable)
+
     # ------------------------------------------------------------------ writing alone
 
     def hold(self) -> None:
@@ -300,9 +304,22 @@ class ArrayStreams(StreamFile):
         self.source = array
         self.axis = axis
 
+    def __reduce__(self) -> Any:
+        return _array_again, (self.source, self.axis, self.meta)
+
+    def latest(self) -> StreamFile:
+        """Return it as it was opened: nobody writes it."""
+        return self
+
 
 def _opened_again(store: StoreLike, meta: Meta, durable: bool) -> StreamFile:
     return StreamFile(store, meta, durable=durable)
+
+
+def _array_again(array: zarr.Array, axis: int, meta: Meta) -> ArrayStreams:
+    file = ArrayStreams(array, axis)
+    file.meta = meta
+    return file
 
 
 def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool) -> StreamFile:
