@@ -12,6 +12,7 @@ import zarr
 
 from oocarrays.errors import OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
+from oocarrays.options.chunks import ChunksLike
 from oocarrays.plan.streams.calls import Call, CellBytes, Level
 from oocarrays.plan.streams.meta import Meta
 from oocarrays.plan.streams.modes import Mode, ModeAnswer
@@ -26,7 +27,7 @@ from oocarrays.streaming.matching import returned, scanned_cells
 from oocarrays.streaming.positions import moved, simple
 from oocarrays.streaming.ragged import DaskRagged, Ragged
 from oocarrays.streaming.reading import read_each, read_level
-from oocarrays.streaming.steps import fill_steps, steps_of
+from oocarrays.streaming.steps import boxes_of, fill_steps, steps_of, steps_settings
 from oocarrays.streaming.text import printed, tokens_of
 
 
@@ -249,7 +250,10 @@ class Streams:
         data = self._part.read(everyone, np.zeros_like(ends), counts * self._item_bytes)
         return Ragged(counts.reshape(self._shape), data.view(self._item))
 
-    def to_zarr(self, store: StoreLike, *, fill: Any = 0, overwrite: bool = False) -> zarr.Array:
+    def to_zarr(
+        self, store: StoreLike, *, fill: Any = 0, chunks: ChunksLike | None = None, shards: ChunksLike | None = None,
+        compressors: Any = None, overwrite: bool = False,
+    ) -> zarr.Array:  # fmt: skip
         """Write all streams as one Zarr array of steps × cells, as a file of NB alone has them; positions stay.
 
         Parameters
@@ -258,11 +262,24 @@ class Streams:
             Where to write: `open_streams` opens it as a stream file, too.
         fill : scalar
             The items that shorter streams end in.
+        chunks, shards, compressors
+            As `rechunk` takes them. By default a step is a chunk, or several along the first axis of the cells, without
+            shards and codecs: as streams, which are replaced and appended to in place, are stored.
+
+        Raises
+        ------
+        ChunksError, UnsupportedError
+            Where an array of this shape cannot have them.
+        BudgetError
+            Where a chunk or shard is larger than an eighth of the memory.
         """
         self._check_open()
-        made = new_array(store, (steps_of(self._part, self._item), *self._shape), self._file.meta.cells.chunk_shape,
-                         self._item, overwrite)  # fmt: skip
-        fill_steps(made, self._part, self._item, fill)
+        shape = steps_of(self._part, self._item), *self._shape
+        asked = {"chunks": chunks, "shards": shards, "compressors": compressors}
+        settings = steps_settings(store, shape, self._file.meta.cells.chunk_shape, self._item, asked)
+        boxes = boxes_of(settings, self._cells, self._part.budget)
+        made = new_array(store, settings, overwrite=overwrite)
+        fill_steps(made, self._part, self._item, fill, boxes)
         return made
 
     def __getitem__(self, cell: Any) -> np.ndarray:
