@@ -89,7 +89,10 @@ def dask_ragged(file: StreamFile, item: np.dtype, budget: int, ends: np.ndarray)
     from dask.highlevelgraph import HighLevelGraph
 
     meta, held = file.meta, budget - 2 * (budget // SHARE)
-    check_budget(meta, meta.cells.count, meta.cells.ranks, held, writes=False)
+    try:
+        check_budget(meta, meta.cells.count, meta.cells.ranks, held, writes=False)
+    except BudgetError as error:
+        raise BudgetError(budget, SHARE * error.least // (SHARE - 2) + SHARE, f"{error.what} as Dask arrays") from None
     counts, most = (ends // item.itemsize).reshape(meta.cells.shape), max(budget // SHARE // item.itemsize, 1)
     chunks = cell_chunks(counts, max(most // 2, 1))
     cuts, name = value_cuts(counts, chunks, most), f"streams-{uuid.uuid4().hex}"

@@ -123,6 +123,8 @@ def _on_workers(
     file: StreamFile, client: Client, mode: str, ranks: int, budget: int, blocks: dict[str, int]
 ) -> RankStreams:
     """Open the streams of a file on the workers of a cluster; whoever reads deals cells to ranks as they are now."""
+    if isinstance(file, ArrayStreams):
+        raise UnsupportedError(f"{file.name} is a plain Zarr array: open it here; its to_dask() is read by workers")
     if file.folder is None:
         raise UnsupportedError(f"{file.name} is not in a folder that all workers see: streams on workers need one")
     if mode == "r":

@@ -184,6 +184,38 @@ def test_what_is_held_is_at_most_the_memory_given(place: Path, tmp_path: Path) -
     assert found == pytest.approx(total * (total - 1) / 2)
 
 
+@pytest.mark.parametrize("mode", ["NB", "CB", "NB of many"])
+def test_even_streams_are_read_in_the_memory_given(place: Path, mode: str) -> None:
+    """Each step of each cell had been said of by itself, which took several times what it is."""
+    memory, cells, steps = 8 * MIB, 10_000, 64
+    with ooc.open_streams(place, "w", shape=cells, dtype="f8", memory=memory) as s:
+        for step in range(0, steps, 4):
+            values = np.arange(cells)[:, None] + np.arange(step, step + 4) / 64
+            if mode == "NB of many":
+                s.write(values)
+            else:
+                for each in values.T:
+                    s.write(np.ascontiguousarray(each) if mode == "NB" else np.repeat(each, 2)[::2])
+        assert s.mode == mode[:2]
+    tracemalloc.start()
+    try:
+        with ooc.open_streams(place, memory=memory) as s, dask.config.set(scheduler="synchronous"):
+            ragged = s.to_dask()
+            found = ragged.values.sum().compute()
+        assert tracemalloc.get_traced_memory()[1] <= memory
+        tracemalloc.reset_peak()
+        with ooc.open_streams(place, memory=memory) as s:
+            s.to_ragged()
+        assert tracemalloc.get_traced_memory()[1] <= memory + 3 * 8 * steps * cells
+    finally:
+        tracemalloc.stop()
+    assert found == steps * cells * (cells - 1) // 2 + cells * (steps - 1) / 2
+    with ooc.open_streams(place) as s:
+        np.testing.assert_array_equal(s.to_ragged().values, ragged.values.compute())
+        np.testing.assert_array_equal(s[777], 777 + np.arange(64) / 64)
+        np.testing.assert_array_equal(s.to_ragged()[9999], 9999 + np.arange(64) / 64)
+
+
 UNKNOWN = da.arange(4.0, chunks=2)
 WRONG: dict[str, tuple[type[Exception], str, Any, Any]] = {
     "add up": (InputError, "add up to 3 items", [1, 2], UNKNOWN),
@@ -216,6 +248,14 @@ def test_wrong_input_to_streams_that_are_open(place: Path) -> None:
         assert s.lengths.tolist() == [0, 0]
     with pytest.raises(UnsupportedError, match="is closed"):
         s.to_dask()
+    with ooc.open_streams(place.with_name("many.zarr"), "w", shape=10**5, dtype="i4", memory="128MiB"):
+        pass
+    with ooc.open_streams(place.with_name("many.zarr"), memory="24MiB") as s:
+        with pytest.raises(BudgetError, match=r"memory=24.0 MiB .* streams of 100000 cells as Dask arrays") as error:
+            s.to_dask()
+        least = error.value.least
+    with ooc.open_streams(place.with_name("many.zarr"), memory=least) as s:
+        assert s.to_dask().counts.shape == (10**5,)
     with pytest.raises(UnsupportedError, match="open for reading"):
         ooc.open_streams(place).write((np.array([1, 1]), da.arange(2, dtype="i4")))
 
@@ -229,6 +269,8 @@ def test_tasks_on_workers_open_the_file_themselves(place: Path, tmp_path: Path) 
         with ooc.open_streams(place, "a", scheduler=client, memory=16 * MIB) as s:
             s.write(np.full((40, 5), 7.0))
             found = s.to_dask().compute()
+        with pytest.raises(UnsupportedError, match="plain Zarr array"):
+            ooc.open_streams(tmp_path / "a.zarr", scheduler=client)
         with ooc.open_streams(tmp_path / "a.zarr") as s:
             assert s.to_dask().compute().to_list() == np.arange(60.0).reshape(3, 20).tolist()
     assert (found.counts == want.counts + 1).all()
