@@ -14,6 +14,8 @@ import pytest
 
 KINDS = ("two-phase", "map_slabs", "scatter")
 """Some of the kinds of jobs; ``python -m tests.full`` knows more, and fails at every call."""
+MODES = ("NB", "CB", "IB")
+"""Those of streams, of which ``python -m tests.streams.full`` fails at every call, too."""
 SOURCE = Path(__file__).with_name("full.c")
 
 
@@ -28,13 +30,27 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.once
-def test_one_clear_error_and_the_next_run_goes_on(shared: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tests.full", shared, "7", *KINDS]
+def told(shared: Path, tmp_path: Path, module: str, every: int, kinds: tuple[str, ...]) -> list[list[object]]:
+    """What a module tells of each try, whose kinds must be these."""
+    words = [sys.executable, "-m", module, shared, str(every), *kinds]
     env = os.environ | {"LD_PRELOAD": str(shared), "TMPDIR": str(tmp_path)}
     done = subprocess.run(words, cwd=SOURCE.parents[1], env=env, capture_output=True, text=True)
     tries = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr[-2000:]
-    assert {(kind, late) for kind, late, _, _ in tries} == {*product(KINDS, (False, True))}
+    assert {(kind, late) for kind, late, _, _ in tries} == {*product(kinds, (False, True))}
+    return tries
+
+
+@pytest.mark.once
+def test_one_clear_error_and_the_next_run_goes_on(shared: Path, tmp_path: Path) -> None:
+    tries = told(shared, tmp_path, "tests.full", 7, KINDS)
     fine = "", "done", "not reached; done"  # threads make some calls together, more or fewer of them
     assert not [each for each in tries if each[-1] not in fine]
+
+
+@pytest.mark.once
+def test_streams_lose_nothing_that_was_flushed_and_are_appended_to_once_there_is_room(
+    shared: Path, tmp_path: Path
+) -> None:
+    tries = told(shared, tmp_path, "tests.streams.full", 5, MODES)
+    assert not [each for each in tries if each[-1]]

@@ -16,6 +16,8 @@ from oocarrays.plan.streams.modes import MODES, agreed
 from oocarrays.storage.streams.facts import WriterFacts, committed
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
+from oocarrays.streaming.lazy import dask_ragged
+from oocarrays.streaming.ragged import DaskRagged
 from oocarrays.streaming.streams import Streams
 
 if TYPE_CHECKING:
@@ -140,6 +142,14 @@ class RankStreams:
         blocks = [da.from_delayed(future, shape, dtype=self.dtype) for future, shape in each]
         whole: da.Array = da.concatenate(blocks) if self.shape else blocks[0]
         return whole
+
+    def to_dask(self) -> DaskRagged:
+        """Return all of every stream as Dask arrays, as `Streams.to_dask`: tasks open the file on their workers."""
+        self._check()
+        if self._opened_as != "r":
+            self.flush()
+        whole = RanksPart(self._file, range(self._file.meta.cells.ranks), self._budget, writes=False)
+        return dask_ragged(self._file, self.dtype, self._budget, whole.ends())
 
     def each(self, function: Any) -> None:
         """Call a function with the stream of one cell after the other, on the worker of its rank."""

@@ -20,6 +20,7 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
 from oocarrays.stored.array import placer
+from oocarrays.streaming.lazy import given_blocks, is_dask
 from oocarrays.streaming.on_workers import RankStreams
 from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.streams import Streams
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 AXIS = "stream"
 """The dimension name of the axis that is the streams' in a plain array."""
+DASK_SHARE = 4
+"""Chunks of a Dask array that are computed and written have one of so many parts of the memory."""
 BLOCKS = ("cb_block", "ib_block", "ib_pointers", "superblock")
 """Sizes that may be given, for measurements."""
 
@@ -120,6 +123,8 @@ def _on_workers(
     file: StreamFile, client: Client, mode: str, ranks: int, budget: int, blocks: dict[str, int]
 ) -> RankStreams:
     """Open the streams of a file on the workers of a cluster; whoever reads deals cells to ranks as they are now."""
+    if isinstance(file, ArrayStreams):
+        raise UnsupportedError(f"{file.name} is a plain Zarr array: open it here; its to_dask() is read by workers")
     if file.folder is None:
         raise UnsupportedError(f"{file.name} is not in a folder that all workers see: streams on workers need one")
     if mode == "r":
@@ -222,12 +227,20 @@ def streams_from_ragged(
 
     Parameters
     ----------
-    counts : Ragged, or array of int
+    counts : Ragged, DaskRagged, or array of int
         Items of each cell.
     values : array, optional
-        All items, one cell after the other, where counts are given.
+        All items, one cell after the other, where counts are given. Where they are a Dask array, chunks are computed
+        and written one after the other, in the memory given.
     options
         Of `open_streams`.
+
+    Raises
+    ------
+    InputError
+        Where counts and values do not fit each other, or chunks of values are of unknown sizes: nothing has been made.
+    BudgetError
+        Where a chunk of values is larger than a quarter of the memory.
 
     Examples
     --------
@@ -237,7 +250,20 @@ def streams_from_ragged(
     >>> open_streams(place).to_ragged().to_list()
     [[1.5, 2.5], [], [3.5]]
     """
-    ragged = counts if isinstance(counts, Ragged) else Ragged(counts, values)
+    ragged = counts if values is None else (counts, values)
+    if is_dask(ragged):
+        _write_dask(store, ragged, mode, options)
+        return
+    ragged = ragged if isinstance(ragged, Ragged) else Ragged(counts, values)
     made: Settings = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
     with open_streams(store, mode, **(made | options)) as streams:
         streams.write(ragged)
+
+
+def _write_dask(store: StoreLike, given: tuple[Any, Any], mode: Literal["w", "a"], options: Settings) -> None:
+    """Write ragged items of Dask, in the memory given: streams have three quarters of it, and blocks the rest."""
+    budget = settings.budget(options.get("memory")) // DASK_SHARE * (DASK_SHARE - 1)
+    ragged = given_blocks(given, None, budget)
+    made: Settings = {"shape": ragged.counts.shape, "dtype": ragged.values.dtype} if mode == "w" else {}
+    with open_streams(store, mode, **(made | options | {"memory": budget})) as streams:
+        streams.write(ragged if isinstance(ragged, Ragged) else (ragged.counts, ragged.values))

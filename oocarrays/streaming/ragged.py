@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,17 +37,8 @@ class Ragged:
     """
 
     def __init__(self, counts: Any, values: Any) -> None:
-        self.counts = np.asarray(counts)
         self.values = np.asarray(values)
-        if self.counts.dtype.kind not in "iu" and self.counts.size:
-            raise InputError(f"counts of dtype {self.counts.dtype} are no whole numbers")
-        self.counts = self.counts.astype(np.int64)
-        if (self.counts < 0).any():
-            raise InputError(f"counts go down to {self.counts.min()}: no cell has fewer than 0 items")
-        if self.values.ndim != 1 or self.counts.sum() != len(self.values):
-            raise InputError(
-                f"counts add up to {self.counts.sum()} items, and values of shape {self.values.shape} are given"
-            )
+        self.counts = checked_counts(counts, self.values.shape)
         self._ends = np.cumsum(self.counts.reshape(-1))
 
     @property
@@ -112,11 +103,56 @@ class Ragged:
             array = awkward.unflatten(array, extent)
         return array if self.shape else array[0]
 
-    def to_dask(self, chunks: int = 2**20) -> tuple[Any, Any]:
+    def to_dask(self, chunks: int = 2**20) -> DaskRagged:
         """Return counts and values as Dask arrays."""
         import dask.array
 
-        return dask.array.from_array(self.counts), dask.array.from_array(self.values, chunks=chunks)
+        return DaskRagged(dask.array.from_array(self.counts), dask.array.from_array(self.values, chunks=chunks))
+
+
+class DaskRagged(NamedTuple):
+    """Ragged items whose counts and values are Dask arrays, as `Streams.to_dask` gives them: a pair of these."""
+
+    counts: Any
+    """Items of each cell; its shape is that of the cells."""
+    values: Any
+    """Items of all cells, in the order of the cells."""
+
+    def compute(self, **options: Any) -> Ragged:
+        """Return it as arrays of numpy; ``options`` are those of Dask's ``compute``."""
+        from dask.base import compute
+
+        counts, values = compute(self.counts, self.values, **options)  # type: ignore[no-untyped-call]
+        return Ragged(counts, values)
+
+    def to_awkward(self) -> Any:
+        """Compute it, and return an array of awkward.
+
+        Raises
+        ------
+        UnsupportedError
+            Where awkward is not installed.
+        """
+        return self.compute().to_awkward()
+
+
+def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
+    """Return counts of cells, to which values of a shape belong.
+
+    Raises
+    ------
+    InputError
+        Where counts are negative, or values are fewer or more.
+    """
+    counts = np.asarray(given)
+    if counts.dtype.kind not in "iu" and counts.size:
+        raise InputError(f"counts of dtype {counts.dtype} are no whole numbers")
+    counts = counts.astype(np.int64)
+    if (counts < 0).any():
+        raise InputError(f"counts go down to {counts.min()}: no cell has fewer than 0 items")
+    if len(values) != 1 or counts.sum() != values[0]:
+        raise InputError(f"counts add up to {counts.sum()} items, and values of shape {values} are given")
+    return counts
 
 
 def ragged_of(given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Ragged | None:

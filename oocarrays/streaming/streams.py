@@ -12,6 +12,7 @@ import zarr
 
 from oocarrays.errors import OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
+from oocarrays.options.chunks import ChunksLike
 from oocarrays.plan.streams.calls import Call, CellBytes, Level
 from oocarrays.plan.streams.meta import Meta
 from oocarrays.plan.streams.modes import Mode, ModeAnswer
@@ -21,11 +22,12 @@ from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.cell import Cell, SharedFile
 from oocarrays.streaming.given import CellValues
+from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.matching import returned, scanned_cells
 from oocarrays.streaming.positions import moved, simple
-from oocarrays.streaming.ragged import Ragged
+from oocarrays.streaming.ragged import DaskRagged, Ragged
 from oocarrays.streaming.reading import read_each, read_level
-from oocarrays.streaming.steps import fill_steps, steps_of
+from oocarrays.streaming.steps import boxes_of, fill_steps, steps_of, steps_settings
 from oocarrays.streaming.text import printed, tokens_of
 
 
@@ -101,7 +103,8 @@ class Streams:
         ----------
         values : array, Ragged, (counts, values), list, or array of awkward
             One item for each cell, or as many for each along another axis, or of each cell its own number. With
-            ``where``, items of all cells or of those of the mask alone; with ``at``, items in any order.
+            ``where``, items of all cells or of those of the mask alone; with ``at``, items in any order. Counts and
+            values may be Dask arrays: chunks are computed and written one after the other.
         where : array of bool, optional
             The cells that write.
         at : array of int, or a tuple of one for each axis, optional
@@ -111,13 +114,27 @@ class Streams:
         ------
         InputError
             Where values, mask or cells do not fit the shape, or values are not of the type of an item.
+        BudgetError
+            Where a chunk of a Dask array is larger than a third of the memory.
         """
+        if where is None and at is None and is_dask(values):
+            self._write_dask(values)
+            return
         if where is None and at is None and self._given.is_an_item_each(values):
             rows = values.reshape(self._cells, 1)
             self._write(Level(values=rows, nbytes=self._item_bytes, is_contiguous=True), self._item)
             return
         call, dtype = self._given.call(values, where, at)
         self._write(call, dtype)
+
+    def _write_dask(self, values: tuple[Any, Any]) -> None:
+        blocks = given_blocks(values, self._shape, self._part.budget)
+        if isinstance(blocks, Ragged):
+            self.write(blocks)
+            return
+        self._given.items(np.empty(0, blocks.values.dtype))
+        for call in blocks.calls(self._given.items, self._part.lower):
+            self._write(call, self._item)
 
     def prepared(self, values: Any, where: Any) -> tuple[Call, ModeAnswer, str]:
         """Look at a call: what it writes, the mode that these cells allow, and the type of its items."""
@@ -192,8 +209,40 @@ class Streams:
                 return values.reshape(self._shape if n is None else (*self._shape, n))
         return read_each(self._part, n, None if where is None else self._given.mask(where).reshape(-1), item)
 
+    def to_dask(self) -> DaskRagged:
+        """Return all of every stream as Dask arrays, which are read when they are computed; positions stay.
+
+        It is a method beside `to_ragged`, as `Ragged.to_dask` is, since a pair of arrays comes back: Dask has no ragged
+        array. What has been written is flushed; what is written later is not among it.
+
+        Returns
+        -------
+        DaskRagged
+            ``counts`` of each cell, which are known, and ``values`` of all cells, one after the other. A block of cells
+            has a block of values, of an eighth of the memory at most; cells that are larger than that have several.
+            Each is read by a task of its own, which opens the file where it runs.
+
+        Raises
+        ------
+        BudgetError
+            Where three quarters of the memory are too little to read so many cells.
+
+        Examples
+        --------
+        >>> import tempfile, oocarrays as ooc
+        >>> place = tempfile.mkdtemp() + "/s.zarr"
+        >>> ooc.streams_from_ragged(place, [2, 0, 1], [1.5, 2.5, 3.5])
+        >>> counts, values = ooc.open_streams(place).to_dask()
+        >>> counts.chunks, values.chunks, float(values.sum().compute())
+        (((3,),), ((3,),), 7.5)
+        """
+        self._check_open()
+        if self._part.writes:
+            self.flush()
+        return dask_ragged(self._file, self._item, self._part.budget, self._part.ends())
+
     def to_ragged(self) -> Ragged:
-        """Return all of every stream; positions stay."""
+        """Return all of every stream, in memory; positions stay."""
         self._check_open()
         ends = self._part.ends()
         counts = ends // self._item_bytes
@@ -201,7 +250,10 @@ class Streams:
         data = self._part.read(everyone, np.zeros_like(ends), counts * self._item_bytes)
         return Ragged(counts.reshape(self._shape), data.view(self._item))
 
-    def to_zarr(self, store: StoreLike, *, fill: Any = 0, overwrite: bool = False) -> zarr.Array:
+    def to_zarr(
+        self, store: StoreLike, *, fill: Any = 0, chunks: ChunksLike | None = None, shards: ChunksLike | None = None,
+        compressors: Any = None, overwrite: bool = False,
+    ) -> zarr.Array:  # fmt: skip
         """Write all streams as one Zarr array of steps × cells, as a file of NB alone has them; positions stay.
 
         Parameters
@@ -210,11 +262,24 @@ class Streams:
             Where to write: `open_streams` opens it as a stream file, too.
         fill : scalar
             The items that shorter streams end in.
+        chunks, shards, compressors
+            As `rechunk` takes them. By default a step is a chunk, or several along the first axis of the cells, without
+            shards and codecs: as streams, which are replaced and appended to in place, are stored.
+
+        Raises
+        ------
+        ChunksError, UnsupportedError
+            Where an array of this shape cannot have them.
+        BudgetError
+            Where a chunk or shard is larger than an eighth of the memory.
         """
         self._check_open()
-        made = new_array(store, (steps_of(self._part, self._item), *self._shape), self._file.meta.cells.chunk_shape,
-                         self._item, overwrite)  # fmt: skip
-        fill_steps(made, self._part, self._item, fill)
+        shape = steps_of(self._part, self._item), *self._shape
+        asked = {"chunks": chunks, "shards": shards, "compressors": compressors}
+        settings = steps_settings(store, shape, self._file.meta.cells.chunk_shape, self._item, asked)
+        boxes = boxes_of(settings, self._cells, self._part.budget)
+        made = new_array(store, settings, overwrite=overwrite)
+        fill_steps(made, self._part, self._item, fill, boxes)
         return made
 
     def __getitem__(self, cell: Any) -> np.ndarray:

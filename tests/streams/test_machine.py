@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import oocarrays as ooc
 
-SHAPES = [(), (1,), (5,), (4, 3), (2, 1, 3)]
+SHAPES = [(), (1,), (5,), (4, 3), (2, 1, 3), (18,)]
 DTYPES = ["i4", "f8", "u1", "i2"]
 BLOCKS = [
     {},

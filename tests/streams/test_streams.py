@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -20,6 +21,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import (
     BudgetError,
+    ChunksError,
     CorruptChunkError,
     InputError,
     JournalError,
@@ -226,6 +228,54 @@ def test_any_array_is_a_stream_file_and_streams_become_one(place: Path, tmp_path
     np.testing.assert_array_equal(ooc.open_streams(tmp_path / "z.zarr")[0, 1], [-1, -1, -1])
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"chunks": (3, 2, 2)},
+        {"chunks": (7, 4, -1), "compressors": "auto"},
+        {"chunks": {0: 2, 1: 5}, "shards": (4, 10, 6), "compressors": zarr.codecs.ZstdCodec(level=1)},
+        {"compressors": numcodecs.Blosc()},
+    ],
+)
+def test_streams_become_an_array_in_chunks_shards_and_codecs(place: Path, tmp_path: Path, asked: Any) -> None:
+    counts = np.random.default_rng(0).integers(0, 50, (30, 6))
+    want = ooc.Ragged(counts, np.arange(float(counts.sum())))
+    ooc.streams_from_ragged(place, want, memory="2MiB")
+    for memory in ("512MiB", 2**18):
+        with ooc.open_streams(place, memory=memory) as s:
+            array = s.to_zarr(tmp_path / f"{memory}.zarr", fill=-1, **asked)
+        np.testing.assert_array_equal(np.moveaxis(array[...], 0, -1), want.padded(-1))
+        assert bool(array.compressors) == ("compressors" in asked)
+        assert array.shards == asked.get("shards")
+    with ooc.open_streams(tmp_path / "512MiB.zarr") as s:
+        np.testing.assert_array_equal(s.to_ragged().padded(), want.padded(-1))
+        np.testing.assert_array_equal(s.to_dask().compute().padded(), want.padded(-1))
+    for mode in ("a", "r+"):
+        with pytest.raises(UnsupportedError, match="plain Zarr array: its streams are read, not written"):
+            ooc.open_streams(tmp_path / "512MiB.zarr", mode)  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match="exists"):
+        ooc.open_streams(tmp_path / "512MiB.zarr", "w", shape=3, dtype="f8", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "asked"),
+    [
+        (ChunksError, "has 3 axes", {"chunks": (3, 4, 5)}),
+        (ChunksError, "not whole chunks", {"chunks": (3, 2), "shards": (4, 2)}),
+        (UnsupportedError, "Zarr does not take", {"compressors": 7}),
+        (BudgetError, "in units of", {"chunks": (50_000, 3)}),
+    ],
+)
+def test_wrong_chunks_are_told_before_an_array_is_made(
+    place: Path, tmp_path: Path, kind: Any, words: str, asked: Any
+) -> None:
+    with ooc.open_streams(place, "w", shape=3, dtype="f8", memory="4MiB") as s:
+        s.write((np.full(3, 50_000), np.ones(150_000)))
+        with pytest.raises(kind, match=words):
+            s.to_zarr(tmp_path / "z.zarr", **asked)
+    assert not (tmp_path / "z.zarr").exists()
+
+
 def test_beyond_2_to_the_31_by_arithmetic() -> None:
     far = 2**40 + 3
     pieces = Chunking(8, 1, 1000, 2).pieces(*(np.array([n]) for n in (1500, far, 10, 0)))
@@ -301,6 +351,32 @@ def test_a_file_whose_writer_was_killed(place: Path, turns: int, capsys: pytest.
     assert "superblocks" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("first", ["NB", "CB", "IB"])
+def test_what_was_begun_and_never_flushed_is_begun_anew(place: Path, first: str) -> None:
+    """Whoever was killed had made the arrays of a mode, with other blocks, items and cells to a chunk."""
+    blocks = {"cb_block": 24, "ib_block": 24, "superblock": 72}
+    s = ooc.open_streams(place, "w", shape=6, dtype="u1", blocks=blocks)
+    values = np.ones(6, "f4")
+    if first == "NB":
+        s.write(values)
+    elif first == "CB":
+        s.write(np.repeat(values, 2)[::2])
+    else:
+        s.write(values, where=np.arange(6) > 2)
+    s._part.apart.close()
+    s._file.let_go()
+    want = np.arange(24, dtype="i2").reshape(6, 4)
+    with ooc.open_streams(place, "a") as s:
+        s.write(want)
+        s.write(want[:, ::2])
+        s.write(want[:3, 0], where=np.arange(6) < 3)
+    with ooc.open_streams(place) as s:
+        streams = s.to_ragged()
+        assert [streams[k].view("i2").tolist() for k in (0, 5)] == [[*want[0], 0, 2, 0], [*want[5], 20, 22]]
+    if first != "IB":
+        np.testing.assert_array_equal(zarr.open_array(place / "nb", mode="r")[0], want)
+
+
 @pytest.mark.parametrize(("cells", "least"), [(19, 4), (20, 3)], ids=["entries of cells", "level entries"])
 def test_a_damaged_directory_is_told_and_rebuilt_as_far_as_it_goes(place: Path, cells: int, least: int) -> None:
     """The last four entries are gone: those of four cells, or of up to 12 cells each."""
@@ -360,6 +436,20 @@ WRONG: dict[str, tuple[type[Exception], str, Any]] = {
     "a wrong whence": (InputError, "whence=7", lambda s: s.seek(0, 7)),
     "no number": (InputError, "no whole number", lambda s: s.seek(0.5)),
     "text in numbers": (UnsupportedError, "dtype='u1'", lambda s: s.printf("%d", 1)),
+    "before the beginning of one": (SelectionError, "to byte -8 is before", lambda s: s.seek([0, -8])),
+    "before the beginning from the end": (SelectionError, "before the beginning", lambda s: s.seek(-8, 2)),
+    "offsets of another shape": (InputError, "nor one for each cell", lambda s: s.seek([0, 0, 0])),
+    "before the beginning of a cell": (SelectionError, "to byte -1", lambda s: s.each(lambda cell: cell.seek(-1))),
+    "a wrong whence of a cell": (InputError, "whence=3", lambda s: s.each(lambda cell: cell.seek(0, 3))),
+    "another type in a cell": (InputError, "no items of dtype", lambda s: s.each(lambda cell: cell.write(["x"]))),
+    "as many for each, of another shape": (InputError, "do not fit streams", lambda s: s.write(np.ones((2, 3, 4)))),
+    "values that fit no mask": (InputError, "fit neither", lambda s: s.write(np.ones(3), where=[True, False])),
+    "a list of other cells": (InputError, "3 cells does not fit", lambda s: s.write([[1.0], [], [2.0, 3.0]])),
+    "a list of no numbers": (InputError, "holds what is no", lambda s: s.write([["x"], [1.0, 2.0]])),
+    "counts below 0": (InputError, "down to -1", lambda s: s.write((np.array([-1, 2]), np.ones(1)))),
+    "counts of another shape": (InputError, "no counts of shape", lambda s: s.read(np.array([1]))),
+    "a mask to read of another shape": (InputError, "no mask of shape", lambda s: s.read(1, where=[True])),
+    "values for each of another shape": (InputError, "do not fit", lambda s: s.each(lambda cell, x: x, np.ones(3))),
     "a negative count": (InputError, "n=-2", lambda s: s.read(-2)),
     "no cell": (SelectionError, "no cell of shape", lambda s: s[2]),
 }
@@ -373,6 +463,58 @@ def test_wrong_input_gets_one_line_and_nothing_is_written(place: Path, kind: Any
         assert s.lengths.tolist() == [0, 0]
         s.write(np.ones(2))
         assert s.mode == "NB"
+
+
+TEXT: dict[str, tuple[type[Exception], str, Any]] = {
+    "another kind": (InputError, "does not fit 1 values", lambda s: s.printf("%d", "text")),
+    "too few": (InputError, "does not fit 1 values", lambda s: s.printf("%d %d", [1, 2])),
+    "too many": (InputError, "does not fit 2 values", lambda s: s.printf("%d", 1, [1, 2])),
+    "no conversion": (InputError, "does not fit", lambda s: s.printf("%y", 1)),
+    "the second cell's": (InputError, "does not fit", lambda s: s.printf("%d", np.array([1, "x"], object))),
+    "values of another shape": (InputError, "do not fit streams", lambda s: s.printf("%d", [1, 2, 3])),
+    "where of another shape": (InputError, "no mask", lambda s: s.printf("%d", 1, where=[True])),
+    "of a cell": (InputError, "does not fit", lambda s: s.each(lambda cell: cell.printf("%d", "x"))),
+    "to be read": (InputError, "conversion at 3", lambda s: s.scanf("%d %y")),
+    "to be read by a cell": (InputError, "conversion at 0", lambda s: s.each(lambda cell: cell.scanf("%"))),
+}
+
+
+@pytest.mark.parametrize(("kind", "words", "call"), TEXT.values(), ids=TEXT)
+def test_formats_that_do_not_fit_get_one_line(place: Path, kind: Any, words: str, call: Any) -> None:
+    with ooc.open_streams(place, "w", shape=2, dtype="u1") as s:
+        with pytest.raises(kind, match=words) as error:
+            call(s)
+        assert "\n" not in str(error.value)
+        assert s.lengths.tolist() == [0, 0]
+        s.printf("%d", [1, 2])
+        assert s.lengths.tolist() == [1, 1]
+
+
+def test_past_the_end_nothing_is_read_and_positions_stay(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=2, dtype="i4") as s:
+        s.write([[1, 2], [3, 4]])
+    with ooc.open_streams(place) as s:
+        s.seek([40, 4])
+        assert s.eof().tolist() == [True, False]
+        assert s.read(5).to_list() == [[], [4]]
+        assert s.tell().tolist() == [40, 8]
+        assert s.each(lambda cell: cell.read(3).size).tolist() == [0, 0]
+
+
+def test_streams_that_another_process_writes(place: Path) -> None:
+    opened = "s = ooc.open_streams(sys.argv[1], 'w', shape=2, dtype='i4')"
+    code = f"import sys, oocarrays as ooc; {opened}; print(1, flush=True); input()"
+    words = [sys.executable, "-c", code, str(place)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        for mode in ("a", "r+"):
+            with pytest.raises(TargetError, match="open for writing elsewhere"):
+                ooc.open_streams(place, mode)  # type: ignore[arg-type]
+        with pytest.raises(TargetError, match="open for writing elsewhere"):
+            ooc.streams_from_ragged(place, [1, 1], np.ones(2, "i4"), mode="a")
+        child.communicate("\n")
+    ooc.streams_from_ragged(place, [1, 1], np.ones(2, "i4"), mode="a")
 
 
 def test_wrong_openings(place: Path, tmp_path: Path) -> None:

@@ -122,3 +122,16 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
         return
     there, here = spreads(units, into // unit, of // unit)
     target[there] = source.take(here)
+
+
+def copy_columns(out: np.ndarray, into: slice, data: np.ndarray, where: slice) -> None:
+    """Copy bytes of columns of one table to those of another one, in the largest units that they can be moved in.
+
+    >>> out = np.zeros((2, 8), "u1")
+    >>> copy_columns(out, slice(4, 8), np.arange(16, dtype="u1").reshape(2, 8), slice(0, 4))
+    >>> out[1].tolist()
+    [0, 0, 0, 0, 8, 9, 10, 11]
+    """
+    unit = unit_of(out.shape[1], data.shape[1], into.start, where.start, into.stop - into.start)
+    here, there = (slice(each.start // unit, each.stop // unit) for each in (into, where))
+    out.view(UNITS[unit])[:, here] = data.view(UNITS[unit])[:, there]

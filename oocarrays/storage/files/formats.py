@@ -71,7 +71,7 @@ def target_settings(
     metadata: Any = source.metadata
     asked = metadata.zarr_format if zarr_format is None else zarr_format
     wanted = chosen(asked, "zarr_format", (2, 3), error=UnsupportedError)
-    _check_shards(chunks, shards, wanted)
+    check_shards(chunks, shards, wanted)
     stored = (stored_order(source) if filters is None else None) if order is None else order
     settings = {
         "shape": source.shape,
@@ -156,7 +156,14 @@ def is_foreign(array: zarr.Array) -> bool:
     return any(isinstance(codec, FilterCodec) for codec in getattr(array.metadata, "codecs", ()))
 
 
-def _check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int) -> None:
+def check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int) -> None:
+    """Refuse shards that a format does not have, or that are not whole chunks.
+
+    Raises
+    ------
+    ChunksError, UnsupportedError
+        It names them.
+    """
     if shards is None:
         return
     if zarr_format == 2:
@@ -322,10 +329,10 @@ def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
 
 
 def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
-    """Compressors in the words of either format, as a format has them; None for none."""
-    several = (
-        list(compressors) if isinstance(compressors, Sequence) and not isinstance(compressors, str) else [compressors]
-    )
+    """Compressors in the words of either format, as a format has them; None for none, "auto" as it is."""
+    if isinstance(compressors, str):
+        return compressors
+    several = list(compressors) if isinstance(compressors, Sequence) else [compressors]
     if zarr_format == 3:
         return [_compressor_3(c, itemsize) if isinstance(c, numcodecs.abc.Codec) else c for c in several] or None
     return [_compressor_2(c) if isinstance(c, Codec) else c for c in several] or None

@@ -318,10 +318,16 @@ class RanksPart:
             return self.common.rows.blocks((offset - self.nb_end) // self.common.block, self.nb_end)
         return self.apart.blocks_at(offset - self.cb_end, self.cb_end)
 
-    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return bytes of some cells, which rise and have them, one cell after the other."""
+    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, *, ahead: bool = True) -> np.ndarray:
+        """Return bytes of some cells, which rise and have them, one cell after the other.
+
+        Parameters
+        ----------
+        ahead : bool
+            Whether those that come next may be read with them.
+        """
         if len(cells) and int(offsets.min()) >= self.cb_end and self.apart.is_there:
-            return self.apart.reader.read(cells - self.lower, offsets - self.cb_end, counts)
+            return self.apart.reader.read(cells - self.lower, offsets - self.cb_end, counts, ahead=ahead)
         within = np.iinfo(np.int64).max
         parts = segments(offsets, counts, self.nb_end, self.cb_end, np.full(len(cells), within))
         out = np.empty(int(counts.sum()), np.uint8)
@@ -331,13 +337,13 @@ class RanksPart:
             self.common.settle()
             self.common.rows.read(cells, parts.cb, out)
         if parts.ib[1].any():
-            self._read_ib(cells - self.lower, parts.ib, out)
+            self._read_ib(cells - self.lower, parts.ib, out, ahead=ahead)
         return out
 
-    def _read_ib(self, cells: np.ndarray, part: tuple[np.ndarray, ...], out: np.ndarray) -> None:
+    def _read_ib(self, cells: np.ndarray, part: tuple[np.ndarray, ...], out: np.ndarray, *, ahead: bool) -> None:
         some = np.flatnonzero(part[1])
         offsets, counts, into = (each[some] for each in part)
-        data = self.apart.reader.read(cells[some], offsets, counts)
+        data = self.apart.reader.read(cells[some], offsets, counts, ahead=ahead)
         if len(data) == len(out):
             out[:] = data
             return

@@ -98,16 +98,18 @@ class Reader:
         counts = np.full(self.count, nbytes)
         return self.read(everyone, np.full(self.count, offset), counts).reshape(self.count, nbytes)
 
-    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, *, ahead: bool = True) -> np.ndarray:
         """Return bytes of some cells, which rise and have them, one cell after the other.
 
         Parameters
         ----------
         cells : numpy.ndarray
             Cells, of those of this process.
+        ahead : bool
+            Whether what comes next of all cells may be read with them.
         """
         if self._window is None or not self._window.has(cells, offsets, counts):
-            if len(cells) * FEW < self.count or int(counts.sum()) >= self._most:
+            if not ahead or len(cells) * FEW < self.count or int(counts.sum()) >= self._most:
                 return self._fetch(cells, offsets, counts)
             self._window = self._ahead(cells, offsets, counts)
         window = self._window

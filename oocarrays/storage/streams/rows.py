@@ -13,8 +13,12 @@ from functools import partial
 import numpy as np
 
 from oocarrays.plan.streams.places import Chunking
+from oocarrays.plan.streams.units import copy_columns, copy_runs
 from oocarrays.storage.streams.ahead import CellBlocks
 from oocarrays.storage.streams.raw import RawChunks
+
+MANY_CELLS = 16
+"""Cells that follow one another, and are read row by row."""
 
 
 class Rows:
@@ -131,7 +135,39 @@ class Rows:
 
     def read(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
         """Read bytes of some cells into their places in ``out``."""
-        self.chunks.read(self.chunking.pieces(cells, *part), out)
+        if is_even(cells, part, self.chunking.block):
+            self._read_even(int(cells[0]), part, out)
+        else:
+            self.chunks.read(self.chunking.pieces(cells, *part), out)
+
+    def _read_even(self, first: int, part: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
+        """Read the same bytes of cells that follow one another: row by row, in which they lie together."""
+        offset, nbytes, into = int(part[0][0]), int(part[1][0]), part[2]
+        cells, width = len(into), self.chunking.width
+        lies_so = len(out) == cells * nbytes
+        found = out.reshape(cells, nbytes) if lies_so else np.empty((cells, nbytes), np.uint8)
+        done = 0
+        while done < cells:
+            count = min(cells - done, width - (first + done) % width)
+            self._read_column(first + done, offset, found[done : done + count])
+            done += count
+        if not lies_so:
+            copy_runs(out, into, found.reshape(-1), np.arange(cells) * nbytes, part[1])
+
+    def _read_column(self, first: int, offset: int, out: np.ndarray) -> None:
+        """Read the same bytes of cells that follow one another in the same chunks: cells × bytes."""
+        chunking, (cells, nbytes) = self.chunking, out.shape
+        block, (column, place) = chunking.block, divmod(first, chunking.width)
+        room = np.empty(cells * block, np.uint8)
+        for number in range(offset // block, -(-(offset + nbytes) // block)):
+            start, row = (number % chunking.rows * chunking.width + place) * block, room
+            if chunking.rows > 1:
+                row = self.chunks.get(chunking.number(number, column))[start : start + len(room)]
+            else:
+                self.chunks.read_into(chunking.number(number, column), start, room)
+            lower, upper = max(number * block, offset), min((number + 1) * block, offset + nbytes)
+            where = slice(lower - number * block, upper - number * block)
+            copy_columns(out, slice(lower - offset, upper - offset), row.reshape(cells, block), where)
 
     def read_row(self, number: int, out: np.ndarray) -> None:
         """Read one row of all cells, straight into contiguous bytes."""
@@ -155,3 +191,15 @@ class Rows:
             parts.append((first, last, partial(rows, column, last - first)))
         start = before + number * chunking.block
         return CellBlocks(start, start + chunking.block, parts)
+
+
+def is_even(cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], block: int) -> bool:
+    """Whether the same bytes, a block or more, of many cells that follow one another are wanted.
+
+    >>> cells = np.arange(MANY_CELLS)
+    >>> [is_even(cells, (cells * 0, cells * 0 + 8, cells * 8), block) for block in (8, 16)]
+    [True, False]
+    """
+    if len(cells) < MANY_CELLS or int(cells[-1]) - int(cells[0]) != len(cells) - 1 or part[1][0] < block:
+        return False
+    return all(bool((each == each[0]).all()) for each in part[:2])

@@ -23,6 +23,7 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 
 from oocarrays.errors import NotFoundError, TargetError
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.directory import HEAD, NONE
 from oocarrays.plan.streams.meta import (
     KEY,
@@ -40,6 +41,7 @@ from oocarrays.storage.files.documents import METADATA, document_store, document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
 from oocarrays.storage.local.blobs import byte_view
+from oocarrays.storage.local.durable import told
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.stores.opening import blobs_of
@@ -48,6 +50,8 @@ LOCK = ".oocarrays-streams"
 """The file in the group's folder that who writes it holds locked."""
 GATHERED = 4
 """Small rows are gathered to chunks of so many times the least row that is a chunk by itself."""
+OF_IB = "ib", "directory", "first", "length", "level"
+"""The arrays of IB."""
 LEVEL_ROWS = 4096
 """Level entries of a chunk."""
 KEYS: Any = {"name": "default", "separator": "."}
@@ -82,6 +86,10 @@ class StreamFile:
         """Where it is."""
         return self.folder or str(self.store)
 
+    def latest(self) -> StreamFile:
+        """Open it again, as it was flushed last."""
+        return open_file(self.store, durable=self.durable)
+
     # ------------------------------------------------------------------ writing alone
 
     def hold(self) -> None:
@@ -99,6 +107,8 @@ class StreamFile:
             self._hold.claim(0)
         except Busy:
             raise TargetError(f"{self.name} is open for writing elsewhere: close it there first") from None
+        except OSError as error:
+            raise write_error(self._hold.path, error) from error
         self._syncer = Syncer(lambda: [self.folder or ""], active=self.durable)
 
     def let_go(self) -> None:
@@ -114,10 +124,19 @@ class StreamFile:
         former = self.meta
         meta = ended(former)
         meta = replace(meta, cells=meta.cells.redealt(ranks))
+        self._remove_begun(former)
         if former.ib.block and not former.is_closed:
             self._cut_off(former.ib)
         put_attribute(self.store, meta, durable=self.durable)
         self.meta = meta
+
+    def _remove_begun(self, former: Meta) -> None:
+        """Remove arrays of segments that the file does not know of: they were made for what was not flushed."""
+        place, known = store_path(self.store), {"nb": former.nb.block, "cb": former.cb.block}
+        known |= dict.fromkeys(OF_IB, former.ib.block)
+        with told(self.name):
+            for name in (name for name, block in known.items() if not block):
+                sync((place / name).delete_dir())
 
     def _cut_off(self, ib: Independent) -> None:
         """Remove entries of the directory that were written after the file was flushed last."""
@@ -259,7 +278,8 @@ class StreamFile:
             if count:
                 array = self.array(name, write=True)
                 if array.shape[0] != count:
-                    array.resize((count, *array.shape[1:]))
+                    with told(f"{self.name}/{name}"):
+                        array.resize((count, *array.shape[1:]))
 
 
 def put_attribute(store: StoreLike, meta: Meta, *, durable: bool) -> None:
@@ -300,9 +320,22 @@ class ArrayStreams(StreamFile):
         self.source = array
         self.axis = axis
 
+    def __reduce__(self) -> Any:
+        return _array_again, (self.source, self.axis, self.meta)
+
+    def latest(self) -> StreamFile:
+        """Return it as it was opened: nobody writes it."""
+        return self
+
 
 def _opened_again(store: StoreLike, meta: Meta, durable: bool) -> StreamFile:
     return StreamFile(store, meta, durable=durable)
+
+
+def _array_again(array: zarr.Array, axis: int, meta: Meta) -> ArrayStreams:
+    file = ArrayStreams(array, axis)
+    file.meta = meta
+    return file
 
 
 def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool) -> StreamFile:
@@ -331,10 +364,8 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
     return file
 
 
-def new_array(
-    store: StoreLike, shape: tuple[int, ...], cells: tuple[int, ...], item: np.dtype, overwrite: bool
-) -> zarr.Array:
-    """Make a plain array of steps × cells, a step and some cells in a chunk.
+def new_array(store: StoreLike, settings: Settings, *, overwrite: bool) -> zarr.Array:
+    """Make a plain array of steps × cells, of settings of ``zarr.create_array``.
 
     Raises
     ------
@@ -343,9 +374,7 @@ def new_array(
     """
     check_place(store, overwrite=overwrite)
     try:
-        return zarr.create_array(
-            store_path(store), shape=shape, chunks=(1, *cells), dtype=item, compressors=None, overwrite=overwrite
-        )
+        return zarr.create_array(store_path(store), **settings, overwrite=overwrite)
     except OSError as error:
         raise write_error(str(store), error) from error
 

@@ -1,0 +1,191 @@
+"""Ragged items of Dask: blocks of cells that are read when they are computed, and written one after the other.
+
+to_dask   counts, which are known ──► blocks of cells ──► a task each, which opens the file itself
+write     chunks of values ──► computed, as many as fit, one after the other ──► appended
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import BudgetError, CorruptChunkError, InputError
+from oocarrays.plan.streams.calls import CellBytes
+from oocarrays.plan.streams.cutting import Cut, cell_chunks, parts_of, value_cuts
+from oocarrays.plan.streams.meta import check_budget
+from oocarrays.storage.streams.part import RanksPart
+from oocarrays.storage.streams.stream_file import StreamFile
+from oocarrays.streaming.ragged import DaskRagged, Ragged, checked_counts
+
+SHARE = 8
+"""A block that is read has one of so many parts of the memory, at most; chunks to be written are gathered to that."""
+CHUNK_SHARE = 3
+"""And a chunk of values that are written one of so many."""
+PIECE_SHARE = 32
+"""It is written in pieces of one of so many."""
+
+
+class BlockReader:
+    """What tasks read blocks with: it opens the file where it is first used, and again where it was sent.
+
+    Parameters
+    ----------
+    item : numpy.dtype
+        What an item is.
+    budget : int
+        Bytes that may be held, beside blocks.
+    """
+
+    def __init__(self, file: StreamFile, item: np.dtype, budget: int) -> None:
+        self._made = file, item, budget
+        self._file, self._item, self._budget = self._made
+        self._lock = threading.Lock()
+        self._part: RanksPart | None = None
+
+    def __reduce__(self) -> Any:
+        return BlockReader, self._made
+
+    def read(self, counts: np.ndarray, cut: Cut) -> np.ndarray:
+        """Read a block of values.
+
+        Parameters
+        ----------
+        counts : numpy.ndarray
+            Items of each of its cells.
+        """
+        cells, first, number = parts_of(counts.reshape(-1), cut.start, cut.stop)
+        size, cells = self._item.itemsize, cells + cut.lower
+        with self._lock:
+            part = self._part = self._part or self._opened()
+            if not (part.ends()[cells] >= (first + number) * size).all():
+                raise CorruptChunkError(f"{self._file.name} has shorter streams than when it was made Dask arrays")
+            return part.read(cells, first * size, number * size, ahead=False).view(self._item)
+
+    def _opened(self) -> RanksPart:
+        file = self._file.latest()
+        return RanksPart(file, range(file.meta.cells.ranks), self._budget, writes=False)
+
+
+def dask_ragged(file: StreamFile, item: np.dtype, budget: int, ends: np.ndarray) -> DaskRagged:
+    """Return all streams of a file as Dask arrays of known chunks, which are read when they are computed.
+
+    Parameters
+    ----------
+    ends : numpy.ndarray
+        Bytes of each stream, as they are stored.
+
+    Raises
+    ------
+    BudgetError
+        Where what a task has to know of the cells does not fit.
+    """
+    import dask.array as da
+    from dask.highlevelgraph import HighLevelGraph
+
+    meta, held = file.meta, budget - 2 * (budget // SHARE)
+    try:
+        check_budget(meta, meta.cells.count, meta.cells.ranks, held, writes=False)
+    except BudgetError as error:
+        raise BudgetError(budget, SHARE * error.least // (SHARE - 2) + SHARE, f"{error.what} as Dask arrays") from None
+    counts, most = (ends // item.itemsize).reshape(meta.cells.shape), max(budget // SHARE // item.itemsize, 1)
+    chunks = cell_chunks(counts, max(most // 2, 1))
+    cuts, name = value_cuts(counts, chunks, most), f"streams-{uuid.uuid4().hex}"
+    reader, flat = BlockReader(file, item, held), counts.reshape(-1)
+    tasks: dict[Any, Any] = {
+        (name, k): (partial(reader.read, flat[cut.lower : cut.upper], cut),) for k, cut in enumerate(cuts)
+    }
+    graph = HighLevelGraph.from_collections(name, tasks)
+    values = da.Array(graph, name, (tuple(cut.stop - cut.start for cut in cuts),), dtype=item)
+    return DaskRagged(da.from_array(counts, chunks=chunks), values)
+
+
+# ---------------------------------------------------------------------- writing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenBlocks:
+    """Ragged items whose values come in blocks."""
+
+    counts: np.ndarray
+    """Items of each cell."""
+    values: Any
+    """All items, as a Dask array."""
+    items: int
+    """Items that are computed at one time, at most, unless a chunk has more."""
+    piece: int
+    """Items that are written at one time."""
+
+    def calls(self, made: Callable[[Any], np.ndarray], lower: int) -> Iterator[CellBytes]:
+        """Compute blocks one after the other, and yield what each writes.
+
+        Parameters
+        ----------
+        made : callable
+            Makes values items.
+        lower : int
+            The first cell, in the file.
+        """
+        counts = self.counts.reshape(-1)
+        for start, stop in self._bounds():
+            block = np.ascontiguousarray(made(self.values[start:stop].compute()))
+            if block.shape != (stop - start,):
+                raise InputError(f"chunks of values gave shape {block.shape}, and said that it is {(stop - start,)}")
+            for begin in range(start, stop, self.piece):
+                end = min(begin + self.piece, stop)
+                cells, _, number = parts_of(counts, begin, end)
+                data = block[begin - start : end - start].view(np.uint8)
+                yield CellBytes(cells=cells + lower, counts=number * block.dtype.itemsize, data=data)
+
+    def _bounds(self) -> Iterator[tuple[int, int]]:
+        """Chunks that follow one another, as many as fit."""
+        start = stop = 0
+        for count in self.values.chunks[0]:
+            if stop > start and stop + count - start > self.items:
+                yield start, stop
+                start = stop
+            stop += count
+        if stop > start:
+            yield start, stop
+
+
+def is_dask(given: Any) -> bool:
+    """Whether something is counts and values of which one is a Dask array."""
+    return isinstance(given, tuple) and len(given) == 2 and any(hasattr(each, "dask") for each in given)
+
+
+def given_blocks(given: tuple[Any, Any], shape: tuple[int, ...] | None, budget: int) -> Ragged | GivenBlocks:
+    """Look at ragged items of Dask: those that fit are computed, others are to come in blocks.
+
+    Parameters
+    ----------
+    shape : tuple of int, optional
+        Extent of each axis of the cells.
+
+    Raises
+    ------
+    InputError
+        Where counts and values do not fit each other or the cells, or chunks are of unknown sizes.
+    BudgetError
+        Where a chunk of values is too large for the memory.
+    """
+    counts, values = given
+    if shape is not None and np.shape(counts) != shape:
+        raise InputError(f"counts of shape {np.shape(counts)} do not fit streams of shape {shape}")
+    if not hasattr(values, "dask"):
+        return Ragged(counts, values)
+    if np.isnan(np.sum([sum(lengths) for lengths in values.chunks])):
+        raise InputError("values have chunks of unknown sizes: call their compute_chunk_sizes() first")
+    counts, itemsize = checked_counts(counts, values.shape), values.dtype.itemsize
+    if counts.sum() * itemsize * SHARE <= budget:
+        return Ragged(counts, values.compute())
+    largest = max(values.chunks[0], default=0) * itemsize
+    if largest * CHUNK_SHARE > budget:
+        raise BudgetError(budget, largest * CHUNK_SHARE, f"a chunk of values of {largest} bytes")
+    items, piece = (max(budget // share // itemsize, 1) for share in (SHARE, PIECE_SHARE))
+    return GivenBlocks(counts=counts, values=values, items=items, piece=piece)
