@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from oocarrays.errors import InputError
@@ -30,3 +31,18 @@ def checked_path(path: Any) -> str:
     if not isinstance(name, str) or "\0" in name:
         raise InputError(f"{path!r} is no path of a file")
     return name
+
+
+def save_text(path: Any, text: str, what: str) -> None:
+    """Write a file of text.
+
+    Raises
+    ------
+    InputError
+        Where nothing can be written there; ``what`` is what it would be.
+    """
+    name = checked_path(path)
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {what} to {name}: {error.strerror}") from None

@@ -112,3 +112,8 @@ def test_an_array_is_asked_for_by_its_name() -> None:
     assert small().dataset("made") == planned_dataset("made", **MADE)
     with pytest.raises(NotFoundError, match="'other' is no array of this trace; it has: made"):
         small().dataset("other")
+
+
+def test_a_trace_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^cannot write the trace to .*/no/t\.json: No such file or directory$"):
+        small().save(tmp_path / "no" / "t.json")

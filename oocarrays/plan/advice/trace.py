@@ -24,7 +24,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan import shown
 from oocarrays.plan.advice.access import BY, Access, Dataset, planned_dataset
 from oocarrays.plan.advice.words import patterns_of
-from oocarrays.plan.documents import Document, checked_path
+from oocarrays.plan.documents import Document, checked_path, save_text
 from oocarrays.plan.rechunk.as_json import read_as, written
 
 FORMAT = "oocarrays trace"
@@ -211,8 +211,14 @@ class Trace:
         return shown.by("advise")(self, **how)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace as JSON, which `load` and ``oocarrays advise`` read."""
-        Path(checked_path(path)).write_text(json.dumps(self.as_json(), ensure_ascii=False), encoding="utf-8")
+        """Write the trace as JSON, which `load` and ``oocarrays advise`` read.
+
+        Raises
+        ------
+        InputError
+            Where nothing can be written there.
+        """
+        save_text(path, json.dumps(self.as_json(), ensure_ascii=False), "the trace")
 
     def as_json(self) -> Document:
         """Return the trace as dicts, lists and plain values."""

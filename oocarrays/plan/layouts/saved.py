@@ -15,7 +15,7 @@ from pathlib import Path
 from oocarrays.errors import InputError, LayoutError, NotFoundError
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan import shown
-from oocarrays.plan.documents import Document, checked_path
+from oocarrays.plan.documents import Document, checked_path, save_text
 from oocarrays.plan.layouts.redistribution import Price, Redistribution, Transfer
 
 KIND = "oocarrays redistribution"
@@ -39,11 +39,7 @@ def save_plan(plan: Redistribution, path: str | os.PathLike[str]) -> None:
         "price": asdict(plan.price),
         "offers": [asdict(offer) for offer in plan.offers],
     }
-    name = checked_path(path)
-    try:
-        Path(name).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write the plan to {name}: {error.strerror}") from None
+    save_text(path, json.dumps(said, indent=1) + "\n", "the plan")
 
 
 def load_plan(path: str | os.PathLike[str]) -> Redistribution:
