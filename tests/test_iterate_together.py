@@ -205,11 +205,12 @@ def test_a_run_that_failed_goes_on(sources: list[Path], tmp_path: Path, at: int,
     kernel, targets = Failing(at), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
         ooc.iterate(kernel, sources, targets, **SWEPT).run()
-    if at > 2:
-        for target in targets:
-            with pytest.raises(UnfinishedError):
-                ooc.open_array(target)
-    if again == "iterate" or at == 2:
+    begun = [target for target in targets if target.exists()]  # where nothing had been written, there is nothing left
+    assert begun == targets or (at < 20 and not begun)
+    for target in begun:
+        with pytest.raises(UnfinishedError):
+            ooc.open_array(target)
+    if again == "iterate" or not begun:
         job = ooc.iterate(kernel, sources, targets, resume=True, **SWEPT)
     else:
         more = {"memory": "32MiB", "ranks": 2} if again == "anew" else {}
