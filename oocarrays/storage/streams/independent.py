@@ -63,11 +63,12 @@ class RankWriter:
         self.directory = Superblocks(directory, ib.entries * entry, ib.base[1] + rank, ranks, fill=NONE & 0xFF)
         self.lengths = np.zeros(self.count, np.int64)
         self._sorting_bytes = sorting_bytes
-        self._most = self._most_level = 0
+        self._most, self._most_level = 0, max(sorting_bytes // LEVEL_COPIES, LEAST_LOG)
         self._index = np.dtype(np.int32 if self.count < 2**31 else np.int64)
         self._room = np.empty(0, np.uint8)
         self._calls: list[Logged] = []
         self._logged = self._width = 0
+        self._has_events = False  # whether a call of the log names its cells
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -101,19 +102,18 @@ class RankWriter:
         self.drain()
         at_once = self._sorting_bytes // (EVENT_BYTES + ITEM_COPIES * width)
         self._width, self._most = width, max(at_once * width, LEAST_LOG)
-        self._most_level = max(self._sorting_bytes // LEVEL_COPIES, self._most)
-        self._room = np.empty(0, np.uint8)
 
     def _note(self, items: np.ndarray, cells: np.ndarray | None) -> None:
         """Keep the bytes of a call, one after the other as all of the log, so that they are moved as one array."""
-        most = self._most_level if cells is None and all(call is None for _, call in self._calls) else self._most
+        most = self._most if self._has_events or cells is not None else self._most_level
         if self._logged + items.nbytes > most:
             self.drain()
-        self._calls.append((len(items), None if cells is None else cells.astype(self._index)))
+        call = len(items), None if cells is None else cells.astype(self._index)
         if items.nbytes > most:
-            calls, self._calls = self._calls, []
-            self._drain(np.ascontiguousarray(items).reshape(-1), calls)
+            self._drain(np.ascontiguousarray(items).reshape(-1), [call])
             return
+        self._calls.append(call)
+        self._has_events |= cells is not None
         if not len(self._room):
             self._room = np.empty(self._most_level, np.uint8)
         self._room[self._logged : self._logged + items.nbytes].reshape(items.shape)[:] = items
@@ -126,7 +126,7 @@ class RankWriter:
     def drain(self) -> None:
         """Move what calls have written to the buffers of their cells, and what is full to superblocks."""
         calls, logged = self._calls, self._logged
-        self._calls, self._logged = [], 0
+        self._calls, self._logged, self._has_events = [], 0, False
         self._drain(self._room[:logged], calls)
 
     def _drain_whole(self) -> None:
@@ -143,12 +143,12 @@ class RankWriter:
         self._drain_first(self._logged - spare * self.count * self._width, last[: len(last) - spare])
 
     def _drain_first(self, nbytes: int, calls: list[Logged]) -> None:
-        """Drain the first calls of the log, which are so many bytes of it."""
+        """Drain the first calls of the log, which are so many bytes of it; those that stay are of all cells."""
         if not calls:
             return
         self._drain(self._room[:nbytes], calls)
         self._room[: self._logged - nbytes] = self._room[nbytes : self._logged]
-        self._calls, self._logged = self._calls[len(calls) :], self._logged - nbytes
+        self._calls, self._logged, self._has_events = self._calls[len(calls) :], self._logged - nbytes, False
 
     def _drain(self, items: np.ndarray, calls: list[Logged]) -> None:
         if not len(items):
