@@ -17,7 +17,7 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError
 from oocarrays.plan.streams.calls import CellBytes
-from oocarrays.plan.streams.cutting import Cut, cell_chunks, parts_of, value_cuts
+from oocarrays.plan.streams.cutting import ValuesCut, cell_chunks, parts_of, value_cuts
 from oocarrays.plan.streams.meta import check_budget
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
@@ -31,7 +31,7 @@ PIECE_SHARE = 32
 """It is written in pieces of one of so many."""
 
 
-class BlockReader:
+class RaggedReader:
     """What tasks read blocks with: it opens the file where it is first used, and again where it was sent.
 
     Parameters
@@ -49,9 +49,9 @@ class BlockReader:
         self._part: RanksPart | None = None
 
     def __reduce__(self) -> Any:
-        return BlockReader, self._made
+        return RaggedReader, self._made
 
-    def read(self, counts: np.ndarray, cut: Cut) -> np.ndarray:
+    def read(self, counts: np.ndarray, cut: ValuesCut) -> np.ndarray:
         """Read a block of values.
 
         Parameters
@@ -96,7 +96,7 @@ def dask_ragged(file: StreamFile, item: np.dtype, budget: int, ends: np.ndarray)
     counts, most = (ends // item.itemsize).reshape(meta.cells.shape), max(budget // SHARE // item.itemsize, 1)
     chunks = cell_chunks(counts, max(most // 2, 1))
     cuts, name = value_cuts(counts, chunks, most), f"streams-{uuid.uuid4().hex}"
-    reader, flat = BlockReader(file, item, held), counts.reshape(-1)
+    reader, flat = RaggedReader(file, item, held), counts.reshape(-1)
     tasks: dict[Any, Any] = {
         (name, k): (partial(reader.read, flat[cut.lower : cut.upper], cut),) for k, cut in enumerate(cuts)
     }

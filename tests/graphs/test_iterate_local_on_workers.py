@@ -108,21 +108,27 @@ def failing(on: Path, seen: Path, at: int) -> Callable[[np.ndarray], np.ndarray]
     return kernel
 
 
+def stopped(tmp_path: Path, at: int, how: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """An array, a kernel that is mended by now, and the job of its sweeps, which has failed."""
+    a, on = made(tmp_path, "a", FIELD), tmp_path / "on"
+    on.touch()
+    kernel = failing(on, tmp_path / "seen", at)
+    job = ooc.iterate(kernel, a, tmp_path / "b", **how)
+    with pytest.raises(KernelError, match="not yet"):
+        within(job.run)
+    on.unlink()
+    return a, kernel, job
+
+
 @pytest.mark.parametrize("way", ["run", "iterate", "resume"])
 @pytest.mark.parametrize("asked", [None, "elsewhere-{rank}"])
 def test_a_kernel_that_fails_leaves_scratch_on_its_disks_and_the_pass_goes_on(
     two: Client, tmp_path: Path, way: str, asked: str | None
 ) -> None:
-    a, on = made(tmp_path, "a", FIELD), tmp_path / "on"
-    on.touch()
-    kernel = failing(on, tmp_path / "seen", 40)
     how = SWEPT | {"folders": disks(tmp_path, "b"), "scratch": asked and str(tmp_path / asked)}
-    job = ooc.iterate(kernel, a, tmp_path / "b", **how)
-    with pytest.raises(KernelError, match="not yet"):
-        within(job.run)
+    a, kernel, job = stopped(tmp_path, 40, how)
     left = sorted(f"{(asked or 'disk-{rank}').format(rank=rank)}" for rank in range(RANKS))
     assert scratch(tmp_path) == left
-    on.unlink()
     if way == "iterate" or asked:  # where scratch was asked for, no journal says
         job = ooc.iterate(kernel, a, tmp_path / "b", resume=True, **how)
     elif way == "resume":
@@ -134,13 +140,8 @@ def test_a_kernel_that_fails_leaves_scratch_on_its_disks_and_the_pass_goes_on(
 
 
 def test_scratch_that_is_gone_on_one_disk_is_made_again(two: Client, tmp_path: Path) -> None:
-    a, on = made(tmp_path, "a", FIELD), tmp_path / "on"
-    on.touch()
-    kernel = failing(on, tmp_path / "seen", 60)
     how = SWEPT | {"folders": disks(tmp_path, "b")}
-    with pytest.raises(KernelError, match="not yet"):
-        within(ooc.iterate(kernel, a, tmp_path / "b", **how).run)
-    on.unlink()
+    a, kernel, _ = stopped(tmp_path, 60, how)
     for document in (tmp_path / "disk-1").glob(".oocarrays-*/*/zarr.json"):
         document.unlink()
     job = ooc.iterate(kernel, a, tmp_path / "b", resume=True, **how)
@@ -175,15 +176,10 @@ def test_what_cannot_be_gone_on_with_is_removed_where_it_is(
 
 
 def test_a_plan_for_too_little_memory_is_refused_where_nobody_sees_what_is_left(two: Client, tmp_path: Path) -> None:
-    a, on = made(tmp_path, "a", FIELD), tmp_path / "on"
-    on.touch()
-    kernel = failing(on, tmp_path / "seen", 40)
     how = SWEPT | {"folders": disks(tmp_path, "b")}
-    with pytest.raises(KernelError, match="not yet"):
-        within(ooc.iterate(kernel, a, tmp_path / "b", **how).run)
+    a, kernel, _ = stopped(tmp_path, 40, how)
     with pytest.raises(BudgetError, match="too small"):
         ooc.iterate(kernel, a, tmp_path / "b", resume=True, **how | {"memory": 2**18})
-    on.unlink()
     job = ooc.resume(tmp_path / "b", kernel=kernel, again=True)
     np.testing.assert_array_equal(within(job.run)[...], plain(6))
     assert names(tmp_path) == [["a", "b"]] * RANKS

@@ -19,17 +19,7 @@ from oocarrays.plan.streams.cutting import cell_chunks, value_cuts
 from tests.graphs.clusters import cluster
 
 MIB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def quick() -> Any:
-    with dask.config.set({"oocarrays.durable": False}):
-        yield
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "s.zarr"
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def made(place: Path, shape: Any, *, seed: int = 0, most: int = 300, ranks: int = 2) -> ooc.Ragged:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import dask
 import numcodecs
 import numpy as np
 import pytest
@@ -34,16 +33,7 @@ from oocarrays.errors import (
 from oocarrays.plan.streams.directory import BITS, MOST_RUN
 from oocarrays.plan.streams.places import Chunking, segments
 
-
-@pytest.fixture(autouse=True)
-def quick() -> Any:
-    with dask.config.set({"oocarrays.durable": False}):
-        yield
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "s.zarr"
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def strided(values: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from oocarrays.mapping.grid import ceil_div
 
 
-class Cut(NamedTuple):
+class ValuesCut(NamedTuple):
     """A block of values: a part of those of cells that follow one another."""
 
     lower: int
@@ -64,11 +64,11 @@ def _filled(sizes: np.ndarray, most: int) -> tuple[int, ...]:
     return tuple(lengths) or (0,)
 
 
-def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int) -> list[Cut]:
+def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int) -> list[ValuesCut]:
     """Return the blocks of values of blocks of cells, each of at most so many items.
 
     >>> value_cuts(np.array([3, 1, 0, 9, 1]), ((3, 1, 1),), 5)[1:3]
-    [Cut(lower=3, upper=4, start=0, stop=5), Cut(lower=3, upper=4, start=5, stop=9)]
+    [ValuesCut(lower=3, upper=4, start=0, stop=5), ValuesCut(lower=3, upper=4, start=5, stop=9)]
     """
     ends, cuts, lower = np.concatenate(([0], np.cumsum(items.reshape(-1)))), [], 0
     for cells in _sizes(chunks):
@@ -76,7 +76,7 @@ def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int
         count = int(ends[upper] - ends[lower])
         each = ceil_div(count, max(ceil_div(count, most), 1))
         starts = range(0, count, each) if count else (0,)
-        cuts += [Cut(lower, upper, start, min(start + each, count)) for start in starts]
+        cuts += [ValuesCut(lower, upper, start, min(start + each, count)) for start in starts]
         lower = upper
     return cuts
 
