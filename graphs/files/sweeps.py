@@ -226,7 +226,7 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
         return [place for files in self._scratch_files(self.number) for place in files.places]
 
     def _scratch_files(self, number: int) -> list[ScratchFiles]:
-        """What a pass hands on."""
+        """Return the files that a pass hands on."""
         return [
             ScratchFiles(
                 store=target.store, descriptor=target.files.descriptor, name=f"scratch of {target.files.name}",

@@ -52,7 +52,7 @@ Made = tuple[int, int, np.ndarray]
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class RankPartials:
-    """What a rank has when it has read all; it does not tell Dask how large that is, as the plan has counted it."""
+    """Partial results of a rank that has read all; Dask is not told how large they are, as the plan has counted that."""
 
     waiting: dict[int, Partial]
     """Partial results of parts that others have segments of, too, by unit."""
@@ -72,7 +72,7 @@ class Reducing(Messages):
 
     @property
     def reducer(self) -> Reducer:
-        """What is reduced, and how."""
+        """Return what is reduced, and how."""
         return self._sealed.value
 
     def reads(self) -> Iterable[Presence]:

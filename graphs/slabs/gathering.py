@@ -39,7 +39,7 @@ class GatheringRun(SlabRun):
         return self._parts(Slab(number, rank), results)
 
     def _parts(self, slab: Slab, results: Blocks) -> Parts:
-        """What a slab has of targets that are gathered; no view, for that would keep all of which it is one."""
+        """Return what a slab has of targets that are gathered; no view, for that would keep all of which it is one."""
         kept = ((each, results[each]) for each in gathered(self.plan))
         return [(self.plan.made(slab, n).lower, made if made.base is None else made.copy()) for n, made in kept]
 

@@ -26,7 +26,7 @@ from oocarrays.graphs.slabs.course import Course, Progress, field_name, place_of
 from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.residuals import as_bits, as_residual, largest, residual_of
 from oocarrays.graphs.slabs.sweeps import Fused
-from oocarrays.graphs.slabs.tasks import SlabRun
+from oocarrays.graphs.slabs.tasks import SlabFiles, SlabRun
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -61,8 +61,9 @@ class SweepRun(SlabRun):
         super().__init__(
             step.slabs,
             (fused, course.residual),  # type: ignore[arg-type]
-            course.beside if self.number else (*course.sources, *course.beside),
-            course.targets,
+            SlabFiles(
+                sources=course.beside if self.number else (*course.sources, *course.beside), targets=course.targets
+            ),
             course.content,
             processes=course.processes,
             remains=replace(course.remains, id=course.id, done=progress.parts, kept=progress.kept),

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -51,15 +52,23 @@ Kernel = Callable[..., Any]
 """Takes a block of each source, with its halo, and gives an array for each target."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlabFiles:
+    """Files that a pass over slabs reads and writes."""
+
+    sources: Sequence[Any]
+    """`ArrayFile` or `RankFiles`, aligned."""
+    targets: Sequence[TargetSpec]
+    """One or more."""
+    group: TargetSpec | None = None
+    """The group that targets are members of, where they are; the journal is beside it, or beside the first target."""
+
+
 class SlabRun(JournaledRun):
     """One pass over slabs, shared by its tasks.
 
     Parameters
     ----------
-    sources : sequence of ArrayFile or RankFiles
-        Aligned.
-    targets : sequence of TargetSpec
-        One or more: the journal is beside the first, unless the ``destination`` is what they are in.
     content : dict
         What the journal keeps of it.
     remains : Remains
@@ -75,21 +84,19 @@ class SlabRun(JournaledRun):
         self,
         plan: SlabPlan,
         kernel: Kernel,
-        sources: Sequence[Any],
-        targets: Sequence[TargetSpec],
+        files: SlabFiles,
         content: Document,
         *,
         processes: int | None = None,
         remains: Remains = NOTHING_LEFT,
-        destination: TargetSpec | None = None,
     ) -> None:
         self.plan = plan
-        self.targets = tuple(targets)
-        self.destination = destination or self.targets[0]
+        self.targets = tuple(files.targets)
+        self.destination = files.group or self.targets[0]
         self.content = content
         self.resumes = remains.id is not None
         self.remains = remains
-        self._given: Sealed[tuple[Kernel, tuple[Any, ...]]] = Sealed((kernel, tuple(sources)))
+        self._given: Sealed[tuple[Kernel, tuple[Any, ...]]] = Sealed((kernel, tuple(files.sources)))
         self.informs = takes_info(kernel)
         super().__init__(self.destination.store, processes, remains.id)
 
@@ -206,7 +213,7 @@ class SlabRun(JournaledRun):
         self._remove_begun(self._begun(), lambda part: len(part) > 1)
 
     def _begun(self) -> Sequence[StoreLike]:
-        """What goes where nothing has been written: the targets."""
+        """Return the targets: they go where nothing has been written."""
         return self.written_places
 
     def settle(self, *, resumable: bool = False) -> None:

@@ -20,6 +20,7 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.sweeps import LocalCourse, RankScratch
 from oocarrays.graphs.layouts.parts import is_block
 from oocarrays.graphs.slabs.local import LocalSlabRun, LocalStopped, LocalTarget
+from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import largest_rank
@@ -74,7 +75,8 @@ def local_pass(
     known = here.known(more={**more, "folders": folders})
     found = planned_pass(here.request, known, here.resources, partial(plan_slabs, here.read, here.written))
     run = LocalSlabRun(
-        found.plan, request.kernel, here.files, here.targets, found.content, processes=found.processes,
+        found.plan, request.kernel, SlabFiles(sources=here.files, targets=here.targets), found.content,
+        processes=found.processes,
         remains=found.remains(here.targets),
     )  # fmt: skip
     return run, here.cluster, here.disks
@@ -131,7 +133,7 @@ def _plain(target: LocalTarget) -> Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ranks:
-    """What passes over local array files read and write, and where they run."""
+    """Files that passes over local array files read and write, and where they run."""
 
     request: SlabRequest
     """With options of their layout."""
@@ -177,7 +179,7 @@ class _Ranks:
 
     @property
     def files(self) -> list[RankFiles]:
-        """What is read, as a pass sees it."""
+        """Return what is read, as a pass sees it."""
         return [RankFiles(array.files) for array in self.arrays]
 
     @property
@@ -192,7 +194,7 @@ class _Ranks:
         return [target.preview() for target in self.targets]
 
     def known(self, *, said: Mapping[str, Any] = NOTHING, **more: Any) -> SlabArrays:
-        """What `planned_pass` takes of the arrays."""
+        """Return what `planned_pass` takes of the arrays."""
         return SlabArrays(
             shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=(),
             targets=self.targets, said={**_said(self.arrays, self.targets), **said}, stopped=LocalStopped,

@@ -14,6 +14,7 @@ from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import UnsupportedError
 from oocarrays.graphs.slabs.pyramid import PyramidRun
+from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.jobs.slabs import SlabJob
 from oocarrays.kernels.levels import METHODS, WORKSPACE, Levels
 from oocarrays.mapping.coarsening import Coarsening
@@ -146,9 +147,9 @@ def pyramid(
     )  # fmt: skip
     cluster, resources = request.resources()
     found = planned_pass(request, known, resources, partial(plan_slabs, [file.stored], [t.preview() for t in targets]))
+    files = SlabFiles(sources=[file], targets=targets, group=TargetSpec(store=group, overwrite=overwrite))
     run = PyramidRun(
-        found.plan, request.kernel, [file], targets, found.content, processes=found.processes,
-        remains=found.remains(targets), destination=TargetSpec(store=group, overwrite=overwrite),
+        found.plan, request.kernel, files, found.content, processes=found.processes, remains=found.remains(targets)
     )  # fmt: skip
     run.says = multiscales(names, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem)
     return PyramidJob(run, lambda _: open_group(group), cluster)

@@ -20,7 +20,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.slabs.gathering import GatheringRun
 from oocarrays.graphs.slabs.graph import build_graph
 from oocarrays.graphs.slabs.local import local_graph
-from oocarrays.graphs.slabs.tasks import Kernel, SlabRun
+from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.kernels.binding import bound
@@ -372,8 +372,9 @@ def _global_pass(
     stored = [file.stored for file in files], [target.preview() for target in targets]
     found = planned_pass(request, known, resources, partial(plan_slabs, *stored))
     remains, processes = found.remains(targets), found.processes
+    both = SlabFiles(sources=files, targets=targets)
     run = (GatheringRun if levels else SlabRun)(
-        found.plan, request.kernel, files, targets, found.content, processes=processes, remains=remains
+        found.plan, request.kernel, both, found.content, processes=processes, remains=remains
     )
     return run, cluster
 

@@ -41,13 +41,13 @@ class Watch:
     until: float | None
 
     def said(self, options: SweepOptions) -> Document:
-        """What must be asked for again to go on."""
+        """Return what must be asked for again to go on."""
         residual = None if self.residual is None else kernel_name(self.residual)
         return {"sweeps": options.sweeps, "until": self.until, "residual": residual}
 
     @property
     def functions(self) -> list[Any]:
-        """What only the caller has."""
+        """Return what only the caller has."""
         return [None if self.residual in (None, change) else self.residual]
 
 
@@ -66,7 +66,7 @@ class SweepPlaces:
 
     @property
     def said(self) -> Document:
-        """What a journal keeps of it, where that is not seen from the number of targets."""
+        """Return what a journal keeps of it, where that is not seen from the number of targets."""
         return {} if self.single or len(self.targets) > 1 else {"single": False}
 
 

@@ -136,7 +136,7 @@ class OnePass(ABC):
     @property
     @abstractmethod
     def _predicted(self) -> tuple[float, Phases]:
-        """What `pass_seconds` gives of it."""
+        """Return what `pass_seconds` gives of it."""
 
     @property
     def seconds(self) -> float:

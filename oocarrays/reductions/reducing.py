@@ -227,7 +227,7 @@ def _opener(store: StoreLike) -> Callable[[str], OutOfCoreArray]:
 
 
 def _target_of(want: CheckedReduction, array: zarr.Array, store: StoreLike, *, overwrite: bool) -> TargetSpec:
-    """What is written: in the format of the source and its compressors, with the names of its axes."""
+    """Describe the target: in the format of the source and its compressors, with the names of its axes."""
     cut, dtype, names = want.reducer.cut, want.result, dimension_names(array)
     form: Any = array.metadata.zarr_format
     kept = [names[axis] for axis in cut.kept] if names else None

@@ -32,7 +32,7 @@ PIECE_SHARE = 32
 
 
 class RaggedReader:
-    """What tasks read blocks with: it opens the file where it is first used, and again where it was sent.
+    """Reader of blocks, for tasks: it opens the file where it is first used, and again where it was sent.
 
     Parameters
     ----------

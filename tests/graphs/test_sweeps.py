@@ -106,6 +106,11 @@ def test_what_stands_beyond_an_edge_is_as_numpy_pads(boundary: Any, extent: int,
     np.testing.assert_array_equal(window, np.pad(row, depth, **mode))
 
 
+def sweeps_of(shape: tuple[int, ...], count: int, depth: tuple[int, ...]) -> Sweeps:
+    tile, _ = fitting_tile(shape, count, depth, 8)
+    return Sweeps(shape=shape, count=count, depth=depth, boundary="none", tile=tile)
+
+
 def test_blocks_at_an_edge_are_no_smaller_than_a_stencil() -> None:
     seen: set[tuple[int, ...]] = set()
 
@@ -115,7 +120,7 @@ def test_blocks_at_an_edge_are_no_smaller_than_a_stencil() -> None:
 
     for shape in ((100, 77, 61), (50, 13, 5000)):
         for count in (1, 3):
-            sweeps = Sweeps.of(shape, count, (2, 2, 1), "none", 8)
+            sweeps = sweeps_of(shape, count, (2, 2, 1))
             ends = [(0, n) for n in shape]
             Fused(kernel=kernel, sweeps=sweeps)([np.zeros(shape)], ends, ends)
     assert all(n >= least for n, least in zip(map(min, zip(*seen, strict=True)), (5, 5, 3), strict=True))
@@ -152,7 +157,7 @@ def test_what_a_kernel_frees_is_not_given_back_block_after_block(environment: di
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=4), st.integers(1, 40), st.integers(0, 3))
 def test_a_tile_is_no_longer_than_the_array_and_holds_what_is_said(shape: list[int], count: int, depth: int) -> None:
-    sweeps = Sweeps.of(tuple(shape), count, (depth,) * len(shape), "none", 8)
+    sweeps = sweeps_of(tuple(shape), count, (depth,) * len(shape))
     assert all(n <= max(extent, 1) for n, extent in zip(sweeps.tile[1:], shape[1:], strict=True))
     assert sweeps.tile[0] > depth
     assert sweeps.held_bytes(8) >= sweeps.block_bytes(8)
@@ -163,7 +168,8 @@ def test_a_tile_is_no_longer_than_the_array_and_holds_what_is_said(shape: list[i
 @given(st.lists(st.integers(8, 3000), min_size=2, max_size=3), st.integers(1, 20), st.integers(2, 4))
 def test_threads_that_share_a_slab_have_a_tile_each(slab: list[int], count: int, threads: int) -> None:
     shape, depth = tuple(3 * n for n in slab), (1,) * len(slab)
-    sweeps = Sweeps.of(shape, count, depth, "none", 8, within=tuple(slab), tiles=threads, together=True)
+    tile, _ = fitting_tile(tuple(slab), count, depth, 8, tiles=threads, together=True)
+    sweeps = Sweeps(shape=shape, count=count, depth=depth, boundary="none", tile=tile)
     tiles = list(sweeps.tiles([(0, n) for n in slab]))
     assert len(tiles) >= threads or max(slab[1:]) < 4 * threads, "cut no smaller than a stencil at an edge"
     assert all(n <= extent for n, extent in zip(sweeps.tile, slab, strict=True))

@@ -346,19 +346,17 @@ class _Passes:
         assert isinstance(options.depth, tuple), "options have been checked"
         depth, together = options.depth, self.threads > 1
 
+        def fitting(within: tuple[int, ...], n: int) -> tuple[tuple[int, ...], float]:
+            return fitting_tile(within, n, depth, itemsize, tiles=threads, largest=largest, together=together)
+
         def swept(within: tuple[int, ...], n: int = count) -> Sweeps:
-            return Sweeps.of(
-                shape, n, depth, edge, itemsize, within=within, tiles=threads, largest=largest, together=together
-            )
+            return Sweeps(shape=shape, count=n, depth=depth, boundary=edge, tile=fitting(within, n)[0])
 
         def held(heights: tuple[int, ...]) -> int:
             return threads * max(self._held(swept(heights, n), itemsize).nbytes for n in {count, *self.counts})
 
         def copies(slabs: SlabPlan) -> float:
-            _, cost = fitting_tile(
-                slabs.heights, max(count, 1), depth, itemsize, tiles=threads, largest=largest, together=together
-            )
-            return swept_copies(slabs, swept(slabs.heights), cost)
+            return swept_copies(slabs, swept(slabs.heights), fitting(slabs.heights, max(count, 1))[1])
 
         def swept_bytes(slabs: SlabPlan) -> float:
             return math.prod(slabs.heights) * itemsize * copies(slabs)

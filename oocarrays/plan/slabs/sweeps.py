@@ -76,24 +76,6 @@ class Sweeps:
     tile: tuple[int, ...]
     """Rows of a step, and elements of a tile along each other axis."""
 
-    @classmethod
-    def of(
-        cls,
-        shape: tuple[int, ...],
-        count: int,
-        depth: tuple[int, ...],
-        boundary: Boundaries,
-        itemsize: int,
-        *,
-        within: tuple[int, ...] | None = None,
-        tiles: int = 1,
-        largest: int = LARGEST,
-        together: bool = False,
-    ) -> Sweeps:
-        """Sweeps in tiles that suit them, ``within`` slabs of some shape, or the array: see `fitting_tile`."""
-        tile, _ = fitting_tile(within or shape, count, depth, itemsize, tiles=tiles, largest=largest, together=together)
-        return cls(shape=shape, count=count, depth=depth, boundary=boundary, tile=tile)
-
     @property
     def reach(self) -> tuple[int, ...]:
         """Neighbours that all sweeps together need on each side, in each axis."""

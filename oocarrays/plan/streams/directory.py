@@ -86,7 +86,7 @@ def level_entries(
 
 
 class LevelEntries(NamedTuple):
-    """What level entries say, each for the cells from ``lower`` to ``upper``."""
+    """Level entries, each for the cells from ``lower`` to ``upper``."""
 
     lower: np.ndarray
     """The first cell of each."""

@@ -38,7 +38,7 @@ class CellBlocks(NamedTuple):
 
 
 class Ahead:
-    """What calls of all cells will return next.
+    """Results that calls of all cells will return next.
 
     Parameters
     ----------
