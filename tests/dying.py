@@ -32,7 +32,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.plan.files import scatter
 from oocarrays.plan.rechunk import counting
-from oocarrays.plan.slabs import reductions
+from oocarrays.plan.reductions import cut
 from oocarrays.storage.chunks import copies
 from oocarrays.storage.chunks.shard_writes import Sharded
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
@@ -216,7 +216,7 @@ def obey(order: dict[str, Any]) -> int:
     if order["call"] not in ("hold", "script"):
         counting.BATCH_BYTES = 1  # small arrays have many parts, too,
         scatter.ROUND_BYTES = 2**12  # and rounds,
-        reductions.BOX_BYTES = 2**12  # and boxes,
+        cut.BOX_BYTES = 2**12  # and boxes,
         syncing.GROUP_SECONDS = 0.0  # each written down as soon as it can be
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)

@@ -20,7 +20,7 @@ FLOORS = """
     plan.exchange plan.sections
     plan.queueing
     plan.rechunk plan.collective plan.layouts plan.slabs
-    plan.files plan.lazy plan.advice plan.streams
+    plan.files plan.lazy plan.advice plan.streams plan.reductions
     storage.local
     storage.stores
     storage.striped

@@ -24,7 +24,7 @@ from oocarrays.errors import (
 )
 from oocarrays.graphs import settings as machine
 from oocarrays.kernels.reductions import NAMES
-from oocarrays.plan.slabs import reductions
+from oocarrays.plan.reductions import cut
 from oocarrays.storage.metered import metered
 from tests.small import CODECS
 
@@ -39,7 +39,7 @@ IN_NUMPY = {
 @pytest.fixture(autouse=True)
 def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several boxes of small arrays."""
-    monkeypatch.setattr(reductions, "BOX_BYTES", 200)
+    monkeypatch.setattr(cut, "BOX_BYTES", 200)
 
 
 def expected(data: np.ndarray, how: str, axes: tuple[int, ...], where: np.ndarray | None, skipna: bool) -> Any:
@@ -140,14 +140,14 @@ def test_the_same_bits_whatever_the_memory(
 
 
 def test_deviations_from_a_large_mean_are_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reductions, "BOX_BYTES", 2**18)
+    monkeypatch.setattr(cut, "BOX_BYTES", 2**18)
     data = np.random.default_rng(0).normal(1e6, 1, 2**21).astype("f4")
     z = zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(10_000,))
     mean = math.fsum(data.tolist()) / len(data)
     std = math.sqrt(math.fsum(((data.astype("f8") - mean) ** 2).tolist()) / len(data))
     assert float(ooc.reduce(z, "mean")) == pytest.approx(mean, rel=1e-15)
     assert float(ooc.reduce(z, "std")) == pytest.approx(std, rel=1e-12)
-    monkeypatch.setattr(reductions, "BOX_BYTES", 1)
+    monkeypatch.setattr(cut, "BOX_BYTES", 1)
     assert float(ooc.reduce(zarr.create_array({}, data=np.array([1e16, 1.0, -1e16] * 9), chunks=(1,)), "sum")) == 9
 
 

@@ -18,8 +18,8 @@ from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, InputError, JournalError, KernelError, TargetError, UnfinishedError
 from oocarrays.graphs.reductions import reducing
 from oocarrays.graphs.reductions.run import GivenReduction, build_graph
+from oocarrays.plan.reductions import cut
 from oocarrays.plan.resources import Resources
-from oocarrays.plan.slabs import reductions
 from oocarrays.reductions.asked import Asked, wanted
 from oocarrays.storage.files import array_file
 from tests.dying import Server
@@ -32,7 +32,7 @@ HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 @pytest.fixture(autouse=True)
 def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several boxes of small arrays: as many as in processes that die."""
-    monkeypatch.setattr(reductions, "BOX_BYTES", 2**12)
+    monkeypatch.setattr(cut, "BOX_BYTES", 2**12)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def reduced_arrays(draw: st.DrawFn) -> tuple[zarr.Array, dict[str, Any]]:
 def test_the_same_bits_whatever_the_ranks(case: tuple[zarr.Array, dict[str, Any]], ranks: int, box: int) -> None:
     array, asked = case
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reductions, "BOX_BYTES", box)
+        patch.setattr(cut, "BOX_BYTES", box)
         want = wanted(array_file.describe_source(array, "fill"), Asked(**asked))
         plan = want.plan(Resources(budget=2**30, workers=ranks), None)
         run = GivenReduction(plan, want.reducer, want.result)

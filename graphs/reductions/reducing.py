@@ -21,7 +21,8 @@ import numpy as np
 
 from oocarrays.errors import InputError, KernelError, OocError
 from oocarrays.kernels.reductions import Reduction
-from oocarrays.plan.slabs.reductions import REQUESTS, ReduceCut, Spans, spread_over
+from oocarrays.plan.reductions.cut import ReduceCut, Spans, spread_over
+from oocarrays.plan.reductions.plan import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section

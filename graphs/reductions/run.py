@@ -34,7 +34,7 @@ from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.plan.documents import Document
-from oocarrays.plan.slabs.reductions import ReducePlan
+from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.storage.files.creating import check_target, finishing
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
@@ -52,7 +52,7 @@ Made = tuple[int, int, np.ndarray]
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class RankPartials:
-    """Partial results of a rank that has read all; Dask is not told how large they are, as the plan has counted that."""
+    """Partial results of a rank that has read all; Dask is not told their size: the plan has counted it."""
 
     waiting: dict[int, Partial]
     """Partial results of parts that others have segments of, too, by unit."""

@@ -19,8 +19,9 @@ from oocarrays.graphs.reductions.reducing import Groups, Reducer
 from oocarrays.kernels.reductions import NAMES, Reduction, reduction
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.exchange.ordering import schedule_for
+from oocarrays.plan.reductions.cut import STATE_BYTES, ReduceCut
+from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.plan.resources import Resources
-from oocarrays.plan.slabs.reductions import STATE_BYTES, ReduceCut, ReducePlan
 from oocarrays.storage.files.array_file import ArrayFile
 
 NUMBERS = "biufc"

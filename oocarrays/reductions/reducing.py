@@ -28,8 +28,8 @@ from oocarrays.jobs.job import Job
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.plan.documents import Document
+from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.plan.resources import Resources
-from oocarrays.plan.slabs.reductions import ReducePlan
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
 from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.report import shape_text

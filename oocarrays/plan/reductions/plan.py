@@ -1,16 +1,7 @@
-"""A reduction: how an array is cut, who reduces what, and where partial results meet.
+"""A reduction: who reduces what of its cut, where partial results meet, and what all that costs.
 
-    axes that are kept      ┌────┬────┬────┬────┐   time ─►     boxes of whole chunks
-                            │ 0    1 │ 2    3   │               segments of them: folded in order, a partial result each
-        part 0 = a chunk of │────┴────┼────┴────│
-        the result          ├────┬────┼────┬────┤
-        part 1              │ 4    5 │ 6    7   │
-                            └────┴────┴────┴────┘
-                              segment 0  segment 1              partial results of a part: folded in order, once more
-
-All that depends on shape, chunks and groups alone, and so the bits of the result do: neither memory, nor threads, nor
-ranks change one. Each rank has a run of segments; where those of a part are on several ranks, partial results go in one
-exchange to the owners of the result's chunks, each of which folds them in order: a tree of fixed branches.
+Each rank has a run of segments; where those of a part are on several ranks, partial results go in one exchange to the
+owners of the result's chunks, each of which folds them in order: a tree of fixed branches.
 """
 
 from __future__ import annotations
@@ -30,21 +21,10 @@ from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.reductions.cut import ReduceCut, spread_over
 from oocarrays.plan.sections.batches import gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 
-BOX_BYTES = 2**24
-"""Of what is read and reduced at one time, where chunks are no larger."""
-PART_BYTES = 2**20
-"""Of a chunk of the result, where boxes are no larger."""
-PARTS = 64
-"""Of which there are so many, where boxes are small enough: for ranks."""
-SEGMENTS, FEWEST = 16, 4
-"""Partial results of all parts together, and of a part whose partial results are large."""
-MOST_BYTES = 2**29
-"""Of the partial results of a part, where there are more than the fewest."""
-STATE_BYTES = 24
-"""Of an element of a partial result, as segments are cut: a count, a sum, and what that lacks."""
 REQUESTS = 16
 """Requests that a box has under way at one time, in stores that are not local files."""
 PROCESS_BYTES = 3 * 2**20
@@ -53,183 +33,6 @@ FOLD_BYTES = 40
 """Of an element of what folding two states makes on its way."""
 WORK = {"var": 6, "std": 6}
 """Copies of an element that take as long as reducing it; of all others two."""
-
-Unit = tuple[int, int]
-"""A part, and a segment of it."""
-Spans = dict[int, tuple[int, int]]
-"""First element, and one past the last, by axis."""
-
-
-def spread_over(count: int, ranks: int, rank: int) -> range:
-    """Return a rank's run of so many things.
-
-    >>> [list(spread_over(5, 3, rank)) for rank in range(3)]
-    [[0], [1, 2], [3, 4]]
-    """
-    return range(rank * count // ranks, (rank + 1) * count // ranks)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReduceCut:
-    """How an array is cut for a reduction: a function of what is named here, and of nothing else.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> maps = Stored(grid=ChunkGrid.of((1000, 256, 256), (10, 256, 256)), itemsize=8, local=True)
-    >>> cut = ReduceCut(source=maps, axes=(0,), groups=0)
-    >>> cut.lengths, cut.parts, cut.segments, cut.result_shape
-    ((30, 256, 256), 1, 16, (256, 256))
-    """
-
-    source: Stored
-    """What is reduced, as it is read."""
-    axes: tuple[int, ...]
-    """Along which."""
-    groups: int
-    """Groups of the indices of the axis; 0 where there are none, and no axis of them."""
-    box_bytes: int = field(default_factory=lambda: BOX_BYTES)
-    """Of a box, where chunks are no larger."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the array."""
-        return self.source.grid.shape
-
-    @cached_property
-    def kept(self) -> tuple[int, ...]:
-        """The axes that are not reduced."""
-        return tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
-
-    @cached_property
-    def lengths(self) -> tuple[int, ...]:
-        """Elements of a box along each axis: whole chunks, first as many as can be along axes that are reduced."""
-        chunks = list(self.source.grid.chunks)
-        nbytes = math.prod(chunks) * max(self.source.itemsize, 1)
-        for axis in (*reversed(self.axes), *reversed(self.kept)):
-            most = ceil_div(max(self.shape[axis], 1), chunks[axis])
-            times = max(min(most, self.box_bytes // max(nbytes, 1)), 1)
-            chunks[axis] *= times
-            nbytes *= times
-        return tuple(min(length, max(n, 1)) for length, n in zip(chunks, self.shape, strict=True))
-
-    @cached_property
-    def part_lengths(self) -> Spans:
-        """Elements of a part along each axis that is kept, in a tuple with those of a box."""
-        lengths = {axis: self.lengths[axis] for axis in self.kept}
-        room = min(PART_BYTES // (8 * max(self.groups, 1)), math.prod(map(self.shape.__getitem__, self.kept)) // PARTS)
-        for axis in reversed(self.kept):
-            most = ceil_div(max(self.shape[axis], 1), lengths[axis])
-            lengths[axis] *= max(min(most, room // math.prod(lengths.values())), 1)
-        return {axis: (min(n, max(self.shape[axis], 1)), self.lengths[axis]) for axis, n in lengths.items()}
-
-    @property
-    def part_elements(self) -> int:
-        """Of a part, in one group."""
-        return math.prod(most for most, _ in self.part_lengths.values())
-
-    @cached_property
-    def group_chunk(self) -> int:
-        """Groups in a chunk of the result; 0 where there are none."""
-        return min(max(PART_BYTES // (8 * self.part_elements), 1), self.groups)
-
-    @property
-    def group_chunks(self) -> int:
-        """Chunks of the result that a part is: of groups; 1 where there are none."""
-        return ceil_div(self.groups, self.group_chunk) if self.groups else 1
-
-    @property
-    def _part_counts(self) -> dict[int, int]:
-        return {axis: ceil_div(max(self.shape[axis], 1), most) for axis, (most, _) in self.part_lengths.items()}
-
-    @cached_property
-    def parts(self) -> int:
-        """Parts in all."""
-        return math.prod(self._part_counts.values())
-
-    @cached_property
-    def deep(self) -> int:
-        """Boxes behind one another along the axes that are reduced."""
-        return math.prod(ceil_div(max(self.shape[axis], 1), self.lengths[axis]) for axis in self.axes)
-
-    @cached_property
-    def segments(self) -> int:
-        """Segments of a part: as many as make partial results for many ranks, fewer where these are large."""
-        most = max(MOST_BYTES // (STATE_BYTES * self.part_elements * max(self.groups, 1)), FEWEST)
-        return min(self.deep, ceil_div(SEGMENTS, self.parts), 1 << (most.bit_length() - 1))
-
-    @property
-    def units(self) -> int:
-        """Segments of all parts."""
-        return self.parts * self.segments
-
-    def unit(self, number: int) -> Unit:
-        """Return the part and the segment of a unit."""
-        return divmod(number, self.segments)
-
-    # ------------------------------------------------------------------ where things are
-
-    def part(self, number: int) -> Spans:
-        """Return the elements of a part along the axes that are kept."""
-        return {
-            axis: (first, min(first + self.part_lengths[axis][0], self.shape[axis]))
-            for axis, first in zip(self.kept, self._first_of(number), strict=True)
-        }
-
-    def _first_of(self, part: int) -> list[int]:
-        found = []
-        for axis in reversed(self.kept):
-            part, index = divmod(part, self._part_counts[axis])
-            found.append(index * self.part_lengths[axis][0])
-        return found[::-1]
-
-    def columns(self, part: int) -> Iterator[Spans]:
-        """Yield the boxes of a part, as they stand along the axes that are kept."""
-        along = [
-            [(i, min(i + self.lengths[axis], last)) for i in range(first, max(last, first + 1), self.lengths[axis])]
-            for axis, (first, last) in self.part(part).items()
-        ]
-        for each in product(*along):
-            yield dict(zip(self.kept, each, strict=True))
-
-    def layers(self, segment: int) -> Iterator[Spans]:
-        """Yield the boxes of a segment, in order, as they stand along the axes that are reduced."""
-        along = [range(0, max(self.shape[axis], 1), self.lengths[axis]) for axis in self.axes]
-        counts = [len(each) for each in along]
-        for number in spread_over(self.deep, self.segments, segment):
-            found, left = {}, number
-            for axis, count, firsts in zip(self.axes[::-1], counts[::-1], along[::-1], strict=True):
-                left, index = divmod(left, count)
-                found[axis] = (firsts[index], min(firsts[index] + self.lengths[axis], self.shape[axis]))
-            yield found
-
-    def group_span(self, group_chunk: int) -> range:
-        """Return the groups of a chunk of the result."""
-        first = group_chunk * self.group_chunk
-        return range(first, min(first + self.group_chunk, self.groups))
-
-    def place(self, part: int, group_chunk: int) -> Section:
-        """Return where a chunk of the result is in it."""
-        spans = self.part(part)
-        along = [spans[axis] for axis in self.kept]
-        if self.groups:
-            span = self.group_span(group_chunk)
-            along.insert(self.axes[0], (span.start, span.stop))
-        return Section(tuple(first for first, _ in along), tuple(last for _, last in along))
-
-    @property
-    def result_shape(self) -> tuple[int, ...]:
-        """Of the result."""
-        return self._with_groups([self.shape[axis] for axis in self.kept], self.groups)
-
-    @property
-    def result_chunks(self) -> tuple[int, ...]:
-        """Of the chunks of the result: a part each, and some groups of it."""
-        return self._with_groups([self.part_lengths[axis][0] for axis in self.kept], self.group_chunk)
-
-    def _with_groups(self, lengths: Sequence[int], groups: int) -> tuple[int, ...]:
-        found = list(lengths)
-        if self.groups:
-            found.insert(self.axes[0], groups)
-        return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
