@@ -5,7 +5,8 @@
     python benchmarks/matrix.py tables --workdir W --store        draws all that is there, and keeps results/matrix.json
 
 Each cell is a run of `rechunk.py` or `slabs.py`: fresh processes, a cold cache, every output compared. Limits are moved
-by hand in the same round and budget (`limit-inplace`, `limit-append`), or what the codecs take by themselves.
+by hand in the same round and budget (`limit-inplace`, `limit-append`); beside them stands what the codecs take by
+themselves, and what the disk takes to read and write as many bytes in as many files.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -25,6 +27,7 @@ import results
 import rounds
 import slab_cases
 import slab_race
+from byte_time import byte_seconds
 from cases import CUBES, GIB, MAPS, MIB, ONE_GIB, SQUARES, Case
 from codec_time import codec_seconds
 from peers import entry
@@ -191,24 +194,32 @@ def _play(case: Case, options: argparse.Namespace) -> list[dict]:
     limits = [] if options.without_limits or case.codec != "none" else [entry(name) for name in _limits(case)]
     (cache,) = options.cache
     played = rounds.plain(case, cache, rounds.play(case, [*ours, *limits], cache, options))["rounds"]
-    if not (options.without_limits or case.codec == "none"):
-        played[0]["codecs"] = {"verdict": "ok", "seconds": codec_seconds(case)}
+    for found in () if options.without_limits else played:
+        if case.codec != "none":
+            found["codecs"] = {"verdict": "ok", "seconds": codec_seconds(case)}
+        found["bytes"] = {"verdict": "ok", "seconds": _byte_seconds(case, options)}
     return played
 
 
+def _byte_seconds(case: Case, options: argparse.Namespace) -> float:
+    folder = rounds.clean(os.path.join(options.workdir, "run"), options.pause)
+    source = rounds.job_of(case, entry(OURS), options.workdir, options).source
+    seconds = byte_seconds(case, source, os.path.join(folder, "scratch"))
+    shutil.rmtree(folder)
+    return seconds
+
+
 def _limits(case: Case) -> Sequence[str]:
-    if case.source_per_shard:
-        return ()
-    return LIMITS if case.name.endswith("columns") else LIMITS[:1]
+    return LIMITS if case.name.endswith("columns") else LIMITS[:1] if case.name.endswith("4096 × 256") else ()
 
 
 def _play_slabs(case: slab_cases.Case, options: argparse.Namespace) -> list[dict]:
     options.patience = 60.0
     ways = [slab_race.Way(label=OURS, module="peers.slab_ours", variant=case.operation, layout="squares")]
-    if case.operation == "jacobi" and case.memory == 256 * MIB and not options.without_limits:
-        ways.append(
-            slab_race.Way(label="numba", module="peers.slab_in_core", variant="numba-parallel", layout="squares")
-        )
+    if case.operation == "jacobi":
+        compiled = replace(ways[0], label=f"{OURS}, compiled kernel", variant="numba")
+        in_core = replace(ways[0], label="numba", module="peers.slab_in_core", variant="numba-parallel")
+        ways += [compiled] if options.without_limits else [compiled, in_core]
     played = slab_race.play(case, ways, *options.cache, options)
     return [{label: asdict(run) for label, run in found.items()} for found in played]
 

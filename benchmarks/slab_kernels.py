@@ -119,6 +119,24 @@ def by_numba(parallel: bool) -> Callable[[np.ndarray, np.ndarray], None]:
     return compiled
 
 
+@cache
+def numba_in_place() -> Callable[[np.ndarray], np.ndarray]:
+    """`sweep_in_place` as numba compiles it, without the interpreter's lock: a kernel for `oocarrays.iterate`."""
+    import numba
+
+    @numba.njit(nogil=True)
+    def compiled(block):
+        above, here = block[0].copy(), np.empty_like(block[0])
+        for i in range(1, block.shape[0] - 1):
+            here[:] = block[i]
+            for j in range(1, block.shape[1] - 1):
+                block[i, j] = 0.25 * (above[j] + block[i + 1, j] + here[j - 1] + here[j + 1])
+            above, here = here, above
+        return block
+
+    return compiled
+
+
 # ---------------------------------------------------------------------- medians
 
 

@@ -1,7 +1,7 @@
 """Ours: `map_slabs` and `iterate`, in the case's memory, on threads.
 
 Variants: `median` (the examples' kernel), `opencv` (OpenCV's), `jacobi` (a plain numpy sweep, fused by `iterate`),
-`poisson` (the same with a right-hand side and a mask beside the array that is swept).
+`numba` (the same sweep, compiled), `poisson` (with a right-hand side and a mask beside the array that is swept).
 """
 
 from __future__ import annotations
@@ -50,9 +50,14 @@ def _jacobi(job: Job, means: dict[str, Any]) -> Any:
     return ooc.iterate(kernels.sweep_in_place, job.source, job.target, sweeps=job.case.times, depth=1, **means)
 
 
+def _numba(job: Job, means: dict[str, Any]) -> Any:
+    kernel = kernels.numba_in_place()
+    return ooc.iterate(kernel, job.source, job.target, sweeps=job.case.times, depth=1, **means)
+
+
 def _poisson(job: Job, means: dict[str, Any]) -> Any:
     sources, count = [job.source, *beside(job)], job.case.times
     return ooc.iterate(kernels.poisson_in_place, sources, job.target, sweeps=count, depth=1, **means)
 
 
-WAYS = {"median": _median, "opencv": _opencv, "jacobi": _jacobi, "poisson": _poisson}
+WAYS = {"median": _median, "opencv": _opencv, "jacobi": _jacobi, "numba": _numba, "poisson": _poisson}
