@@ -144,7 +144,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _calibrate(options: argparse.Namespace) -> None:
-    from oocarrays.graphs.calibrate.machine import calibrate, keep
+    from oocarrays.graphs.calibrate.keeping import keep
+    from oocarrays.graphs.calibrate.machine import calibrate
 
     print(keep(calibrate(options.workdir)).read_text())
 

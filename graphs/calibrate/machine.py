@@ -1,24 +1,21 @@
-"""Constants of the cost model for each kind of work on this machine, measured and kept.
+"""Constants of the cost model for each kind of work on this machine, measured.
 
-Each is measured by the code that does the work in a run, on data of its own in a folder that is removed again. They are
-kept in a file of Dask's configuration folder, which Dask reads when it starts.
+Each is measured by the code that does the work in a run, on data of its own in a folder that is removed again.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice, product
 from itertools import count as counted
-from pathlib import Path
 from typing import Any
 
 import dask.config
@@ -29,11 +26,10 @@ import zarr
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError
-from oocarrays.graphs.settings import costs, kept_disks, local_cores
+from oocarrays.graphs.settings import costs, local_cores
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import PAGE_BYTES, PIECE_CALLS
 from oocarrays.plan.machine import OTHER
-from oocarrays.plan.queueing.kept import KeptDisks
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.reader import ChunkReader
@@ -64,7 +60,6 @@ CODECS = {
     "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
     "gzip": numcodecs.GZip(1),
 }
-FILE_NAME = "oocarrays.yaml"
 
 
 def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -112,54 +107,6 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             "put_seconds": _put_seconds(place, data),
             "task_seconds": _least_seconds(_run_tasks) / TASKS,
         }
-
-
-def keep(measured: dict[str, Any]) -> Path:
-    """Write what was measured to Dask's configuration folder, and use it in this process too; returns the file.
-
-    What the file holds besides stays: constants that were measured earlier and not now, and other settings.
-    """
-    path = _written({"cost": measured})
-    dask.config.set({f"oocarrays.cost.{name}": value for name, value in measured.items()})
-    return path
-
-
-def keep_disks(measured: Sequence[KeptDisks]) -> Path:
-    """Write what was measured of disks to the same file, in place of what it has of the same ones; returns it."""
-    new = {(each.disks, each.mode) for each in measured}
-    old = [each for each in kept_disks() if (each.disks, each.mode) not in new]
-    said = [each.to_json() for each in (*old, *measured)]
-    dask.config.set({"oocarrays.disks": said})
-    return _written({"disks": said})
-
-
-def _written(settings: dict[str, Any]) -> Path:
-    """Write settings to Dask's configuration folder, beside what is there; returns the file."""
-    path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), FILE_NAME)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": settings})
-    path.write_text("".join(_yaml_lines(kept)))
-    return path
-
-
-def _yaml_lines(values: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Settings by name as YAML, which takes a number with an exponent for text unless it has a point.
-
-    >>> print("".join(_yaml_lines({"a": {"x": 1e-7, "y": float("inf")}, "b": "1GiB", "c": None})), end="")
-    a:
-      x: 1.000000e-07
-      y: .inf
-    b: "1GiB"
-    c: null
-    """
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield f"{indent}{name}:\n"
-            yield from _yaml_lines(value, indent + "  ")
-        elif isinstance(value, float):
-            yield f"{indent}{name}: {value:.6e}\n".replace(" inf", " .inf").replace(" -inf", " -.inf")
-        else:
-            yield f"{indent}{name}: {json.dumps(value)}\n"
 
 
 @contextmanager

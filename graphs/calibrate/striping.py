@@ -107,7 +107,7 @@ def plan_striping(
 
 
 def calibrate_disks(disks: Sequence[Any]) -> list[KeptDisks]:
-    """Measure disks in both ways, to be kept: see `plan_striping`, and `oocarrays.graphs.calibrate.machine.keep_disks`.
+    """Measure disks in both ways, to be kept: see `plan_striping`, and `oocarrays.graphs.calibrate.keeping.keep_disks`.
 
     Raises
     ------

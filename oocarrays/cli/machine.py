@@ -8,7 +8,8 @@ from dataclasses import asdict
 from dask.utils import format_bytes
 
 from oocarrays.cli.options import scheduler_option
-from oocarrays.graphs.calibrate.machine import calibrate, keep, keep_disks
+from oocarrays.graphs.calibrate.keeping import keep, keep_disks
+from oocarrays.graphs.calibrate.machine import calibrate
 from oocarrays.graphs.calibrate.striping import calibrate_disks
 from oocarrays.graphs.calibrate.workers import calibrate_workers
 from oocarrays.graphs.cluster.placement import client_of

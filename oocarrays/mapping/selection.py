@@ -71,11 +71,14 @@ class Selection:
                 result.append(None)
                 continue
             number = len(axes)
-            taken, stands = _along(entry, shape[number], number)
+            if _is_integer(entry):
+                axes.append(_one(operator.index(entry), shape[number], number))
+                order.append(_AS_TAKEN)
+                continue
+            taken, stands = _several(entry, shape[number], number)
             axes.append(taken)
             order.append(stands)
-            if not _is_integer(entry):
-                result.append(number)
+            result.append(number)
         return cls(tuple(axes), tuple(order), tuple(result))
 
     @classmethod
@@ -138,12 +141,7 @@ class Selection:
                 data = data[place]
         if self.result == tuple(range(len(self.axes))):
             return data
-        index: Any = tuple(slice(None) if axis in self.result else 0 for axis in range(len(self.axes)))
-        data = data[(*index, ...)]
-        if None not in self.result:
-            return data
-        added: Any = tuple(None if axis is None else slice(None) for axis in self.result)
-        return data[(*added, ...)]
+        return data.reshape([1 if axis is None else data.shape[axis] for axis in self.result])
 
     def spread(self, values: Any) -> np.ndarray:
         """Values for the result as values for what is taken: a view of the lengths of ``axes``, where that can be.
@@ -193,26 +191,26 @@ def _is_integer(entry: Any) -> bool:
 def one_an_axis(key: Any, axes: int) -> list[Any]:
     """Return the entries of a key with its ellipsis spelled out; None for new axes."""
     entries = list(key) if isinstance(key, tuple) else [key]
-    there = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    dots = [place for place, entry in enumerate(entries) if entry is Ellipsis]
+    there = len(entries) - len(dots) - sum(entry is None for entry in entries)
     if there > axes:
         raise SelectionError(f"too many indices: {there} for an array of {axes} axes")
-    dots = [place for place, entry in enumerate(entries) if entry is Ellipsis]
     if len(dots) > 1:
         raise SelectionError("an index can have one ellipsis (...) only")
     at = dots[0] if dots else len(entries)
     return [*entries[:at], *[slice(None)] * (axes - there), *entries[at + 1 :]]
 
 
-def _along(entry: Any, extent: int, axis: int) -> tuple[Taken, slice | np.ndarray]:
+def _one(index: int, extent: int, axis: int) -> range:
+    """Return the element that an integer takes along its axis."""
+    if not -extent <= index < extent:
+        raise SelectionError(f"index {index} is out of range for axis {axis} with {extent} elements")
+    return range(index % extent, index % extent + 1)
+
+
+def _several(entry: Any, extent: int, axis: int) -> tuple[Taken, slice | np.ndarray]:
     """Return the elements that one entry takes along its axis, and how they stand in the result."""
-    if isinstance(entry, slice):
-        return _sliced(entry, extent)
-    if _is_integer(entry):
-        index = operator.index(entry)
-        if not -extent <= index < extent:
-            raise SelectionError(f"index {index} is out of range for axis {axis} with {extent} elements")
-        return range(index % extent, index % extent + 1), slice(None)
-    return _listed(entry, extent, axis)
+    return _sliced(entry, extent) if isinstance(entry, slice) else _listed(entry, extent, axis)
 
 
 def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
@@ -221,7 +219,7 @@ def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
     except (TypeError, ValueError) as error:
         raise SelectionError(f"{entry} is no index: {error}") from None
     backwards = len(taken) > 1 and taken.step < 0
-    return ranges.ascending(taken), slice(None, None, -1) if backwards else slice(None)
+    return ranges.ascending(taken), slice(None, None, -1) if backwards else _AS_TAKEN
 
 
 def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:

@@ -29,8 +29,6 @@ COUNTERS = (
     "messages",
     "sent_bytes",
 )
-_NOTHING = dict.fromkeys(COUNTERS, 0)
-
 
 MOST_SPANS = 2**14
 """Tasks whose beginnings and ends are kept."""
@@ -58,33 +56,33 @@ class Meter:
     (2, 100, 0)
     """
 
-    read_requests: int
+    read_requests: int = 0
     """Calls to the store, or ``pread``\\ s, that read chunks."""
-    read_bytes: int
+    read_bytes: int = 0
     """Bytes that those calls brought."""
-    index_requests: int
+    index_requests: int = 0
     """Calls that read where chunks lie in a shard."""
-    decoded_bytes: int
+    decoded_bytes: int = 0
     """Bytes that came out of codecs."""
-    write_requests: int
+    write_requests: int = 0
     """Chunks written."""
-    written_bytes: int
+    written_bytes: int = 0
     """Bytes of those chunks, as stored."""
-    encoded_bytes: int
+    encoded_bytes: int = 0
     """Bytes that went into codecs."""
-    skipped_chunks: int
+    skipped_chunks: int = 0
     """Chunks that hold the fill value only, and so are not stored."""
-    missing_chunks: int
+    missing_chunks: int = 0
     """Chunks of sources that were not there, each time that one was wanted, and were taken for the fill value."""
-    warned_chunks: int
+    warned_chunks: int = 0
     """Those of them that a person wants to be warned of."""
-    copied_objects: int
+    copied_objects: int = 0
     """Stored objects of a group's other arrays that were copied as they are."""
-    copied_bytes: int
+    copied_bytes: int = 0
     """Bytes of those objects."""
-    messages: int
+    messages: int = 0
     """Pieces of work handed from one rank to another."""
-    sent_bytes: int
+    sent_bytes: int = 0
     """Bytes of the messages between workers."""
 
     def __init__(self) -> None:
@@ -94,7 +92,6 @@ class Meter:
         self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
         """What was done when: the last `MOST_SPANS` tasks."""
         self._warned = False
-        self.__dict__.update(_NOTHING)
 
     def add(self, **counts: int) -> None:
         """Add to the named counters."""

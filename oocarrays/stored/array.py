@@ -30,10 +30,11 @@ from oocarrays.storage.files.formats import dimension_names, stored_order
 from oocarrays.storage.files.places import StoreLike, location
 from oocarrays.storage.files.presence import Policy, shows_chunks
 from oocarrays.storage.metered import new_meter
+from oocarrays.storage.sections.runs import RunReader
 from oocarrays.storage.stores.urls import absolute, store_of
 from oocarrays.stored.indexed import Indexed, check_room
 from oocarrays.stored.points import read_points, write_points
-from oocarrays.stored.reading import read
+from oocarrays.stored.reading import read, read_small
 from oocarrays.stored.reading_ahead import AHEAD, Prefetched
 from oocarrays.stored.writing import selection_of, write
 
@@ -46,6 +47,7 @@ class StoredArray:
         self._missing = settings.missing(missing)
         self._had_chunks = self._array.read_only and shows_chunks(self._array)
         self._known: dict[bool, tuple[Any, ArrayFile]] = {}
+        self._small: RunReader | None = None
 
     def __reduce__(self) -> Any:
         return type(self), (self._array, self._missing)
@@ -66,6 +68,14 @@ class StoredArray:
             file = replace(file, presence=replace(file.presence, had_chunks=self._had_chunks))
             self._known[written] = known = metadata, file
         return known[1]
+
+    @property
+    def _runs(self) -> RunReader:
+        """How small sections are read."""
+        file = self._file
+        if self._small is None or self._small.file is not file:
+            self._small = RunReader(file)
+        return self._small
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -178,7 +188,8 @@ class StoredArray:
     def __getitem__(self, key: Any) -> Any:
         if is_paired(key):
             return self._at(Points.of(key, self.shape))
-        return self.read(Selection.of(key, self.shape))
+        found = read_small(self._runs, key)
+        return self.read(Selection.of(key, self.shape)) if found is None else found
 
     def __setitem__(self, key: Any, values: Any) -> None:
         if is_paired(key):

@@ -20,7 +20,8 @@ from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.read import read_section, section_plan
-from oocarrays.storage.sections.runs import read_runs
+from oocarrays.storage.sections.runs import RunReader, read_runs
+from oocarrays.storage.watched import WATCHERS
 
 
 def read(
@@ -36,6 +37,18 @@ def read(
     read_as = _read_into(file, taken, method, out, meter)
     warn_of_missing(meter, file.presence.name)
     return read_as
+
+
+def read_small(reader: RunReader, key: Any) -> Any:
+    """Read a section as ``a[key]``, where it is one run of each of a few chunks; None of any other."""
+    if WATCHERS:
+        return None
+    meter = new_meter()
+    found = reader.read(key if type(key) is tuple else (key,), meter)
+    if found is None:
+        return None
+    warn_of_missing(meter, reader.file.presence.name)
+    return found[()]
 
 
 def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarray | None, meter: Meter) -> Any:

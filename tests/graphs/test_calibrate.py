@@ -15,7 +15,8 @@ import yaml
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError
 from oocarrays.graphs.calibrate import machine as module
-from oocarrays.graphs.calibrate.machine import calibrate, keep
+from oocarrays.graphs.calibrate.keeping import keep
+from oocarrays.graphs.calibrate.machine import calibrate
 from oocarrays.plan.machine import COST_NAMES
 
 pytestmark = pytest.mark.usefixtures("settings_of_old")

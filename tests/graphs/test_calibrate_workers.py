@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from oocarrays.errors import InputError, RunError
 from oocarrays.graphs.calibrate import workers as module
 from oocarrays.graphs.calibrate.exchange import message_sizes
-from oocarrays.graphs.calibrate.machine import keep
+from oocarrays.graphs.calibrate.keeping import keep
 from oocarrays.graphs.calibrate.workers import calibrate_workers, fit
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.plan.machine import Costs

@@ -9,10 +9,10 @@ Thakur 1995, section 5.5.1: the direct method, where nothing is to be sieved.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,88 +45,120 @@ class Run(NamedTuple):
     """Where it goes in the result."""
 
 
-@watched(writes=False)
-def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
-    """Read a section that is one run of each of a few chunks; None of any other.
+class RunReader:
+    """Reader of small sections of an array file: what is the same for each of them is looked at once.
 
-    Returns
-    -------
-    numpy.ndarray
-        Of the lengths of ``axes``: it lies as the chunks do.
-
-    Raises
-    ------
-    StoreFailure
-        Where a chunk cannot be read.
-    CorruptChunkError
-        Where a chunk has another length than it must have.
+    Examples
+    --------
+    >>> import tempfile, zarr
+    >>> from oocarrays.storage.files.array_file import describe
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     z = zarr.create_array(folder, data=np.arange(24).reshape(4, 6), chunks=(2, 6), compressors=None)
+    ...     reader = RunReader(describe(z))
+    ...     reader.read((3, slice(1, 4)), Meter()), reader.read((slice(None), 1), Meter())
+    (array([19, 20, 21]), None)
     """
-    stored = file.stored
-    if not stored.local or stored.made or stored.shards:
-        return None
-    own = turned(range(len(axes)), stored.order)
-    found = _runs(file, turned(axes, stored.order), own)
-    if found is None:
-        return None
-    shape, runs = found
-    out = np.empty(shape, file.dtype)
-    data, lacking = byte_view(out), Missing(file.presence, meter)
-    with lacking:
-        for run in runs:
-            into = data[run.place : run.place + run.nbytes]
-            if _read(file, run, into):
-                meter.add(read_requests=1, read_bytes=run.nbytes)
-            else:
-                lacking.add(run.chunk)
-                np.frombuffer(into, file.dtype)[...] = file.fill_value
-    return out if stored.order is None else out.transpose(inverse(stored.order))
 
+    def __init__(self, file: ArrayFile) -> None:
+        stored, grid, step = file.stored, file.stored.grid, file.stored.itemsize
+        self.file = file
+        self._dtype, self._key = file.dtype, file.zarr.metadata.encode_chunk_key
+        self._fits = stored.local and not stored.made and not stored.shards
+        self._axes: list[tuple[int, int, int, int]] = []
+        """Each axis, its extent, that of a chunk, and bytes from one element to the next: the fastest axis first."""
+        for axis in reversed(turned(range(len(grid.shape)), stored.order)):
+            self._axes.append((axis, grid.shape[axis], grid.chunks[axis], step))
+            step *= grid.chunks[axis]
 
-def _runs(file: ArrayFile, axes: Axes, own: tuple[int, ...]) -> tuple[tuple[int, ...], list[Run]] | None:
-    """Lengths of what is taken along each axis, and the runs; None where it is not one run a chunk, or is large."""
-    grid, step, start, along = file.stored.grid, file.stored.itemsize, 0, None
-    shape, index = [], [0] * len(axes)
-    for axis, taken in zip(reversed(own), reversed(axes), strict=True):
-        if not isinstance(taken, range) or not taken or (taken.step != 1 and len(taken) > 1):
+    def read(self, taken: Sequence[Any], meter: Meter) -> np.ndarray | None:
+        """Read a section that is one run of each of a few chunks; None of any other.
+
+        Parameters
+        ----------
+        taken : sequence of int, slice or range
+            What is taken along each axis, as in ``a[taken]``: an integer has no axis in the result.
+
+        Raises
+        ------
+        StoreFailure
+            Where a chunk cannot be read.
+        CorruptChunkError
+            Where a chunk has another length than it must have.
+        """
+        found = self._runs(taken) if self._fits and len(taken) == len(self._axes) else None
+        if found is None:
             return None
-        chunk, count = grid.chunks[axis], len(taken)
-        shape.append(count)
-        index[axis], first = divmod(taken.start, chunk)
-        if along is not None and count > 1:
+        kept, shape, runs = found
+        out = np.empty(shape, self._dtype)
+        data = byte_view(out)
+        with Missing(self.file.presence, meter) as lacking:
+            for run in runs:
+                into = data[run.place : run.place + run.nbytes]
+                if _read(self.file, self._key(run.chunk), run.start, into):
+                    meter.add(read_requests=1, read_bytes=run.nbytes)
+                else:
+                    lacking.add(run.chunk)
+                    np.frombuffer(into, self._dtype)[...] = self.file.fill_value
+        return out if self.file.stored.order is None else out.transpose(inverse(kept))
+
+    def _runs(self, taken: Sequence[Any]) -> tuple[list[int], list[int], list[Run]] | None:
+        """Axes of what is read, as it lies, and its lengths along them, and the runs; None where they are many."""
+        start, nbytes, along = 0, self._dtype.itemsize, None
+        kept, shape, index = [], [], [0] * len(taken)
+        for axis, extent, chunk, step in self._axes:
+            span = _span(taken[axis], extent)
+            if span is None or (along is not None and span[1] > 1):
+                return None
+            low, count = span
+            index[axis], first = divmod(low, chunk)
+            if along is not None:
+                start += first * step
+            elif count != chunk or first:
+                along = axis, chunk, low, count, step
+            nbytes *= count
+            if type(taken[axis]) is not int:
+                kept.append(axis)
+                shape.append(count)
+        if nbytes > MOST_BYTES:
             return None
-        if along is None and (count != chunk or first):
-            along = axis, taken, step
-        elif along is not None:
-            start += first * step
-        step *= chunk
-    if math.prod(shape) * file.stored.itemsize > MOST_BYTES:
+        runs = [Run(tuple(index), start, nbytes, 0)] if along is None else _cut(along, index, start)
+        return None if runs is None else (kept[::-1], shape[::-1], runs)
+
+
+def _span(taken: Any, extent: int) -> tuple[int, int] | None:
+    """The first element that is taken along an axis, and how many stand side by side; None where they do not.
+
+    >>> _span(-1, 5), _span(slice(1, None), 5), _span(range(2, 4), 5), _span(slice(0, 5, 2), 5), _span(5, 5)
+    ((4, 1), (1, 4), (2, 2), None, None)
+    """
+    if type(taken) is int:
+        return (taken % extent, 1) if -extent <= taken < extent else None
+    if type(taken) is slice and all(type(end) in (int, NoneType) for end in (taken.start, taken.stop, taken.step)):
+        taken = range(*taken.indices(extent))
+    if type(taken) is not range or not taken or (taken.step != 1 and len(taken) > 1):
         return None
-    runs = _cut(along, grid.chunks, index, start, file.stored.itemsize * math.prod(shape))
-    return None if runs is None else (tuple(reversed(shape)), runs)
+    return taken.start, len(taken)
 
 
-def _cut(
-    along: tuple[int, range, int] | None, chunks: tuple[int, ...], index: list[int], start: int, nbytes: int
-) -> list[Run] | None:
+def _cut(along: tuple[int, int, int, int, int], index: list[int], start: int) -> list[Run] | None:
     """A run of each chunk along the only axis that is cut; None of too many chunks."""
-    if along is None:
-        return [Run(tuple(index), start, nbytes, 0)]
-    axis, taken, _ = along
-    chunk, last = chunks[axis], taken[-1]
-    if last // chunk - index[axis] >= MOST_CHUNKS:
+    axis, chunk, low, count, step = along
+    if (low + count - 1) // chunk - index[axis] >= MOST_CHUNKS:
         return None
-    return list(_each(along, chunk, index, start))
-
-
-def _each(along: tuple[int, range, int], chunk: int, index: list[int], start: int) -> Iterator[Run]:
-    axis, taken, step = along
-    low, end = taken.start, taken[-1] + 1
+    runs, first, end = [], low, low + count
     while low < end:
         number = low // chunk
         high = min((number + 1) * chunk, end)
         place = (*index[:axis], number, *index[axis + 1 :])
-        yield Run(place, start + (low - number * chunk) * step, (high - low) * step, (low - taken.start) * step)
+        runs.append(Run(place, start + (low - number * chunk) * step, (high - low) * step, (low - first) * step))
         low = high
+    return runs
+
+
+@watched(writes=False)
+def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
+    """Read what `RunReader` reads of it; None of any other section."""
+    return RunReader(file).read(axes, meter)
 
 
 def _opened(file: ArrayFile, key: str) -> tuple[int, int, int | None]:
@@ -154,9 +186,8 @@ def _opened(file: ArrayFile, key: str) -> tuple[int, int, int | None]:
     return chunk, offset, nbytes
 
 
-def _read(file: ArrayFile, run: Run, into: memoryview) -> bool:
-    """Read a run of a chunk; whether there is that chunk."""
-    key = file.zarr.metadata.encode_chunk_key(run.chunk)
+def _read(file: ArrayFile, key: str, start: int, into: memoryview) -> bool:
+    """Read bytes of a chunk from ``start`` on; whether there is that chunk."""
     try:
         chunk, offset, nbytes = _opened(file, key)
     except FileNotFoundError:
@@ -167,7 +198,7 @@ def _read(file: ArrayFile, run: Run, into: memoryview) -> bool:
         nbytes, due = os.fstat(chunk).st_size if nbytes is None else nbytes, file.stored.chunk_bytes
         if nbytes != due:
             raise CorruptChunkError(f"{key} of {file.name} has {nbytes} bytes; a chunk has {due}")
-        at = offset + run.start
+        at = offset + start
         while into:
             got = os.preadv(chunk, [into], at)
             if not got:
