@@ -14,6 +14,10 @@ ALONG = (128, 256)
 """Elements of a block along the axis that is fastest where it comes from, and along the one that is where it goes."""
 LITTLE = 2**15
 """Elements of a block; arrays of no more are copied at once."""
+LEAST = 2**10
+"""Elements that are copied without a look at how they lie."""
+RUN_BYTES = 96
+"""Bytes of a run, at most, that is shorter than what numpy takes to begin it."""
 LINE_BYTES = 64
 """Bytes that a cache moves at a time: elements as large as this are not torn apart."""
 
@@ -27,8 +31,16 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
     >>> bool((columns == rows).all())
     True
     """
-    at_once = into.size <= LITTLE or into.shape != data.shape or data.itemsize >= LINE_BYTES
-    if at_once or (there := _fastest(into)) == (here := _fastest(data)):
+    if into.shape != data.shape or into.size <= LEAST:
+        into[...] = data
+        return
+    there, here = _fastest(into), _fastest(data)
+    if there == here:
+        runs = _as_runs(into, data, here)
+        into, data = runs or (into, data)
+        into[...] = data
+        return
+    if into.size <= LITTLE or data.itemsize >= LINE_BYTES:
         into[...] = data
         return
     lengths, room = [1] * into.ndim, LITTLE
@@ -43,6 +55,23 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
     for lower in product(*firsts):
         block = tuple(slice(l, l + length) for l, length in zip(lower, lengths, strict=True))
         into[block] = data[block].copy(order="K")
+
+
+def _as_runs(into: np.ndarray, data: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Both with each short run along an axis as one element, which is moved by one call; None where runs are none.
+
+    >>> rows = np.arange(12, dtype="i4").reshape(4, 3)
+    >>> [each.shape for each in _as_runs(np.empty((4, 5), "i4")[:, :3], rows, 1)]
+    [(4,), (4,)]
+    """
+    step = data.itemsize
+    if data.dtype != into.dtype or data.dtype.hasobject or data.strides[axis] != step or into.strides[axis] != step:
+        return None
+    nbytes = step * data.shape[axis]
+    if nbytes > RUN_BYTES:
+        return None
+    run = np.dtype((np.void, nbytes))
+    return np.moveaxis(into, axis, -1).view(run)[..., 0], np.moveaxis(data, axis, -1).view(run)[..., 0]
 
 
 def _fastest(data: np.ndarray) -> int:

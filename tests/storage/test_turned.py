@@ -26,7 +26,7 @@ from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer, turned_s
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section, section_plan
-from oocarrays.storage.sections.runs import read_runs
+from oocarrays.storage.sections.runs import RunReader, read_runs
 from oocarrays.storage.sections.write import write_section
 from tests.selections import takens
 
@@ -235,6 +235,31 @@ def test_runs_are_read_without_a_plan_as_with_one(folder: Path, drawn: Any, data
         assert (read.dtype, read.strides) == (planned.dtype, planned.strides)
         assert meters[0].read_requests == meters[1].read_requests
         assert meters[0].read_bytes == meters[1].read_bytes
+
+
+@given(arrays(), st.data())
+def test_a_run_is_read_by_an_index_as_numpy_takes_it(folder: Path, drawn: Any, data: st.DataObject) -> None:
+    shape, chunks, how = drawn
+    how |= {"codec": "plain", "shards": None}
+    array, values = made(folder / "indexed", shape, chunks, how), elements(shape)
+    array[...] = values
+    bound = st.none() | st.integers(-9, 9)
+    entry = (
+        st.integers(-9, 9) | st.just(slice(None)) | st.builds(slice, bound, bound, st.sampled_from([None, 1, 2, -1]))
+    )
+    key = data.draw(st.tuples(*[entry] * len(shape)))
+    reader, meter = RunReader(describe(array)), Meter()
+    try:
+        expected = values[key]
+    except IndexError:
+        assert reader.read(key, meter) is None, "who names the error is asked"
+        return
+    read = reader.read(key, meter)
+    if read is not None:
+        np.testing.assert_array_equal(read, expected)
+        assert read.dtype == expected.dtype
+        assert meter.read_bytes <= read.nbytes, "a chunk of nothing but the fill value is not stored"
+    np.testing.assert_array_equal(ooc.open_array(array)[key], expected)
 
 
 @pytest.mark.parametrize("filters", [None, [TransposeCodec(order=(1, 0))]], ids=["rows", "columns"])
