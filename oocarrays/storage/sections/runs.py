@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +61,8 @@ class RunReader:
     def __init__(self, file: ArrayFile) -> None:
         stored, grid, step = file.stored, file.stored.grid, file.stored.itemsize
         self.file = file
-        self._dtype, self._key = file.dtype, file.zarr.metadata.encode_chunk_key
+        self._dtype, self._due = file.dtype, stored.chunk_bytes
+        self._key = file.zarr.metadata.encode_chunk_key
         self._fits = stored.local and not stored.made and not stored.shards
         self._axes: list[tuple[int, int, int, int]] = []
         """Each axis, its extent, that of a chunk, and bytes from one element to the next: the fastest axis first."""
@@ -91,14 +91,17 @@ class RunReader:
         kept, shape, runs = found
         out = np.empty(shape, self._dtype)
         data = byte_view(out)
-        with Missing(self.file.presence, meter) as lacking:
-            for run in runs:
-                into = data[run.place : run.place + run.nbytes]
-                if _read(self.file, self._key(run.chunk), run.start, into):
-                    meter.add(read_requests=1, read_bytes=run.nbytes)
-                else:
-                    lacking.add(run.chunk)
-                    np.frombuffer(into, self._dtype)[...] = self.file.fill_value
+        lacking: list[tuple[int, ...]] = []
+        for run in runs:
+            into = data[run.place : run.place + run.nbytes]
+            if self._read(self._key(run.chunk), run.start, into):
+                meter.add(read_requests=1, read_bytes=run.nbytes)
+            else:
+                lacking.append(run.chunk)
+                np.frombuffer(into, self._dtype)[...] = self.file.fill_value
+        if lacking:
+            with Missing(self.file.presence, meter) as missing:
+                missing.add(*lacking)
         return out if self.file.stored.order is None else out.transpose(inverse(kept))
 
     def _runs(self, taken: Sequence[Any]) -> tuple[list[int], list[int], list[Run]] | None:
@@ -124,6 +127,31 @@ class RunReader:
         runs = [Run(tuple(index), start, nbytes, 0)] if along is None else _cut(along, index, start)
         return None if runs is None else (kept[::-1], shape[::-1], runs)
 
+    def _read(self, key: str, start: int, into: memoryview) -> bool:
+        """Read bytes of a chunk from ``start`` on; whether there is that chunk."""
+        file = self.file
+        try:
+            chunk, offset, nbytes = _opened(file, key)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreFailure(f"cannot open {key} of {file.name}: {error.strerror}") from error
+        try:
+            nbytes = os.lseek(chunk, 0, os.SEEK_END) if nbytes is None else nbytes
+            if nbytes != self._due:
+                raise CorruptChunkError(f"{key} of {file.name} has {nbytes} bytes; a chunk has {self._due}")
+            at = offset + start
+            while into:
+                got = os.preadv(chunk, [into], at)
+                if not got:
+                    raise CorruptChunkError(f"a chunk of {file.name} is cut short while it is read")
+                into, at = into[got:], at + got
+        except OSError as error:
+            raise StoreFailure(f"cannot read {file.name}: {error.strerror}") from error
+        finally:
+            os.close(chunk)
+        return True
+
 
 def _span(taken: Any, extent: int) -> tuple[int, int] | None:
     """The first element that is taken along an axis, and how many stand side by side; None where they do not.
@@ -133,8 +161,11 @@ def _span(taken: Any, extent: int) -> tuple[int, int] | None:
     """
     if type(taken) is int:
         return (taken % extent, 1) if -extent <= taken < extent else None
-    if type(taken) is slice and all(type(end) in (int, NoneType) for end in (taken.start, taken.stop, taken.step)):
-        taken = range(*taken.indices(extent))
+    if type(taken) is slice:
+        try:
+            taken = range(*taken.indices(extent))
+        except (TypeError, ValueError):  # it is no index: whoever says so is asked next
+            return None
     if type(taken) is not range or not taken or (taken.step != 1 and len(taken) > 1):
         return None
     return taken.start, len(taken)
@@ -184,28 +215,3 @@ def _opened(file: ArrayFile, key: str) -> tuple[int, int, int | None]:
         os.close(chunk)
         raise
     return chunk, offset, nbytes
-
-
-def _read(file: ArrayFile, key: str, start: int, into: memoryview) -> bool:
-    """Read bytes of a chunk from ``start`` on; whether there is that chunk."""
-    try:
-        chunk, offset, nbytes = _opened(file, key)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise StoreFailure(f"cannot open {key} of {file.name}: {error.strerror}") from error
-    try:
-        nbytes, due = os.fstat(chunk).st_size if nbytes is None else nbytes, file.stored.chunk_bytes
-        if nbytes != due:
-            raise CorruptChunkError(f"{key} of {file.name} has {nbytes} bytes; a chunk has {due}")
-        at = offset + start
-        while into:
-            got = os.preadv(chunk, [into], at)
-            if not got:
-                raise CorruptChunkError(f"a chunk of {file.name} is cut short while it is read")
-            into, at = into[got:], at + got
-    except OSError as error:
-        raise StoreFailure(f"cannot read {file.name}: {error.strerror}") from error
-    finally:
-        os.close(chunk)
-    return True
