@@ -12,7 +12,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import KernelError
-from oocarrays.plan.slabs import reductions
+from oocarrays.plan.reductions import cut
 from tests.graphs.clusters import cluster, events, kill_when, within
 from tests.small import CODECS, make
 
@@ -28,7 +28,7 @@ def three() -> Iterator[Client]:
 
 @pytest.fixture
 def field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(reductions, "BOX_BYTES", 2**16)
+    monkeypatch.setattr(cut, "BOX_BYTES", 2**16)
     make(tmp_path / "field.zarr", FIELD, chunks=(4, 64, 48), compressors=CODECS["zstd"])
     return tmp_path / "field.zarr"
 
