@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
 
+import numpy as np
+
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.layouts.boundary import Boundaries, of_axis
 
@@ -180,27 +182,25 @@ def fitting_tile(
     >>> fitting_tile((1024, 1024), 10, (1, 1), 8, tiles=2)[0]
     (59, 512)
     """
-    reach = [count * each for each in depth]
     thinned = PARTS[:: max(len(shape) - 1, 1)]
     lengths = [
         sorted({max(ceil_div(n, parts), min(n, 2 * d + 2), 1) for parts in thinned})  # a block has a halo on one side
         for n, d in zip(shape[1:], depth[1:], strict=True)
     ]
-    best: tuple[float, tuple[int, ...]] | None = None
-    cut = [w for w in product(*lengths) if math.prod(map(ceil_div, shape[1:], w)) >= tiles]
-    for widths in cut or product(*lengths):
-        wide = [min(w + 2 * r, n) for w, r, n in zip(widths, reach[1:], shape[1:], strict=True)]
-        twice = math.prod(wide) / max(math.prod(widths), 1)
-        for size in (2**power for power in range(largest + 1)):
-            fits = size * BLOCK_BYTES // (max(math.prod(wide), 1) * itemsize) - 2 * depth[0]
-            rows = max(min(fits, shape[0]), 2 * depth[0] + 1)
-            elements = (rows + 2 * depth[0]) * math.prod(wide)
-            far = max(elements * itemsize / BLOCK_BYTES, 1) ** CACHES
-            calls = (WAITING_ELEMENTS if together else CALL_ELEMENTS) / max(elements, 1) + RUN_ELEMENTS / (
-                [rows, *wide][-1] or 1
-            )
-            cost = twice * far * (1 + 3 * depth[0] / rows) * (1 + calls)
-            if best is None or cost < best[0]:
-                best = cost, (rows, *widths)
-    assert best is not None, "there is a tile of each shape"
-    return best[1], best[0]
+    across = np.array(list(product(*lengths)), float)
+    extents, halo = np.array(shape[1:], float), 2 * depth[0]
+    enough = np.ceil(extents / across).prod(axis=1) >= tiles
+    across = across[enough] if enough.any() else across
+    wide = np.minimum(across + 2 * count * np.array(depth[1:]), extents)
+    area = wide.prod(axis=1, keepdims=True)
+    most = BLOCK_BYTES * 2.0 ** np.arange(largest + 1) // (np.maximum(area, 1) * itemsize)
+    rows = np.maximum(np.minimum(most - halo, shape[0]), halo + 1)
+    elements = (rows + halo) * area
+    far = np.maximum(elements * itemsize / BLOCK_BYTES, 1) ** CACHES
+    run = np.broadcast_to(wide[:, -1:], rows.shape) if lengths else rows
+    calls = (WAITING_ELEMENTS if together else CALL_ELEMENTS) / np.maximum(elements, 1)
+    calls += RUN_ELEMENTS / np.maximum(run, 1)
+    twice = area / across.prod(axis=1, keepdims=True)
+    cost = twice * far * (1 + 3 * depth[0] / rows) * (1 + calls)
+    best = np.unravel_index(cost.argmin(), cost.shape)
+    return (int(rows[best]), *map(int, across[best[0]])), float(cost[best])
