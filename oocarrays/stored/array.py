@@ -72,10 +72,10 @@ class StoredArray:
     @property
     def _runs(self) -> RunReader:
         """How small sections are read."""
-        file = self._file
-        if self._small is None or self._small.file is not file:
-            self._small = RunReader(file)
-        return self._small
+        file, reader = self._file, self._small
+        if reader is None or reader.file is not file:
+            self._small = reader = RunReader(file)
+        return reader
 
     @property
     def shape(self) -> tuple[int, ...]:
