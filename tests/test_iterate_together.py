@@ -259,7 +259,7 @@ def test_a_second_target_that_was_replaced_is_told(sources: list[Path], tmp_path
 
 @pytest.mark.parametrize("changed", [0, 1])
 def test_no_field_may_change_meanwhile(sources: list[Path], tmp_path: Path, changed: int) -> None:
-    kernel, targets = Failing(6), [tmp_path / "a", tmp_path / "b"]
+    kernel, targets = Failing(20), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
         ooc.iterate(kernel, sources, targets, **SWEPT).run()
     zarr.open_array(sources[changed], mode="r+")[3, 3] = 0.25
