@@ -231,7 +231,7 @@ def test_every_worker_keeps_its_budget(two_unlimited: Client, sources: Path, tmp
 def test_the_client_is_interrupted_and_the_run_resumed(long_field: Path) -> None:
     """A chunk that is lost meanwhile is written again."""
     entries = long_field.parent / "target.zarr/.oocarrays/done"
-    at_once = dask.config.set({"oocarrays.durable": False})  # else entries come once a second, and the last may be there
+    at_once = dask.config.set({"oocarrays.durable": False})  # else entries come once a second
     with cluster(2), at_once:
         job = long_job_of(long_field, chunks=(2048, 32))
         when(
