@@ -153,7 +153,7 @@ def _forget(path: str) -> None:
 def _times_of_writes(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> list[float]:
     """Seconds until each of some files is on the device: the first ones, and more as long as there is time and room.
 
-    Not the first ones again: a device that has their blocks at hand is faster with these than with others.
+    Not the first ones again: a run writes new ones.
     """
     start, times = time.perf_counter(), []
     most = min(MOST_WRITTEN, shutil.disk_usage(blobs.root).free // 4) // FILE_BYTES
@@ -250,7 +250,7 @@ def _handoff_seconds(folder: str) -> float:
 
 
 def _put_small(blobs: LocalBlobs, data: np.ndarray, numbers: Iterator[int]) -> None:
-    """Make small files, one after the other, of names that none had before: to replace one is quicker."""
+    """Make small files, one after the other, of names that none had before, as a run does."""
     for number in islice(numbers, SEEKS):
         blobs.put(f"small-{number}", byte_view(data)[:REQUEST_BYTES])
 
