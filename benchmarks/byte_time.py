@@ -21,12 +21,13 @@ PIECE = 8 * MIB
 
 def byte_seconds(case: Case, source: str, folder: str) -> float:
     """Return the seconds of all cores together; ``source`` is what the case reads, ``folder`` is empty."""
-    read = [os.path.join(where, name) for where, _, names in os.walk(source) for name in names if name != "zarr.json"]
+    found = (os.path.join(where, name) for where, _, names in os.walk(source) for name in names)
+    read, threads = sorted(path for path in found if not path.endswith("zarr.json")), 2 * cores()
     count = prod(-(-n // c) for n, c in zip(case.shape, _stored(case), strict=True))
     stored = sum(map(os.path.getsize, read)) // count
     machine.make_cold(source)
     start = time.perf_counter()
-    at_once(2 * cores(), lambda rank: _copy(sorted(read)[rank :: 2 * cores()], folder, (count, stored), rank))
+    at_once(threads, lambda rank: _copy(read[rank::threads], folder, range(rank, count, threads), stored))
     os.sync()
     return time.perf_counter() - start
 
@@ -37,13 +38,12 @@ def _stored(case: Case) -> tuple[int, ...]:
     return tuple(chunk * many for chunk, many in zip(case.target_chunks, per_shard, strict=True))
 
 
-def _copy(read: list[str], folder: str, written: tuple[int, int], rank: int) -> None:
-    """Read files, and write this rank's share of files of so many bytes meanwhile, in turn."""
-    (count, nbytes), room = written, memoryview(mmap.mmap(-1, PIECE))
-    mine = list(range(rank, count, 2 * cores()))
+def _copy(read: list[str], folder: str, names: range, nbytes: int) -> None:
+    """Read files, and write others of so many bytes meanwhile, in turn."""
+    room, made = memoryview(mmap.mmap(-1, PIECE)), len(names)
     for number, path in enumerate(read):
         _read(path, room)
-        for name in mine[number * len(mine) // len(read) : (number + 1) * len(mine) // len(read)]:
+        for name in names[number * made // len(read) : (number + 1) * made // len(read)]:
             _write(os.path.join(folder, str(name)), nbytes, room)
 
 

@@ -211,7 +211,9 @@ def _byte_seconds(case: Case, options: argparse.Namespace) -> float:
 
 
 def _limits(case: Case) -> Sequence[str]:
-    return LIMITS if case.name.endswith("columns") else LIMITS[:1] if case.name.endswith("4096 × 256") else ()
+    if case.name.endswith("columns"):
+        return LIMITS
+    return LIMITS[:1] if case.name.endswith("4096 × 256") else ()
 
 
 def _play_slabs(case: slab_cases.Case, options: argparse.Namespace) -> list[dict]:

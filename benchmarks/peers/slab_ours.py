@@ -46,13 +46,12 @@ def _opencv(job: Job, means: dict[str, Any]) -> Any:
     return ooc.map_slabs(partial(kernels.opencv, size=size), job.source, job.target, **means)
 
 
-def _jacobi(job: Job, means: dict[str, Any]) -> Any:
-    return ooc.iterate(kernels.sweep_in_place, job.source, job.target, sweeps=job.case.times, depth=1, **means)
+def _jacobi(job: Job, means: dict[str, Any], kernel: Any = kernels.sweep_in_place) -> Any:
+    return ooc.iterate(kernel, job.source, job.target, sweeps=job.case.times, depth=1, **means)
 
 
 def _numba(job: Job, means: dict[str, Any]) -> Any:
-    kernel = kernels.numba_in_place()
-    return ooc.iterate(kernel, job.source, job.target, sweeps=job.case.times, depth=1, **means)
+    return _jacobi(job, means, kernels.numba_in_place())
 
 
 def _poisson(job: Job, means: dict[str, Any]) -> Any:

@@ -18,7 +18,6 @@ from itertools import chain, islice, product
 from itertools import count as counted
 from typing import Any
 
-import dask.config
 import dask.threaded
 import numcodecs
 import numpy as np

@@ -14,8 +14,6 @@ ALONG = (128, 256)
 """Elements of a block along the axis that is fastest where it comes from, and along the one that is where it goes."""
 LITTLE = 2**15
 """Elements of a block; arrays of no more are copied at once."""
-LEAST = 2**10
-"""Elements that are copied without a look at how they lie."""
 RUN_BYTES = 96
 """Bytes of a run, at most, that is shorter than what numpy takes to begin it."""
 LINE_BYTES = 64
@@ -31,16 +29,12 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
     >>> bool((columns == rows).all())
     True
     """
-    if into.shape != data.shape or into.size <= LEAST:
+    if into.size <= LITTLE or into.shape != data.shape or data.itemsize >= LINE_BYTES:
         into[...] = data
         return
     there, here = _fastest(into), _fastest(data)
     if there == here:
-        runs = _as_runs(into, data, here)
-        into, data = runs or (into, data)
-        into[...] = data
-        return
-    if into.size <= LITTLE or data.itemsize >= LINE_BYTES:
+        into, data = _as_runs(into, data, here)
         into[...] = data
         return
     lengths, room = [1] * into.ndim, LITTLE
@@ -57,19 +51,17 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
         into[block] = data[block].copy(order="K")
 
 
-def _as_runs(into: np.ndarray, data: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Both with each short run along an axis as one element, which is moved by one call; None where runs are none.
+def _as_runs(into: np.ndarray, data: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both with each short run along an axis as one element, which is moved by one call; as they are, where none is.
 
     >>> rows = np.arange(12, dtype="i4").reshape(4, 3)
     >>> [each.shape for each in _as_runs(np.empty((4, 5), "i4")[:, :3], rows, 1)]
     [(4,), (4,)]
     """
     step = data.itemsize
-    if data.dtype != into.dtype or data.dtype.hasobject or data.strides[axis] != step or into.strides[axis] != step:
-        return None
-    nbytes = step * data.shape[axis]
-    if nbytes > RUN_BYTES:
-        return None
+    nbytes, alike = step * data.shape[axis], data.dtype == into.dtype and not data.dtype.hasobject
+    if nbytes > RUN_BYTES or not alike or not data.strides[axis] == into.strides[axis] == step:
+        return into, data
     run = np.dtype((np.void, nbytes))
     return np.moveaxis(into, axis, -1).view(run)[..., 0], np.moveaxis(data, axis, -1).view(run)[..., 0]
 
