@@ -74,12 +74,8 @@ def local_pass(
     here = _Ranks.of(request, arrays, stores, folders, [(arrays[0], dtype) for dtype in dtypes])
     known = here.known(more={**more, "folders": folders})
     found = planned_pass(here.request, known, here.resources, partial(plan_slabs, here.read, here.written))
-    run = LocalSlabRun(
-        found.plan, request.kernel, SlabFiles(sources=here.files, targets=here.targets), found.content,
-        processes=found.processes,
-        remains=found.remains(here.targets),
-    )  # fmt: skip
-    return run, here.cluster, here.disks
+    files = SlabFiles(sources=here.files, targets=here.targets)
+    return found.run(LocalSlabRun, request.kernel, files), here.cluster, here.disks
 
 
 def local_course(

@@ -148,9 +148,7 @@ def pyramid(
     cluster, resources = request.resources()
     found = planned_pass(request, known, resources, partial(plan_slabs, [file.stored], [t.preview() for t in targets]))
     files = SlabFiles(sources=[file], targets=targets, group=TargetSpec(store=group, overwrite=overwrite))
-    run = PyramidRun(
-        found.plan, request.kernel, files, found.content, processes=found.processes, remains=found.remains(targets)
-    )  # fmt: skip
+    run = found.run(PyramidRun, request.kernel, files)
     run.says = multiscales(names, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem)
     return PyramidJob(run, lambda _: open_group(group), cluster)
 

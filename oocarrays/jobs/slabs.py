@@ -371,12 +371,8 @@ def _global_pass(
     )  # fmt: skip
     stored = [file.stored for file in files], [target.preview() for target in targets]
     found = planned_pass(request, known, resources, partial(plan_slabs, *stored))
-    remains, processes = found.remains(targets), found.processes
-    both = SlabFiles(sources=files, targets=targets)
-    run = (GatheringRun if levels else SlabRun)(
-        found.plan, request.kernel, both, found.content, processes=processes, remains=remains
-    )
-    return run, cluster
+    both, kind = SlabFiles(sources=files, targets=targets), GatheringRun if levels else SlabRun
+    return found.run(kind, request.kernel, both), cluster
 
 
 def as_list(given: Any) -> list[Any]:

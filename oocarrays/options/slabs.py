@@ -18,7 +18,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, left_by, slab_content, trust_of
-from oocarrays.graphs.slabs.tasks import Kernel
+from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
 from oocarrays.kernels.depths import own_ranks
 from oocarrays.kernels.results import ResultTerms, TrialBlock
 from oocarrays.mapping.coarsening import Coarsening
@@ -39,6 +39,7 @@ from oocarrays.storage.files.target import TargetSpec, uneven_target
 from oocarrays.storage.journal.calls import call_content, named
 
 Plan = TypeVar("Plan", bound=Cut)
+Run = TypeVar("Run", bound=SlabRun)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,11 @@ class PlannedPass(Generic[Plan]):
     def remains(self, targets: Sequence[TargetSpec]) -> Remains:
         """Return the remains that a run of slabs is given."""
         return self.left.remains(self.plan, targets) if self.left else NOTHING_LEFT
+
+    def run(self, kind: Callable[..., Run], kernel: Kernel, files: SlabFiles) -> Run:
+        """Return the run of it, of one kind."""
+        remains = self.remains(files.targets)
+        return kind(self.plan, kernel, files, self.content, processes=self.processes, remains=remains)
 
 
 def chunks_of(array: zarr.Array, chunks: ChunksLike | None) -> tuple[int, ...]:
