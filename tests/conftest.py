@@ -19,7 +19,7 @@ from tests.unfinished import make_field
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 dask.config.set({"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"})
 """Nobody looks at profiles or delays of event loops here: idle clusters then take a tenth of the time."""
-multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "pytest", "oocarrays.graphs.run.job"])
+multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.preloaded"])
 distributed.utils._forkserver_preload_set = True
 """Workers are forked from a process that has imported everything: to start one takes a tenth of the time."""
 

@@ -346,4 +346,6 @@ def stay(folder: Path) -> Callable[[], None]:
 
 
 if __name__ == "__main__":
+    import preloaded  # noqa: F401
+
     serve()

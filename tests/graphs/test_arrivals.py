@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dask
@@ -16,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays.graphs.exchange.between import NAME
+from oocarrays.graphs.exchange.between import NAME, Delivered, Exchanges
 from oocarrays.plan.exchange.ordering import CREDIT
 from tests.graphs.clusters import cluster, until, within
 from tests.graphs.test_redistribution_on_workers import Ran, assert_placed, killer, watched
@@ -117,17 +120,42 @@ def test_a_rank_that_sleeps_holds_nobody_back() -> None:
         y = ooc.distribute(X, "(cyclic, *)", ranks=9, scheduler=client)
         within(y.redistribute("(*, block)").compute)
         z = y.map_local(sleeping, dtype=X.dtype).redistribute("(*, block)")
-        np.testing.assert_array_equal(within(z.compute), X)
-        until(lambda: sum(span.phase == "receive" for span in z.meter.spans) >= 9 * 8, 10)
+        with messages_taken(8 * 7, AWAKE.set):
+            np.testing.assert_array_equal(within(z.compute), X)
+        until(lambda: sum(span.phase == "receive" for span in z.meter.spans) >= 9 * 8)
     awake = next(span.start for span in z.meter.spans if span.phase == "hold" and span.args == (4,))
     early = Counter(span.args[-1] for span in z.meter.spans if span.phase == "receive" and span.stop < awake)
     assert early == dict.fromkeys((0, 1, 2, 3, 5, 6, 7, 8), 7), "all but what sleeps"
 
 
+AWAKE = threading.Event()
+"""What a rank that sleeps waits for."""
+
+
 def sleeping(part: np.ndarray) -> np.ndarray:
     if part[0, 0] == X[4, 0]:
-        time.sleep(1)
+        assert AWAKE.wait(60), "others wait for it"
     return part
+
+
+@contextmanager
+def messages_taken(many: int, then: Callable[[], None]) -> Iterator[None]:
+    """Do something as soon as so many messages have been unpacked by workers in this process."""
+    fetch, taken_by_now = Exchanges.fetch, itertools.count(1)
+
+    async def counted(self: Exchanges, *asked: Any) -> Delivered:
+        delivered = await fetch(self, *asked)
+
+        async def taken() -> None:
+            await delivered.taken()
+            if next(taken_by_now) == many:
+                then()
+
+        return Delivered(delivered.message, taken)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Exchanges, "fetch", counted)
+        yield
 
 
 # ---------------------------------------------------------------------- workers that die

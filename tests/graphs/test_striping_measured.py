@@ -32,17 +32,18 @@ def test_disks_that_share_nothing(tmp_path: Path, mode: str) -> None:
     assert plan.block == 2**16, "a request takes ten milliseconds, so larger blocks are faster"
     assert plan.ranks == 1
     assert plan.trial is not None
-    assert plan.trial.predicted < 2 * plan.trial.seconds, "others may work here, which makes a trial slower"
+    at_least = 0.9 * plan.trial.nbytes / 4 / 2**16 * (0.01 + 2**16 / 5e6)
+    assert min(plan.trial.seconds, plan.trial.predicted) > at_least, "as fast as four are, and no faster"
     assert all(os.listdir(place) == [] for place in places)
 
 
 def test_disks_behind_one_bus_share_it(tmp_path: Path) -> None:
     bus = Station()
     disks = [SlowDisk(p, seconds=0.002, through=[(bus, 0.02)]) for p in folders(tmp_path, 4)]
-    plan = ooc.plan_striping(disks, blocks=[2**14], seconds=0.1, trial=False)
+    plan = ooc.plan_striping(disks, blocks=[2**14], seconds=0.2, trial=False)
     (seen,) = plan.measured
+    assert seen.together < 1.01 * 2**14 / 0.02
     assert seen.times.shared > 0.01
-    assert plan.speed_up < 2
 
 
 def test_folders_of_this_machine(tmp_path: Path) -> None:
