@@ -346,6 +346,4 @@ def stay(folder: Path) -> Callable[[], None]:
 
 
 if __name__ == "__main__":
-    import preloaded  # noqa: F401
-
     serve()

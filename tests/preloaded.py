@@ -1,7 +1,8 @@
-"""All that processes of tests import: who is forked from one that has it starts in a tenth of the time."""
+"""All that workers of tests import: who is forked from a process that has it starts in a tenth of the time."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pkgutil
 from contextlib import suppress
@@ -18,3 +19,6 @@ for module in pkgutil.walk_packages(oocarrays.__path__, "oocarrays."):
     if not module.name.endswith("__main__"):
         with suppress(ImportError):  # of what is not installed
             importlib.import_module(module.name)
+
+gc.collect()
+gc.freeze()  # garbage of those that are forked is looked for among what they make

@@ -161,7 +161,7 @@ def test_the_benchmark_of_advised_pipelines_runs_and_answers_agree(runs: Server,
         assert pipeline["predicted"]["advised"] < pipeline["predicted"]["today"]
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_the_benchmark_of_selective_collective_reads_runs_and_answers_agree(runs: Server, tmp_path: Path) -> None:
     picture = tmp_path / "figures.png"
     asked = ["--figures", "7", "--scale", "64", "--setups", "20", "--draw", picture]

@@ -41,14 +41,14 @@ def told(shared: Path, tmp_path: Path, module: str, every: int, kinds: tuple[str
     return tries
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_one_clear_error_and_the_next_run_goes_on(shared: Path, tmp_path: Path) -> None:
     tries = told(shared, tmp_path, "tests.full", 7, KINDS)
     fine = "", "done", "not reached; done"  # threads make some calls together, more or fewer of them
     assert not [each for each in tries if each[-1] not in fine]
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_streams_lose_nothing_that_was_flushed_and_are_appended_to_once_there_is_room(
     shared: Path, tmp_path: Path
 ) -> None:

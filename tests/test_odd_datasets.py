@@ -111,7 +111,7 @@ def kind_of(dtype: Any) -> Any:
     return "text" if dtype.kind in "OUT" else dtype
 
 
-@pytest.mark.once
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning", "ignore::xarray.SerializationWarning")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", DATASETS)

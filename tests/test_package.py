@@ -37,7 +37,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_what_is_installed_from_the_source_distribution_runs_its_demo_elsewhere(built: Path, tmp_path: Path) -> None:
     (sdist,), (wheel,) = built.glob("*.tar.gz"), built.glob("*.whl")
     with tarfile.open(sdist) as packed:

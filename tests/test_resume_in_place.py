@@ -239,7 +239,7 @@ def client() -> Iterator[Client]:
         yield made
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_a_cluster_that_is_killed_with_its_client_leaves_what_another_goes_on_with(
     tmp_path: Path, client: Client
 ) -> None:

@@ -311,7 +311,7 @@ def stamps_of(target: Path, keys: set[str]) -> dict[str, int]:
     return {key: (target / key).stat().st_ino for key in keys}
 
 
-@pytest.mark.once
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["scatter", "gather"])
 def test_files_go_on_on_workers(tmp_path: Path, runs: Server, client: Client, kind: str) -> None:
     asked = KINDS[kind]

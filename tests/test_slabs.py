@@ -254,6 +254,28 @@ def test_a_kernel_that_holds_more_than_there_is_room_for(tmp_path: Path, greedy:
     job_of(tmp_path / "a.zarr", greedy, memory="512MiB", workspace=0.5, **tight).run()  # there is room for it
 
 
+@pytest.mark.parametrize("calls", [1, 4], ids=["once", "each time"])
+def test_what_is_held_beside_the_first_kernel_alone_may_be_another_s(tmp_path: Path, calls: int) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((256, 8192)), chunks=(64, 8192), **PLAIN)
+    left = [*range(calls)]
+
+    def kernel(block: np.ndarray) -> np.ndarray:
+        if left and left.pop() >= 0:
+            with mmap.mmap(-1, 5 * 2**20) as memory:
+                np.frombuffer(memory, np.uint8)[...] = 1
+        return block
+
+    tight = {"depth": 0, "height": 64, "overwrite": True, "ranks": 1, "prefetch": 0, "workspace": 0.5}
+    with pytest.raises(BudgetError) as caught:
+        job_of(tmp_path / "a.zarr", kernel, memory=1, **tight)
+    job = job_of(tmp_path / "a.zarr", kernel, memory=caught.value.least, **tight)
+    if calls == 1:
+        assert (job.run()[...] == 1).all()
+    else:
+        with pytest.raises(RunError, match=r"held \d+ bytes beside"):
+            job.run()
+
+
 def test_a_job_runs_twice(rows: Path) -> None:
     job = job_of(rows, overwrite=True)
     first = job.run()[...]

@@ -69,7 +69,7 @@ def size() -> tuple[int, int, int]:
     return len(os.listdir("/proc/self/fd")), threading.active_count(), len(gc.get_objects())
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_a_process_does_not_grow(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "s.zarr", data=DATA, chunks=(8, 64))
     sizes = []

@@ -117,7 +117,7 @@ def checker() -> list[str]:
     pytest.skip("mypy is not here: pip install -e '.[lint]'")
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_types_of_a_users_script_are_seen_after_the_install_of_the_readme(tmp_path: Path) -> None:
     script = tmp_path / "user.py"
     script.write_text(USER + "\n".join(WRONG) + "\n")

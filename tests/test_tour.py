@@ -94,7 +94,7 @@ def test_a_job_shows_its_plan_and_an_error_of_ours_one_line(tmp_path: Path) -> N
     assert len("\n".join(error["traceback"]).splitlines()) < 8
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_the_tour_runs_in_a_kernel(tmp_path: Path) -> None:
     outputs = executed(tmp_path, *CODE)
     for cell, shown in zip(CODE, outputs, strict=True):

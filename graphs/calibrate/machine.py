@@ -87,6 +87,7 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             _forget(os.path.join(place, key))
         read = _seconds(lambda: _read_whole(blobs, keys))
         decode, encode = _codec_speeds(data)
+        ranges = _least_seconds(lambda: _read_ranges(blobs, keys[0])) / REQUESTS
         return {
             **written,
             "read_bandwidth": FILES * FILE_BYTES / read,
@@ -98,8 +99,8 @@ def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
             "decode_bandwidth": decode,
             "encode_bandwidth": encode,
             "request_seconds": _least_seconds(lambda: _read_short(blobs, keys[0])) / REQUESTS,
-            "range_seconds": _least_seconds(lambda: _read_ranges(blobs, keys[0])) / REQUESTS,
-            "handoff_seconds": _handoff_seconds(place),
+            "range_seconds": ranges,
+            **_piece_seconds(place, ranges),
             "file_seconds": _least_seconds(partial(_put_small, blobs, data, counted())) / SEEKS,
             "seek_seconds": _seek_seconds(os.path.join(place, keys[1])),
             "place_seconds": _place_seconds(place),
@@ -226,8 +227,9 @@ def _read_ranges(blobs: LocalBlobs, key: str) -> None:
     blob.close()
 
 
-def _handoff_seconds(folder: str) -> float:
-    """Seconds that a short call takes longer while every processor reads pieces of small chunks, by `Costs`' rule."""
+def _piece_seconds(folder: str, ranges: float) -> dict[str, float]:
+    """Seconds to open a chunk and find the way to its pieces, beside those of their ranges, and seconds that a short
+    call takes longer while every processor reads pieces of small chunks, by `Costs`' rule."""
     rows, columns = PIECE
     shape = (rows * SIDE, columns * SIDE)
     chunks = (rows, shape[1])
@@ -245,7 +247,10 @@ def _handoff_seconds(folder: str) -> float:
     calls = SIDE * (rows + PIECE_CALLS) * count
     alone = _least_seconds(read_all)
     together = _least_seconds(lambda: _by_all(read_all, count))
-    return max(together - alone, 0.0) / (calls * math.sqrt(count - 1))
+    return {
+        "piece_seconds": max(alone / SIDE - rows * ranges, 1e-9),
+        "handoff_seconds": max(together - alone, 0.0) / (calls * math.sqrt(count - 1)),
+    }
 
 
 def _put_small(blobs: LocalBlobs, data: np.ndarray, numbers: Iterator[int]) -> None:

@@ -15,7 +15,7 @@ from tests.fuzz.watched import tries
 TRIES = {"calls": 80, "commands": 80}
 
 
-@pytest.mark.once
+@pytest.mark.long
 @pytest.mark.parametrize("kind", TRIES)
 def test_every_answer_is_right_or_one_line(kind: str) -> None:
     failures = [failure for failure in tries(kind, 0, range(TRIES[kind])) if failure]

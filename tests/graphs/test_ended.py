@@ -24,7 +24,7 @@ from oocarrays.storage.journal.texts import FOLDER
 from tests.graphs.clusters import cluster, events, until, within
 from tests.graphs.test_killed_tasks import dies
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 RANKS = 3
 FIELD = np.random.default_rng(5).integers(1, 99, (96, 60), dtype="i4")
 GRAPHS = "oocarrays.graphs."

@@ -185,7 +185,7 @@ def test_a_plan_for_too_little_memory_is_refused_where_nobody_sees_what_is_left(
     assert names(tmp_path) == [["a", "b"]] * RANKS
 
 
-@pytest.mark.once
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("verb", "number", "rank"),
     [("_create", 2, 0), ("_make", 2, 1), ("_over", 1, 0), ("_close", 1, 1), ("_close", 2, 2), ("_finish", 1, 0)],
@@ -206,7 +206,7 @@ def test_what_begins_or_ends_a_pass_returns_and_its_worker_dies(
     assert not list((tmp_path / "b").glob(".oocarrays*/journal*"))
 
 
-@pytest.mark.once
+@pytest.mark.long
 @pytest.mark.parametrize("writes", [4, 15, 30])
 def test_a_worker_killed_in_the_middle_comes_back_to_its_disk(tmp_path: Path, writes: int) -> None:
     with cluster(3) as client:

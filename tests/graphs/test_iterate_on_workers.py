@@ -53,7 +53,7 @@ def test_all_passes_as_one_graph(two: Client, field: Path, tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_a_worker_killed_in_the_middle_costs_nothing_but_time(field: Path, tmp_path: Path) -> None:
     with cluster(2) as client:
         job = ooc.iterate(jacobi, field, tmp_path / "b", sweeps=6, fuse=2, height=16, until=-1.0, memory="64MiB")
@@ -71,7 +71,7 @@ def with_right_hand_side(block: np.ndarray, right: np.ndarray) -> np.ndarray:
     return made
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_arrays_beside_what_is_swept_when_a_worker_is_killed(field: Path, tmp_path: Path) -> None:
     right = np.random.default_rng(6).random(FIELD.shape)
     zarr.create_array(tmp_path / "f", data=right, chunks=(16, 40))
@@ -110,7 +110,7 @@ def test_fields_evolve_together_on_workers(two: Client, reaction: list[np.ndarra
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "u", "v"]
 
 
-@pytest.mark.once
+@pytest.mark.long
 def test_fields_evolve_together_when_a_worker_is_killed(reaction: list[np.ndarray], tmp_path: Path) -> None:
     sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
     with cluster(2) as client:

@@ -39,7 +39,8 @@ def test_workers_give_what_their_processes_do_not_hold_now(two: Client) -> None:
     then = [replace(worker, memory=2**28) for worker in known]
     now = as_they_are(two, then)
     assert all(0 < worker.memory < 2**28 for worker in now)
-    assert budget_of(then) < budget_of(now) == budget_of(known)
+    assert budget_of(then) < budget_of(now)
+    assert budget_of(now) == pytest.approx(budget_of(known), rel=0.05), "processes that idle take and give a little"
 
 
 @pytest.mark.parametrize("places", [1, 2, 3, 7])

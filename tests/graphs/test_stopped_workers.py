@@ -21,7 +21,7 @@ from oocarrays.errors import PlacementError, RunError, TargetError
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
 from tests.small import make
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

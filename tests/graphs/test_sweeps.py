@@ -137,7 +137,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.once
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have rules of their own")
 @pytest.mark.parametrize(
     "environment", [{}, {"MALLOC_TRIM_THRESHOLD_": "65536"}], ids=["plain", "as in Dask's workers"]

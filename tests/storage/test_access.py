@@ -104,7 +104,7 @@ def test_a_file_cut_short_is_one_clear_error(tmp_path) -> None:
         list(reader.tiles([(0, 0)], section, (4, 2)))
 
 
-@pytest.mark.newest
+@pytest.mark.long
 def test_more_than_two_gib_are_read_and_written(tmp_path) -> None:
     """The kernel stops a call at 2 GiB less a page."""
     size = 2**31 + 4096

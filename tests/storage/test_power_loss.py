@@ -140,7 +140,7 @@ def test_a_rechunk_that_is_over_before_anything_is_written_down(
     check(outcomes(tmp_path, disk, rechunk, DATA, draws=4))
 
 
-@pytest.mark.once
+@pytest.mark.long
 @each_way
 @pytest.mark.parametrize("method", METHODS)
 def test_a_rechunk_into_format_2(tmp_path: Path, method: str, whole: bool) -> None:

@@ -152,7 +152,7 @@ def test_a_group(tmp_path: Path, whole: bool) -> None:
 @pytest.mark.filterwarnings("ignore:Both zarr.json:zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize(
     ("whole", "zarr_format"),
-    [(True, 3), *(pytest.param(*each, marks=pytest.mark.once) for each in [(True, 2), (False, 2), (False, 3)])],
+    [(True, 3), *(pytest.param(*each, marks=pytest.mark.long) for each in [(True, 2), (False, 2), (False, 3)])],
 )
 def test_a_group_over_another_one(tmp_path: Path, whole: bool, zarr_format: int) -> None:
     prepare(tmp_path)
@@ -172,7 +172,7 @@ def test_local_array_files(tmp_path: Path, whole: bool) -> None:
     check(tmp_path, scattered, files_of, {"finished", "resumed", "begun again"}, whole=whole)
 
 
-@pytest.mark.once
+@pytest.mark.long
 @each_way
 def test_local_array_files_over_others(tmp_path: Path, whole: bool) -> None:
     prepare(tmp_path)

@@ -260,17 +260,17 @@ class _Cut:
         """
         if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
             return None
-        least = list(self._windows(self.counts[-1]))
+        least = list(self._windows(self.counts[-1], self._may_fit))
         most = max(map(self._most_ranks, least), default=0)
         for count in self.counts:
             if fewest <= count <= most:
-                here = least if count == self.counts[-1] else self._windows(count)
+                here = least if count == self.counts[-1] else self._windows(count, self._may_fit)
                 fitting = (plan for plan in here if plan.ranks >= fewest and plan.bare.nbytes <= plan.budget)
                 alike = (plan for plan in fitting if fewest == 1 or all(self._depth[axis] for axis in plan.cut_axes))
                 found = next((plan for plan in sorted(alike, key=price) if plan.fits), None)
                 if found is not None:
                     return found
-        tried += least
+        tried += self._windows(self.counts[-1])
         return None
 
     @property
@@ -280,14 +280,20 @@ class _Cut:
         margin = self.options.margin or (0,) * len(self.shape)
         return tuple(d - m for d, m in zip(self.options.depth, margin, strict=True))
 
-    def _windows(self, ranks: int) -> Iterator[SlabPlan]:
-        """Windows of every shape, for so many ranks."""
+    def _windows(self, ranks: int, among: Callable[[tuple[int, ...]], bool] | None = None) -> Iterator[SlabPlan]:
+        """Windows of every shape, or those ``among`` them, for so many ranks."""
         asked = self.options.heights is not None
         assert isinstance(self.options.depth, tuple), "options have been checked"
-        for heights in [self._heights] if asked else self._shapes():
+        for heights in filter(among, [self._heights] if asked else self._shapes()):
             cut = self._cut_axes(heights)
             for ways in ways_of(cut, self.options.depth, reuse=self.options.reuse) if cut else ():
                 yield self.shared_out(cut[-1], heights, ways, self._dealt(cut, heights, ranks), ranks)
+
+    def _may_fit(self, heights: tuple[int, ...]) -> bool:
+        """Whether there is room for windows of such heights without halos: it is seen before a plan is made of them."""
+        core = math.prod(map(min, heights, self.extents))
+        windows = (1 + self.options.prefetch) * core * sum(source.itemsize for source in self.sources)
+        return windows <= self.options.budget
 
     def _shapes(self) -> Iterator[tuple[int, ...]]:
         return shapes(self.extents, self.sources, [self._lengths(axis) for axis in range(len(self.shape))])
