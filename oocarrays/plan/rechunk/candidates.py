@@ -6,6 +6,7 @@ model. There is no rule of thumb beside these two.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -110,7 +111,8 @@ def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
         chunks = int((problem.resources.budget - fixed) // held)
         shared = method != "independent"
         for region, split in _regions(problem.target.grid.counts, max(chunks, 1), problem.ranks, shared=shared):
-            yield replace(shape, region=region, split=split)
+            if math.prod(region) > 1 or not shape.behind:  # behind one chunk no other is made
+                yield replace(shape, region=region, split=split)
 
 
 def _requests(problem: Problem, shape: Shape) -> list[int]:
