@@ -39,15 +39,15 @@ class Costs:
     """Bytes a second that it writes then."""
     copy_bandwidth: float = 4.0e9
     """Bytes a second that one core copies while the others do, too."""
-    cache_bandwidth: float = 2.0e9
+    cache_bandwidth: float = 3.0e9
     """Bytes a second that one core reads of files in the system's cache."""
-    cache_write_bandwidth: float = 0.8e9
+    cache_write_bandwidth: float = 1.1e9
     """Bytes a second that one core writes to new files in the system's cache, which takes memory for them: 0.4e9 where
     a virtual machine has to get it from its host first, 3e9 where it need not."""
     touch_bandwidth: float = 2.2e9
     """Bytes a second of memory that one core takes from the system for the first time."""
     decode_bandwidth: Mapping[str, float] = field(
-        default_factory=lambda: {"zstd": 0.7e9, "blosc": 2.0e9, "gzip": 0.25e9, OTHER: 0.5e9}, hash=False
+        default_factory=lambda: {"zstd": 0.55e9, "blosc": 2.0e9, "gzip": 0.25e9, OTHER: 0.45e9}, hash=False
     )
     """Decoded bytes a second that one core makes of coded ones, by codec."""
     encode_bandwidth: Mapping[str, float] = field(
@@ -70,7 +70,7 @@ class Costs:
     threads all lose that times the root of the others' number."""
     run_seconds: float = 4e-9
     """Seconds that each contiguous run adds to a copy between layouts."""
-    piece_seconds: float = 3e-5
+    piece_seconds: float = 4e-5
     """Seconds to open a chunk and find the way to its pieces."""
     file_seconds: float = 2.5e-4
     """Seconds to make a file, to begin to write it and to give it its name, beside those of its bytes."""
