@@ -65,7 +65,7 @@ class Costs:
     """Seconds until a store that is reached over a network begins to answer; the requests under way wait together."""
     remote_bandwidth: float = 4e8
     """Bytes a second that travel to or from such stores, of all ranks together."""
-    handoff_seconds: float = 1.2e-5
+    handoff_seconds: float = 6e-6
     """Seconds that two threads lose in a short call of one of them, as the interpreter's lock changes hands; of more
     threads all lose that times the root of the others' number."""
     run_seconds: float = 4e-9
