@@ -56,6 +56,19 @@ def passes(shape: Shape, chunks: Shape, **options: Any) -> Callable[[str], Any]:
     return plan
 
 
+def sweeps(shape: Shape, chunks: Shape, times: int) -> Callable[[str], Any]:
+    """Planning to iterate a stencil: how many sweeps of one pass, in which windows."""
+
+    def plan(folder: str) -> Any:
+        import oocarrays as ooc
+
+        path, target = array(folder, shape, chunks), f"{folder}/target.zarr"
+        how: dict[str, Any] = {"sweeps": times, "depth": 1, "memory": "64GiB", "scheduler": "threads"}
+        return ooc.iterate(abs, path, target, **how).explain()
+
+    return plan
+
+
 def counts(shape: Shape, layout: str, **options: Any) -> Callable[[str], Any]:
     """Counting the requests of ranks."""
 
@@ -79,6 +92,7 @@ CASES = {
     "axes": rechunks((2,) * 31, (1,) * 31, (2,) * 20 + (1,) * 11),
     "passes": passes(MAPS, (1, 721, 1440), height=1),
     "halos": passes(MAPS, (1, 721, 1440), depth=1),
+    "sweeps": sweeps((1000, 3 * 10**5, 3 * 10**5), (100, 1000, 1000), 40),
     "blocks": counts((N,), "(block)", ranks=4, chunk=(1000,)),
     "cyclic": counts((10**9,) * 3, "(cyclic(7), block, *)", ranks=64, chunk=(1000, 999, 998)),
 }

@@ -11,6 +11,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.resources import Resources
+from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
 from tests.strategies import MIB, stored
 from tests.work import CALLS_A_SECOND, counted
 
@@ -51,3 +52,13 @@ def test_a_plan_takes_a_second_and_little_memory(case: str, coded: bool) -> None
         assert tracemalloc.get_traced_memory()[1] < 50 * MIB
     finally:
         tracemalloc.stop()
+
+
+def test_many_sweeps_are_planned_in_a_second() -> None:
+    array = stored(ChunkGrid.of((1000, 3 * 10**5, 3 * 10**5), (100, 1000, 1000)))
+    options = SweepOptions(budget=2**36, depth=1, ranks=2, sweeps=40)
+    with counted() as work:
+        plan = plan_iterate([array], [array], [array], options, costs=Costs(cores=2), threads=2)
+    assert work.calls < CALLS_A_SECOND
+    assert 1 < plan.fuse < 40
+    assert plan.passes[0].slabs.fits

@@ -205,11 +205,11 @@ class _Cut:
             ways=ways,
             sources=self.sources,
             targets=self.targets,
-            workspace=0,
+            workspace=asked if isinstance(asked, int) else 0,
             estimated=not isinstance(asked, int),
             past_cache=written > self.options.past_cache_above,
         )
-        return replace(plan, workspace=asked if isinstance(asked, int) else int(asked * plan.window_bytes()))
+        return plan if isinstance(asked, int) else replace(plan, workspace=int(asked * plan.window_bytes()))
 
     def best(self, axis: int, ranks: int) -> Iterator[SlabPlan]:
         """The height that is asked for, or best: tall enough for large requests, short enough to overlap. Where none
@@ -307,5 +307,5 @@ class _Cut:
         """For how many ranks of one process there is room, at most."""
         if len(self.counts) == 1:
             return self.counts[0]
-        each = plan.of_rank.nbytes
-        return (plan.budget - plan.bare.nbytes + each) // each
+        room = plan.budget - plan.bare.nbytes
+        return 1 + room // plan.of_rank.nbytes if room >= 0 else 0

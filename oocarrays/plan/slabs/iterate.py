@@ -352,6 +352,7 @@ class _Passes:
         def swept(within: tuple[int, ...], n: int = count) -> Sweeps:
             return Sweeps(shape=shape, count=n, depth=depth, boundary=edge, tile=fitting(within, n)[0])
 
+        @cache  # for every number of ranks, and every way to share what neighbours have
         def held(heights: tuple[int, ...]) -> int:
             return threads * max(self._held(swept(heights, n), itemsize).nbytes for n in {count, *self.counts})
 
