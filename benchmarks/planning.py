@@ -43,28 +43,17 @@ def rechunks(shape: Shape, source: Shape, target: Shape, **codec: Any) -> Callab
     return plan
 
 
-def passes(shape: Shape, chunks: Shape, **options: Any) -> Callable[[str], Any]:
-    """Planning to pass an array through a window."""
+def passes(
+    shape: Shape, chunks: Shape, *, job: str = "map_slabs", memory: str = "16GiB", **options: Any
+) -> Callable[[str], Any]:
+    """Planning to pass an array through a window, once or again and again."""
 
     def plan(folder: str) -> Any:
         import oocarrays as ooc
 
         path = array(folder, shape, chunks)
         target = f"{folder}/target.zarr"
-        return ooc.map_slabs(abs, path, target, memory="16GiB", scheduler="threads", **options).explain()
-
-    return plan
-
-
-def sweeps(shape: Shape, chunks: Shape, times: int) -> Callable[[str], Any]:
-    """Planning to iterate a stencil: how many sweeps of one pass, in which windows."""
-
-    def plan(folder: str) -> Any:
-        import oocarrays as ooc
-
-        path, target = array(folder, shape, chunks), f"{folder}/target.zarr"
-        how: dict[str, Any] = {"sweeps": times, "depth": 1, "memory": "64GiB", "scheduler": "threads"}
-        return ooc.iterate(abs, path, target, **how).explain()
+        return getattr(ooc, job)(abs, path, target, memory=memory, scheduler="threads", **options).explain()
 
     return plan
 
@@ -92,7 +81,9 @@ CASES = {
     "axes": rechunks((2,) * 31, (1,) * 31, (2,) * 20 + (1,) * 11),
     "passes": passes(MAPS, (1, 721, 1440), height=1),
     "halos": passes(MAPS, (1, 721, 1440), depth=1),
-    "sweeps": sweeps((1000, 3 * 10**5, 3 * 10**5), (100, 1000, 1000), 40),
+    "sweeps": passes(
+        (1000, 3 * 10**5, 3 * 10**5), (100, 1000, 1000), job="iterate", memory="64GiB", sweeps=40, depth=1
+    ),
     "blocks": counts((N,), "(block)", ranks=4, chunk=(1000,)),
     "cyclic": counts((10**9,) * 3, "(cyclic(7), block, *)", ranks=64, chunk=(1000, 999, 998)),
 }

@@ -44,9 +44,9 @@ LONG = {
         test_streams_on_workers
     """,
 }
-"""Modules or folders that take long and are the same on any Python: benchmarks, memory, deaths, files, models. A
-person who names none of them leaves them to CI, which runs what stands under ``once`` on the oldest Python only, the
-rest on the newest only; the two take about as long."""
+"""Modules, with or without their folder, or folders that take long and are the same on any Python: benchmarks, memory,
+deaths, files, models. A person who names none of them leaves them to CI, which runs what stands under ``once`` on the
+oldest Python only, the rest on the newest only; the two take about as long."""
 SAME = {
     "once": """
         graphs/test_iterate_local_on_workers test_resume test_iterate_together plan/test_windows streams/test_streams
@@ -67,15 +67,17 @@ SAME = {
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what takes long and what CI runs on one Python only, and leave what is long to CI where nobody names a
     file, a mark or a word."""
+    listed = [{mark: set(names.split()) for mark, names in each.items()} for each in (LONG, SAME)]
     for item in items:
-        where = [mark for mark in LONG if is_among(item, LONG[mark]) or is_among(item, SAME[mark])]
-        if any(is_among(item, names) for names in LONG.values()):
+        module, folder = item.path.stem, item.path.parent.name
+        names = {module, folder, f"{folder}/{module}"}
+        long, same = ([mark for mark, among in each.items() if names & among] for each in listed)
+        if long:
             item.add_marker("long")
-        if item.get_closest_marker("long"):
-            where = where or ["once"]
+        where = [*long, *same] or ["once"] * bool(item.get_closest_marker("long"))
+        assert len(where) < 2, f"{item.path} stands twice, and would run on neither"
         for mark in where:
             item.add_marker(mark)
-        assert len(where) < 2, f"{item.path} stands twice, and would run on neither"
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
     if not (named or config.option.markexpr or config.option.keyword):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
@@ -86,12 +88,6 @@ def pytest_collection_finish() -> None:
     """Let garbage be looked for among what tests make: to go through all that stays takes a third of a second."""
     gc.collect()
     gc.freeze()
-
-
-def is_among(item: pytest.Item, names: str) -> bool:
-    """Whether a test's module is named, with or without its folder, or its folder is."""
-    module, folder = item.path.stem, item.path.parent.name
-    return not {module, folder, f"{folder}/{module}"}.isdisjoint(names.split())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -76,7 +76,7 @@ class KernelMemory:
                 self._changed.notify_all()
 
     def measure_again(self) -> bool:
-        """Measure the next kernel instead, if it is the second: what a process takes beside the first is seen, too."""
+        """Measure the next kernel instead of the first, once; returned is whether it will be."""
         with self._changed:
             if self._doubted:
                 return False

@@ -6,8 +6,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import dask
@@ -19,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays.graphs.exchange.between import NAME, Delivered, Exchanges
+from oocarrays.graphs.exchange.between import NAME
 from oocarrays.plan.exchange.ordering import CREDIT
 from tests.graphs.clusters import cluster, until, within
 from tests.graphs.test_redistribution_on_workers import Ran, assert_placed, killer, watched
-from tests.graphs.test_whole_rounds import credit_used, inside
+from tests.graphs.test_whole_rounds import credit_used, inside, messages_seen
 from tests.owners import numbered
 from tests.padding import seen
 
@@ -120,7 +119,8 @@ def test_a_rank_that_sleeps_holds_nobody_back() -> None:
         y = ooc.distribute(X, "(cyclic, *)", ranks=9, scheduler=client)
         within(y.redistribute("(*, block)").compute)
         z = y.map_local(sleeping, dtype=X.dtype).redistribute("(*, block)")
-        with messages_taken(8 * 7, AWAKE.set):
+        unpacked = itertools.count(1)
+        with messages_seen(lambda _: None, lambda _: next(unpacked) == 8 * 7 and AWAKE.set()):
             np.testing.assert_array_equal(within(z.compute), X)
         until(lambda: sum(span.phase == "receive" for span in z.meter.spans) >= 9 * 8)
     awake = next(span.start for span in z.meter.spans if span.phase == "hold" and span.args == (4,))
@@ -136,26 +136,6 @@ def sleeping(part: np.ndarray) -> np.ndarray:
     if part[0, 0] == X[4, 0]:
         assert AWAKE.wait(60), "others wait for it"
     return part
-
-
-@contextmanager
-def messages_taken(many: int, then: Callable[[], None]) -> Iterator[None]:
-    """Do something as soon as so many messages have been unpacked by workers in this process."""
-    fetch, taken_by_now = Exchanges.fetch, itertools.count(1)
-
-    async def counted(self: Exchanges, *asked: Any) -> Delivered:
-        delivered = await fetch(self, *asked)
-
-        async def taken() -> None:
-            await delivered.taken()
-            if next(taken_by_now) == many:
-                then()
-
-        return Delivered(delivered.message, taken)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Exchanges, "fetch", counted)
-        yield
 
 
 # ---------------------------------------------------------------------- workers that die

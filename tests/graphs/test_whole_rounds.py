@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from itertools import product
@@ -127,22 +127,37 @@ def test_steps_come_one_after_the_other(two: Client, field: Path, name: str) -> 
 @contextmanager
 def credit_used() -> Iterator[Counter[Any]]:
     """Count the most messages that each rank had at one time and had not said to have taken, of workers in here."""
-    fetch, held, most = Exchanges.fetch, Counter[Any](), Counter[Any]()
+    held, most = Counter[Any](), Counter[Any]()
 
-    async def counted(self: Exchanges, course: Any, *asked: Any) -> Delivered:
+    def came(place: Any) -> None:
+        held[place] += 1
+        most[place] = max(most[place], held[place])
+
+    def taken(place: Any) -> None:
+        held[place] -= 1
+
+    with messages_seen(came, taken):
+        yield most
+
+
+@contextmanager
+def messages_seen(came: Callable[[Any], None], taken: Callable[[Any], None]) -> Iterator[None]:
+    """Tell of each message that workers in here get, and that they have unpacked, whose it is."""
+    fetch = Exchanges.fetch
+
+    async def seen(self: Exchanges, course: Any, *asked: Any) -> Delivered:
         delivered = await fetch(self, course, *asked)
-        held[course.place] += 1
-        most[course.place] = max(most[course.place], held[course.place])
+        came(course.place)
 
-        async def taken() -> None:
-            held[course.place] -= 1
+        async def told() -> None:
+            taken(course.place)
             await delivered.taken()
 
-        return Delivered(delivered.message, taken)
+        return Delivered(delivered.message, told)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Exchanges, "fetch", counted)
-        yield most
+        patched.setattr(Exchanges, "fetch", seen)
+        yield
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

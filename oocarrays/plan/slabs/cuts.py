@@ -260,17 +260,19 @@ class _Cut:
         """
         if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
             return None
-        least = list(self._windows(self.counts[-1], self._may_fit))
+        every = [self._heights] if self.options.heights is not None else list(self._shapes())
+        likely = [heights for heights in every if self._may_fit(heights)]
+        least = list(self._windows(likely, self.counts[-1]))
         most = max(map(self._most_ranks, least), default=0)
         for count in self.counts:
             if fewest <= count <= most:
-                here = least if count == self.counts[-1] else self._windows(count, self._may_fit)
+                here = least if count == self.counts[-1] else self._windows(likely, count)
                 fitting = (plan for plan in here if plan.ranks >= fewest and plan.bare.nbytes <= plan.budget)
                 alike = (plan for plan in fitting if fewest == 1 or all(self._depth[axis] for axis in plan.cut_axes))
                 found = next((plan for plan in sorted(alike, key=price) if plan.fits), None)
                 if found is not None:
                     return found
-        tried += self._windows(self.counts[-1])
+        tried += self._windows(every, self.counts[-1])
         return None
 
     @property
@@ -280,11 +282,10 @@ class _Cut:
         margin = self.options.margin or (0,) * len(self.shape)
         return tuple(d - m for d, m in zip(self.options.depth, margin, strict=True))
 
-    def _windows(self, ranks: int, among: Callable[[tuple[int, ...]], bool] | None = None) -> Iterator[SlabPlan]:
-        """Windows of every shape, or those ``among`` them, for so many ranks."""
-        asked = self.options.heights is not None
+    def _windows(self, every: Iterable[tuple[int, ...]], ranks: int) -> Iterator[SlabPlan]:
+        """Windows of every one of some shapes, for so many ranks."""
         assert isinstance(self.options.depth, tuple), "options have been checked"
-        for heights in filter(among, [self._heights] if asked else self._shapes()):
+        for heights in every:
             cut = self._cut_axes(heights)
             for ways in ways_of(cut, self.options.depth, reuse=self.options.reuse) if cut else ():
                 yield self.shared_out(cut[-1], heights, ways, self._dealt(cut, heights, ranks), ranks)
