@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,30 @@ def test_blocks_of_dask_are_kept() -> None:
     ooc.store(x + 1, ooc.create_array("b.zarr", shape=x.shape, dtype=x.dtype, chunks=x.chunks), **HERE)
     assert by_zarr("b.zarr").read_chunk_sizes == x.chunks
     np.testing.assert_array_equal(by_zarr("b.zarr")[...], DATA + 1)
+
+
+MANY_CHUNKS = """
+import numpy as np, zarr, oocarrays as ooc
+from oocarrays.storage.stores.uneven import knowing_uneven
+zarr.config.set({"threading.max_workers": 2})
+data, chunks = np.arange(144.0).reshape(12, 12), [[1, 2] * 4] * 2
+with knowing_uneven():
+    zarr.create_array("u.zarr", shape=data.shape, dtype="f8", chunks=chunks)[...] = data
+array = ooc.open_array("u.zarr", mode="r+")
+np.testing.assert_array_equal(array[...], data)
+array[...] = data + 1
+made = ooc.rechunk("u.zarr", "v.zarr", chunks=tuple(map(tuple, chunks)), scheduler="threads").run()
+np.testing.assert_array_equal(made[...], data + 1)
+with knowing_uneven():
+    np.testing.assert_array_equal(zarr.open_array("v.zarr", mode="r")[...], data + 1)
+"""
+
+
+@known
+def test_more_chunks_than_threads_of_zarr_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    call = [sys.executable, "-c", MANY_CHUNKS]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 JOBS: dict[str, Callable[[Any], Any]] = {

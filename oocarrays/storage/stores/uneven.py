@@ -4,13 +4,13 @@ as it is stored    |  a  |     b     |      c      |        ◄── decoded, e
 as we see it       |        0        |      1      |        plain elements, each made of those that it touches
 
 A chunk that two of ours touch is changed by one of them at a time, in this process: nobody else writes to it meanwhile.
+All is awaited in Zarr's event loop: a thread of its pool that waited for zarr-python would wait for that pool.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import product
@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.abc.store import ByteRequest
+from zarr.api import asynchronous
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import TargetError, UnsupportedError
@@ -118,10 +120,11 @@ def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: Setting
         Where zarr-python does not know them, or takes no such settings.
     """
     check_known(name)
-    return as_regular(made_uneven(place, settings | {"chunks": [list(map(int, each)) for each in blocks]}), name)
+    lengths = {"chunks": [list(map(int, each)) for each in blocks]}
+    return as_regular(sync(made_uneven(place, settings | lengths)), name)
 
 
-def made_uneven(place: Any, settings: Settings) -> zarr.Array:
+async def made_uneven(place: Any, settings: Settings) -> zarr.Array:
     """Make an array with these arguments of ``zarr.create_array``, lengths of chunks along each axis among them.
 
     Raises
@@ -131,7 +134,7 @@ def made_uneven(place: Any, settings: Settings) -> zarr.Array:
     """
     try:
         with _allowed():
-            return zarr.create_array(place, **settings)
+            return zarr.Array(await asynchronous.create_array(place, **settings))
     except (ValueError, TypeError, NotImplementedError) as error:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
 
@@ -157,7 +160,7 @@ class UnevenStore(Joined):
         self._array, self._url = array, url
         sizes: Any = array.read_chunk_sizes  # type: ignore[attr-defined]
         self.grid = ChunkGrid.of(tuple(array.shape), tuple(max((*each, 1)) for each in sizes))
-        self._changing = threading.Lock()
+        self._changing = asyncio.Lock()
 
     def __reduce__(self) -> Any:
         if not self.read_only:
@@ -200,7 +203,7 @@ class UnevenStore(Joined):
         index = self._index(key)
         if index is None:
             return None
-        return prototype.buffer.from_array_like(await asyncio.to_thread(self._made, index))
+        return prototype.buffer.from_array_like(await self._made(index))
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
@@ -221,14 +224,14 @@ class UnevenStore(Joined):
         index = self._index(key)
         if index is None:
             raise TargetError(f"{key} is no chunk of {self}")
-        await asyncio.to_thread(self._put, index, np.frombuffer(value.to_bytes(), self._dtype))
+        await self._put(index, np.frombuffer(value.to_bytes(), self._dtype))
 
     async def delete(self, key: str) -> None:
         """Put the fill value, where there is a chunk."""
         index = self._index(key)
         if index is not None:
             filled = np.full(self.grid.chunks, self._array.fill_value, self._dtype)
-            await asyncio.to_thread(self._put, index, filled.reshape(-1))
+            await self._put(index, filled.reshape(-1))
 
     async def list(self) -> AsyncIterator[str]:
         """All keys."""
@@ -280,16 +283,17 @@ class UnevenStore(Joined):
         index = tuple(map(int, numbers))
         return index if all(i < n for i, n in zip(index, self.grid.counts, strict=True)) else None
 
-    def _made(self, index: tuple[int, ...]) -> np.ndarray:
+    async def _made(self, index: tuple[int, ...]) -> np.ndarray:
         """Return a whole chunk as plain elements, its end beyond the array zero."""
         part, whole = self.grid.section(index), np.zeros(self.grid.chunks, self._dtype)
-        whole[tuple(map(slice, part.shape))] = self._array[part.slices]
+        whole[tuple(map(slice, part.shape))] = await self._array.async_array.getitem(part.slices)
         return whole.reshape(-1).view(np.uint8)
 
-    def _put(self, index: tuple[int, ...], data: np.ndarray) -> None:
+    async def _put(self, index: tuple[int, ...], data: np.ndarray) -> None:
         part = self.grid.section(index)
-        with self._changing:
-            self._array[part.slices] = data.reshape(self.grid.chunks)[tuple(map(slice, part.shape))]
+        elements = data.reshape(self.grid.chunks)[tuple(map(slice, part.shape))]
+        async with self._changing:
+            await self._array.async_array.setitem(part.slices, elements)
 
 
 def _again(place: StorePath, url: str) -> UnevenStore:

@@ -65,14 +65,14 @@ class UnevenTarget(AsideStore[Store]):
     async def set(self, key: str, value: Buffer) -> None:
         """Put a value under a key; the first document makes the array."""
         if key == METADATA and self._seen is None:
-            await asyncio.to_thread(self._make, json.loads(value.to_bytes())["attributes"])
+            await self._make(json.loads(value.to_bytes())["attributes"])
             return
         if key == METADATA and self._folder and MARK not in value.to_bytes():
             await asyncio.to_thread(sync_file_system, self._folder)
         await super().set(key, value)
 
-    def _make(self, attributes: Settings) -> None:
-        array = made_uneven(self._store, self._settings | {"attributes": attributes})
+    async def _make(self, attributes: Settings) -> None:
+        array = await made_uneven(self._store, self._settings | {"attributes": attributes})
         self._seen = UnevenStore(array, str(self))
 
     async def delete_dir(self, prefix: str) -> None:
