@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from oocarrays.errors import DescriptorError, NotFoundError
 from oocarrays.plan.documents import Document
 
 Kind = Literal["file", "store"]
 """What is striped."""
+Phase = Literal["", "opening", "open"]
+"""Phase of a writer: it writes data only when all disks have been told that it is opening."""
 FORMAT = 1
 """Of descriptors."""
+LATER = {"phase": "", "replaces": None}
+"""Fields that 0.5.0 did not have, with the values that are not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,10 @@ class DiskDescriptor:
     """How often the whole has been opened to be written, or been laid out anew."""
     closed: bool = True
     """Whether nobody was writing when this was written."""
+    phase: Phase = ""
+    """Phase of the writer, where not closed: announced on some disks, or on all; empty in descriptors of 0.5.0."""
+    replaces: str | None = None
+    """While the file is being made, the id of the file it replaces, or "" for none; None once it is made."""
     length: int = 0
     """Bytes of the whole file then."""
     part: int = 0
@@ -59,7 +67,8 @@ class DiskDescriptor:
 
     def to_json(self) -> bytes:
         """Return it as it is kept on a disk."""
-        return json.dumps({"oocarrays": f"striped {self.kind}", "format": FORMAT, **asdict(self)}).encode()
+        said = {key: value for key, value in asdict(self).items() if value != LATER.get(key, self)}
+        return json.dumps({"oocarrays": f"striped {self.kind}", "format": FORMAT, **said}).encode()
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> DiskDescriptor:
@@ -177,20 +186,32 @@ def _refuse_missing(what: str, found: Sequence[FoundDescriptor], one: DiskDescri
 
 
 def _check_generations(what: str, found: Sequence[FoundDescriptor]) -> None:
-    """Refuse a disk that is as it was some time ago: who dies while descriptors are written leaves two states at most.
+    """Raise if a disk is an old copy: a crash while descriptors are written leaves two adjacent states at most.
 
-    closed 7  closed 7  ─►  open 8  closed 7  ─►  open 8  open 8  ─►  closed 8  open 8  ─►  closed 8  closed 8
+    closed 7  closed 7  ─►  opening 8  closed 7  ─►  open 8  opening 8  ─►  closed 8  open 8  ─►  closed 8  closed 8
     """
-    states = {(d.generation, d.closed) for each in found if (d := each.descriptor) is not None}
+    states = {_state(d) for each in found if (d := each.descriptor) is not None}
     newest = max(generation for generation, _ in states)
-    allowed = ({(newest, True), (newest, False)}, {(newest - 1, True), (newest, False)})
+    allowed = (
+        {(newest - 1, "closed"), (newest, "opening")},
+        {(newest - 1, "closed"), (newest, "")},  # a writer of 0.5.0 announced itself once
+        {(newest, "opening"), (newest, "open")},
+        {(newest, "closed"), (newest, "open")},
+        {(newest, "closed"), (newest, "")},
+    )
     if len(states) == 1 or states in allowed:
         return
     stale = [(e.label, d.generation) for e in found if (d := e.descriptor) is not None and d.generation < newest]
+    if not stale:
+        raise DescriptorError(f"disks of {what} disagree in generation {newest}: one of them is an old copy")
     label, generation = stale[0]
     raise DescriptorError(
         f"{label} has generation {generation} of its part of {what}, and others have {newest}: it is an old copy"
     )
+
+
+def _state(said: DiskDescriptor) -> tuple[int, str]:
+    return said.generation, "closed" if said.closed else said.phase
 
 
 def newest_of(found: Sequence[FoundDescriptor]) -> DiskDescriptor:
@@ -201,10 +222,15 @@ def newest_of(found: Sequence[FoundDescriptor]) -> DiskDescriptor:
     return max(parts, key=lambda part: (part.generation, part.closed))
 
 
-def opened_again(part: DiskDescriptor) -> DiskDescriptor:
-    """Return what is said while somebody writes.
+def announced(said: Sequence[DiskDescriptor]) -> Iterator[list[DiskDescriptor]]:
+    """Yield the descriptors a writer writes on all disks, twice: when the first are everywhere, the second follow.
 
-    >>> opened_again(DiskDescriptor(name="a", id="x", kind="file", disks=1, block=4, number=0)).generation
-    1
+    A disk that is closed one generation behind disks on which a writer is open is therefore an old copy.
+
+    >>> [[d.generation, d.phase] for (d,) in announced([DiskDescriptor(name="a", id="x", kind="file", disks=1, block=4,
+    ...                                                                number=0)])]
+    [[1, 'opening'], [1, 'open']]
     """
-    return replace(part, generation=part.generation + 1, closed=False)
+    newest = max(each.generation for each in said) + all(each.closed for each in said)
+    for phase in get_args(Phase)[1:]:
+        yield [replace(each, generation=newest, closed=False, phase=phase) for each in said]

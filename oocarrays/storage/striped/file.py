@@ -57,7 +57,10 @@ class StripedFile(io.RawIOBase):
         ]
         self._position, self._moving = 0, threading.RLock()
         self._length, self._growing = 0, threading.Lock()
-        self._exact = table.closed
+        self._appended = 0
+        self._appending: list[Future[int]] = []
+        self._last: dict[str, Future[Any]] = {}
+        self._whole = table.closed
         self._reads, self._writes = mode[0] == "r" or "+" in mode, mode != "r"
 
     def __repr__(self) -> str:
@@ -101,23 +104,43 @@ class StripedFile(io.RawIOBase):
             room = bytearray(self._there(at, nbytes))
             if offset is None:
                 self._position += len(room)
-        return _then(self._fill(memoryview(room), at, waits=False), lambda got: bytes(memoryview(room)[:got]))
+            started = _then(self._fill(memoryview(room), at, waits=False), lambda got: bytes(memoryview(room)[:got]))
+            self._last["read"] = started
+            return started
 
-    def readend(self, started: Future[bytes]) -> bytes:
-        """Wait for what ``readstart`` began: its bytes."""
-        return started.result()
+    def readend(self, started: Future[bytes] | None = None) -> bytes:
+        """Wait for a read that ``readstart`` began, by default the most recent one, and return its bytes."""
+        data: bytes = self._end("read", started)
+        return data
 
     def writestart(self, data: Any, offset: int | None = None) -> Future[int]:
-        """Begin to write, and go on; ``data`` must not change until that has ended."""
+        """Begin to write, and go on; ``data`` must not change until that has ended.
+
+        A file that is open to append takes the data of several calls in their order.
+        """
         view = _bytes_of(data)
         with self._moving:
             at = self._place_to_write() if offset is None else offset
+            started = self._put(view, at, waits=False)
             if offset is None:
-                self._position = at + len(view)
-            return self._put(view, at, waits=False)
+                self._moved(at + len(view), started)
+            self._last["write"] = started
+            return started
 
-    def writeend(self, started: Future[int]) -> int:
-        """Wait for what ``writestart`` began: bytes written."""
+    def writeend(self, started: Future[int] | None = None) -> int:
+        """Wait for a write that ``writestart`` began, by default the most recent one, and return its bytes."""
+        nbytes: int = self._end("write", started)
+        return nbytes
+
+    def _end(self, what: str, started: Future[Any] | None) -> Any:
+        """Wait for a request, by default the most recent one that has not been ended."""
+        with self._moving:
+            last = self._last.get(what)
+            if started is None and last is None:
+                raise InputError(f"no {what} is under way: {what}end() ends the most recent {what}start()")
+            if started in (None, last):
+                started = self._last.pop(what)
+        assert started is not None, "the most recent request, or the one that is given"
         return started.result()
 
     # ----------------------------------------------------------------------------------------- from the position on
@@ -152,13 +175,25 @@ class StripedFile(io.RawIOBase):
             return done
 
     def _place_to_write(self) -> int:
-        return self._now() if self._mode[0] == "a" else self._position
+        """Return where a write without an offset goes: to append, behind the writes that are under way."""
+        if self._mode[0] != "a":
+            return self._position
+        self._appending = [each for each in self._appending if not each.done()]
+        return max(self._now(), self._appended) if self._appending else self._now()
+
+    def _moved(self, position: int, started: Future[int]) -> None:
+        """Move the position behind a write, and keep its place while it is under way."""
+        self._position = position
+        if self._mode[0] == "a":
+            self._appended = position
+            self._appending.append(started)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move the position: PIO_SEEK."""
         self._check_open()
         if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
             raise InputError(f"whence={whence}: it takes 0, 1 or 2")
+        offset = whole(offset, "offset")
         with self._moving:
             base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
             at = offset + (self._now() if base is None else base)
@@ -216,14 +251,18 @@ class StripedFile(io.RawIOBase):
         if not self._reads:
             raise io.UnsupportedOperation("not open for reading")
         nbytes = self._there(offset, len(view))
-        return self._start(view[:nbytes], offset, self._read_one, waits=waits)
+        short: list[int] = []
+        started = self._start(view[:nbytes], offset, partial(self._read_one, short), waits=waits, reads=True)
+        if started.done() and not short:
+            return started
+        return _then(started, lambda got: max(min(got, self._now() - offset), 0) if short else got)
 
     def _put(self, view: memoryview, offset: int, *, waits: bool) -> Future[int]:
         self._check_writes()
         whole(offset, "offset", 0)
         if len(view):
             self._begin()
-        started = self._start(view, offset, self._write_one, waits=waits)
+        started = self._start(view, offset, self._write_one, waits=waits, reads=False)
         end = offset + len(view)
         if not len(view):
             return started
@@ -234,10 +273,10 @@ class StripedFile(io.RawIOBase):
         return _then(started, partial(self._grown, end))
 
     def _begin(self) -> None:
-        self._exact = False
+        self._whole = False
         self._table.begin_to_write()
 
-    def _start(self, view: memoryview, offset: int, do: Any, *, waits: bool) -> Future[int]:
+    def _start(self, view: memoryview, offset: int, do: Any, *, waits: bool, reads: bool) -> Future[int]:
         """Begin the requests of all disks; what is one request alone is made here, and what no disk is waited for."""
         nbytes, disks = len(view), len(self.disks)
         number = offset // self.block % disks
@@ -245,14 +284,14 @@ class StripedFile(io.RawIOBase):
         if waits and 0 < nbytes <= alone - offset % self.block:
             return _done(do, number, next(self._requests(view, offset, number)), nbytes)
         work = [self._requests(view, offset, number) for number in range(disks)]
-        return self._transfers.start(self._made_here(work, do) if waits else work, do, nbytes)
+        return self._transfers.start(self._made_here(work, reads) if waits else work, do, nbytes)
 
-    def _made_here(self, work: list[Iterator[Request]], do: Any) -> list[Iterator[Request]]:
+    def _made_here(self, work: list[Iterator[Request]], reads: bool) -> list[Iterator[Request]]:
         """Make requests, a disk's after another's, as long as none takes longer than memory does: those that are left.
 
         A thread costs more than a copy from or to the system's cache.
         """
-        at_once = (part.read_at_once if do == self._read_one else part.write_at_once for part in self._table.parts)
+        at_once = (part.read_at_once if reads else part.write_at_once for part in self._table.parts)
         left = []
         for requests, make in zip(work, at_once, strict=True):
             undone = next((request for request in requests if not make(request[1], request[0])), None)
@@ -263,17 +302,18 @@ class StripedFile(io.RawIOBase):
         each = runs(offset, len(view), self.block, len(self.disks), number, self._joined[number])
         return ((begin, [view[start:stop] for start, stop in cuts]) for begin, cuts in each)
 
-    def _read_one(self, number: int, request: Request) -> None:
+    def _read_one(self, short: list[int], number: int, request: Request) -> None:
         begin, views = request
         part = self._table.parts[number]
         with _of_disk(self, number):
             got = part.read(views, begin)
         if got < sum(map(len, views)):
+            short.append(number)
             self._read_hole(number, views, got)
 
     def _read_hole(self, number: int, views: Sequence[memoryview], got: int) -> None:
-        """Read zeros for what a part has not, while somebody writes; else it has lost something."""
-        if self._exact and self._table.length() >= self._length:
+        """Fill what a part does not have with zeros; raise if it has lost bytes that nobody else has cut off."""
+        if self._whole and self._table.lost(number):
             raise StoreFailure(
                 f"disk {self.disks[number]} has fewer bytes of striped file {self.name!r} than when it was opened"
             )

@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from oocarrays.errors import DescriptorError, InputError, NotFoundError
+from oocarrays.errors import InputError
 from oocarrays.mapping.given import whole
-from oocarrays.storage.striped.disks import Disk, disks_of
+from oocarrays.storage.striped.disks import disks_of
 from oocarrays.storage.striped.file import BUFFERS, StripedFile
-from oocarrays.storage.striped.table import SUFFIX, Table, removed
+from oocarrays.storage.striped.table import Table
 
 
 def open_striped(
@@ -76,9 +76,9 @@ def open_striped(
     kind, text = _mode(mode)
     block = None if block is None else whole(block, "block", 1)
     buffers, there = whole(buffers, "buffers", 1), disks_of(disks)
-    if kind[0] == "w":
-        _blank(name, there, block)
-    table = Table(name, there, block, write=kind != "r", make=kind[0] in "wxa", new=kind[0] == "x")
+    table = Table(
+        name, there, block, write=kind != "r", make=kind[0] in "wxa", new=kind[0] == "x", blank=kind[0] == "w"
+    )
     raw = StripedFile(table, kind, buffers)
     try:
         if kind[0] == "w":
@@ -103,18 +103,6 @@ def _mode(mode: Any) -> tuple[str, bool]:
     if len(kind) != 1 or len(letters) != len(mode) or set(letters) - set("rwxa+bt") or {"b", "t"} <= set(letters):
         raise InputError(f"mode={mode!r}: it takes 'r', 'w', 'x' or 'a', with '+', and 'b' or 't'")
     return kind[0] + "+" * ("+" in letters), "t" in letters
-
-
-def _blank(name: str, disks: Sequence[Disk], block: int | None) -> None:
-    """Remove a file whose disks or blocks are to be others; one that has the same is made empty."""
-    there = [disk for disk in disks if disk.get_document(name + SUFFIX) is not None]
-    try:
-        table = Table(name, there, None, write=True, make=False, new=False)
-    except (NotFoundError, DescriptorError):  # there is none, or one that has other disks: it is looked at again
-        return
-    table.close()
-    if len(there) != len(disks) or block not in (None, table.block):
-        removed(name, disks)
 
 
 def _layered(raw: StripedFile, kind: str, text: bool, buffering: int, **how: Any) -> Any:

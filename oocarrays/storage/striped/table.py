@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oocarrays.errors import DescriptorError, InputError, NotFoundError, TargetError
-from oocarrays.storage.striped.descriptor import DiskDescriptor, FoundDescriptor, in_order, newest_of
+from oocarrays.storage.striped.descriptor import (
+    DiskDescriptor,
+    FoundDescriptor,
+    announced,
+    in_order,
+    newest_of,
+)
 from oocarrays.storage.striped.disks import Disk, DiskPart
 from oocarrays.storage.striped.layout import length_of, part_bytes
 
@@ -33,21 +39,29 @@ class Table:
         Whether a file that is not there is made.
     new : bool
         Whether one that is there is an error.
+    blank : bool
+        Whether one that is there is to be emptied, and made anew if it has other disks or blocks.
     """
 
     def __init__(
-        self, name: str, disks: Sequence[Disk], block: int | None, *, write: bool, make: bool, new: bool
+        self,
+        name: str,
+        disks: Sequence[Disk],
+        block: int | None,
+        *,
+        write: bool,
+        make: bool,
+        new: bool,
+        blank: bool = False,
     ) -> None:
         self.name, self._lock = name, threading.Lock()
         found = [FoundDescriptor(label=disk.label, descriptor=self._described(disk)) for disk in disks]
-        order = None if make and _half_made(found) else in_order(f"striped file {name!r}", found)
-        if order is not None and new:
-            raise TargetError(f"striped file {name!r} exists on {found[order[0]].label}; mode 'x' makes a new one")
+        order = self._order_to_blank(found, block) if blank else self._order(found, make, new)
         if order is None:
             if not make:
                 raise NotFoundError(f"no striped file {name!r} on {', '.join(disk.label for disk in disks)}")
             order = list(range(len(disks)))
-            found = self._made(disks, block)
+            found = self._made(disks, found, block)
         self.disks = [disks[place] for place in order]
         self.descriptors = [d for place in order if (d := found[place].descriptor) is not None]
         said = newest_of(found)
@@ -58,6 +72,32 @@ class Table:
         self._dirty = False
         self.parts = self._opened(write)
 
+    def _order(self, found: Sequence[FoundDescriptor], make: bool, new: bool) -> list[int] | None:
+        """Return the places of the disks in their order; None if the file is to be made."""
+        what = f"striped file {self.name!r}"
+        being_made = _half_made(found)
+        if being_made and not make:
+            raise DescriptorError(f"{what} was being made when its writer died; open it with mode 'w' or 'a'")
+        order = None if being_made else in_order(what, found)
+        if new and (order or (being_made and being_made.replaces)):
+            raise TargetError(f"{what} exists on {found[order[0] if order else 0].label}; mode 'x' makes a new one")
+        return order
+
+    def _order_to_blank(self, found: Sequence[FoundDescriptor], block: int | None) -> list[int] | None:
+        """Return the same for a file that is emptied where it is; None where all of it is here and it is made anew."""
+        what, said = f"striped file {self.name!r}", [d for each in found if (d := each.descriptor) is not None]
+        if not said or _half_made(found):
+            return None
+        numbers = {d.number for d in said}
+        ours = len({d.id for d in said}) == 1 and len(numbers) == len(said) and said[0].disks <= len(found)
+        if not ours:
+            return in_order(what, found)
+        same = len(found) == len(said) == said[0].disks and block in (None, said[0].block)
+        try:
+            return in_order(what, found) if same else None
+        except DescriptorError:
+            return None
+
     def _described(self, disk: Disk) -> DiskDescriptor | None:
         where = f"{disk.label}/{self.name}{SUFFIX}"
         text = disk.get_document(self.name + SUFFIX)
@@ -66,23 +106,47 @@ class Table:
             raise DescriptorError(f"{where} is of a striped store, not of a file")
         return made
 
-    def _made(self, disks: Sequence[Disk], block: int | None) -> list[FoundDescriptor]:
-        """Make the file: the parts first, so that whoever finds a descriptor finds its part."""
-        id, made = uuid.uuid4().hex, []
-        for number, disk in enumerate(disks):
+    def _made(
+        self, disks: Sequence[Disk], found: Sequence[FoundDescriptor], block: int | None
+    ) -> list[FoundDescriptor]:
+        """Make the file, in place of another one: descriptors say so until all parts are there, and empty."""
+        for disk, each in zip(disks, found, strict=True):
+            if each.descriptor is None:
+                self._check_free(disk)
+        making = _half_made(found) or DiskDescriptor(
+            name=self.name,
+            id=uuid.uuid4().hex,
+            kind="file",
+            disks=0,
+            block=0,
+            number=0,
+            replaces=next((each.descriptor.id for each in found if each.descriptor), ""),
+        )
+        making = replace(making, disks=len(disks), block=block or BLOCK_BYTES)
+        numbered = [replace(making, number=number) for number in range(len(disks))]
+        self._put(disks, numbered)
+        for disk in disks:
             part = disk.open_part(self.name, os.O_RDWR | os.O_CREAT)
-            nbytes = part.size()
-            part.close()
-            if nbytes:
-                raise TargetError(f"{self.name} on {disk.label} is no part of a striped file: it is not overwritten")
-            made.append(
-                DiskDescriptor(
-                    name=self.name, id=id, kind="file", disks=len(disks), block=block or BLOCK_BYTES, number=number
-                )
-            )
-        for disk, descriptor in zip(disks, made, strict=True):
-            disk.put_document(self.name + SUFFIX, descriptor.to_json())
+            try:
+                if part.size():
+                    part.truncate(0)
+            finally:
+                part.close()
+        made = [replace(each, replaces=None) for each in numbered]
+        self._put(disks, made)
         return [FoundDescriptor(label=disk.label, descriptor=each) for disk, each in zip(disks, made, strict=True)]
+
+    def _check_free(self, disk: Disk) -> None:
+        """Raise if a disk has a file of that name that is not ours."""
+        try:
+            part = disk.open_part(self.name, os.O_RDONLY)
+        except NotFoundError:
+            return
+        try:
+            if part.size():
+                raise TargetError(f"{self.name} on {disk.label} is no part of a striped file: it is not overwritten")
+        finally:
+            part.close()
 
     def _opened(self, write: bool) -> list[DiskPart]:
         """Open all parts, and look whether each has what its descriptor says."""
@@ -121,10 +185,8 @@ class Table:
             if self._dirty:
                 return
             self._reread()
-            newest = max(said.generation for said in self.descriptors)
-            if self.closed:
-                newest += 1
-            self._say([replace(said, generation=newest, closed=False) for said in self.descriptors])
+            for said in announced(self.descriptors):
+                self._say(said)
             self._dirty = True
 
     def set_length(self, length: int) -> None:
@@ -147,7 +209,7 @@ class Table:
                 sizes = [part.size() for part in self.parts]
                 self._say(
                     [
-                        replace(said, closed=True, length=length, part=nbytes)
+                        replace(said, closed=True, phase="", length=length, part=nbytes)
                         for said, nbytes in zip(self.descriptors, sizes, strict=True)
                     ]
                 )
@@ -160,10 +222,20 @@ class Table:
             raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
         self.descriptors = [now for now in again if now is not None]
 
+    def lost(self, number: int) -> bool:
+        """Return whether a part is shorter than its descriptor says, and no other handle has written since."""
+        said, now = self.descriptors[number], self._described(self.disks[number])
+        if now is None or now.id != said.id:
+            raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
+        return now.generation == said.generation and self.parts[number].size() < said.part
+
     def _say(self, descriptors: list[DiskDescriptor]) -> None:
-        for disk, said in zip(self.disks, descriptors, strict=True):
-            disk.put_document(self.name + SUFFIX, said.to_json())
+        self._put(self.disks, descriptors)
         self.descriptors = descriptors
+
+    def _put(self, disks: Sequence[Disk], descriptors: Sequence[DiskDescriptor]) -> None:
+        for disk, said in zip(disks, descriptors, strict=True):
+            disk.put_document(self.name + SUFFIX, said.to_json())
 
     def close(self) -> None:
         """Close all parts."""
@@ -171,10 +243,26 @@ class Table:
             part.close()
 
 
-def _half_made(found: Sequence[FoundDescriptor]) -> bool:
-    """Return whether a file was being made when a process died: nothing has been written to it."""
+def _half_made(found: Sequence[FoundDescriptor]) -> DiskDescriptor | None:
+    """Return a descriptor of a file that was being made when its writer died; None if there is no such file.
+
+    Raises
+    ------
+    DescriptorError
+        If a disk has a part of a third file, neither the new one nor the one it replaces.
+    """
     said = [each.descriptor for each in found if each.descriptor is not None]
-    return 0 < len(said) < len(found) and all(each.closed and not each.generation for each in said)
+    making = next((each for each in said if each.replaces is not None), None)
+    if making is None:
+        old = 0 < len(said) < len(found) and all(each.closed and not each.generation for each in said)
+        return replace(said[0], replaces="") if old else None  # 0.5.0 wrote descriptors of generation 0 in turn
+    for each in found:
+        if each.descriptor is not None and each.descriptor.id not in (making.id, making.replaces):
+            raise DescriptorError(
+                f"{each.label} has a part of another striped file, {each.descriptor.name!r}, "
+                f"and not of striped file {making.name!r}"
+            )
+    return making
 
 
 def removed(name: str, disks: Sequence[Disk]) -> None:
