@@ -31,6 +31,7 @@ from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.run.work import SUFFIX, Work
+from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.collective.wanted import places
@@ -117,8 +118,9 @@ class WritingRun(Messages, NotedRun):
 
     def _there(self, rank: int, own: np.ndarray) -> int | None:
         """Say that a part is there, and can be written; returns a checksum of it, to be noted."""
-        if not np.can_cast(own.dtype, self.file.dtype, "same_kind"):
-            raise RunError(f"the part of rank {rank} has dtype {own.dtype}; the array has {self.file.dtype}")
+        unfit = misfit(own, self.file.dtype)
+        if unfit is not None:
+            raise RunError(f"the part of rank {rank} has {unfit}; the array has dtype {self.file.dtype}: use astype")
         return contents(own) if self.note else None
 
     def _begin(self, rank: int, *parts: int | None) -> None:

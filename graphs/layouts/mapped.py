@@ -12,6 +12,7 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import KernelError
 from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.slicing import Slices, local_slices
 
@@ -67,7 +68,7 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
     Raises
     ------
     KernelError
-        Where it fails, or gives another shape.
+        Where it fails, or gives another shape, or values that do not fit the type.
     """
     shown = [part.view() for part in parts]
     for view in shown:
@@ -78,4 +79,7 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
         raise KernelError(f"the function of map_local failed: {type(error).__name__}: {error}") from error
     if made.shape != shape:
         raise KernelError(f"the function of map_local gave an array of shape {made.shape} for a part of {shape}")
+    unfit = misfit(made, dtype)
+    if unfit is not None:
+        raise KernelError(f"the function of map_local gave {unfit}, which dtype {dtype} cannot hold: give dtype=")
     return np.asarray(made, dtype, order="C")

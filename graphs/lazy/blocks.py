@@ -34,6 +34,7 @@ from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
+from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import BlocksPlan
@@ -60,13 +61,14 @@ def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
     Raises
     ------
     RunError
-        Where its shape is another, or its elements cannot be those.
+        Where its shape is another, or an element does not fit its type.
     """
     block = np.asarray(value)
     if block.shape != section.shape:
         raise RunError(f"the block at {section.lower} has shape {block.shape}; its array says {section.shape}")
-    if not np.can_cast(block.dtype, dtype, "same_kind"):
-        raise RunError(f"the block at {section.lower} has dtype {block.dtype}; its array says {dtype}")
+    unfit = misfit(block, dtype)
+    if unfit is not None:
+        raise RunError(f"the block at {section.lower} has {unfit}; its array says {dtype}: cast it with astype")
     return block
 
 

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 from dask.task_spec import Task, TaskRef
 
+from oocarrays.errors import RunError
 from oocarrays.graphs.lazy.blocks import block_of
 from oocarrays.graphs.lazy.read_first import TaskAccess
 from oocarrays.graphs.lazy.reads import Spans, shared, tiles
 from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.section import Section
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import tile_of
@@ -117,7 +119,7 @@ def _at(block: Any, place: Place) -> np.ndarray:
 def write_block(file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, place: Place, block: Any) -> None:
     """Write what lies in one block."""
     lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
-    write_section(file, axes, block_of(_at(block, place), Section(lower, upper), dtype))
+    write_section(file, axes, _fitting(file, block_of(_at(block, place), Section(lower, upper), dtype)))
 
 
 def write_parts(
@@ -128,8 +130,16 @@ def write_parts(
     for place, part in zip(places, parts, strict=False):
         lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
         index: Any = (*place, ...)
-        values[index] = block_of(part, Section(lower, upper), dtype)
+        values[index] = _fitting(file, block_of(part, Section(lower, upper), dtype))
     write_section(file, axes, values)
+
+
+def _fitting(file: ArrayFile, block: np.ndarray) -> np.ndarray:
+    """Return a block as it is, if every element has a counterpart of its target's type."""
+    lost = lost_value(block, file.dtype)
+    if lost is not None:
+        raise RunError(f"{lost} ({block.dtype}) does not fit {file.name} of dtype {file.dtype}: cast it with astype")
+    return block
 
 
 def stored(*written: None) -> None:

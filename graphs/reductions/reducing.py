@@ -21,6 +21,7 @@ import numpy as np
 
 from oocarrays.errors import InputError, KernelError, OocError
 from oocarrays.kernels.reductions import Reduction
+from oocarrays.mapping.casting import misfit
 from oocarrays.plan.reductions.cut import ReduceCut, Spans, spread_over
 from oocarrays.plan.reductions.plan import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
@@ -144,6 +145,9 @@ class Reducer:
             spans = {axis: (first, last) for axis, (first, last) in column.items()}
             for group in groups or [ALL]:
                 value = np.asarray(called(self.steps.finish, states[number, group]))
+                unfit = misfit(value, dtype)
+                if unfit is not None:
+                    raise KernelError(f"the last function of how= gave {unfit}, and {dtype} for zeros: cast it there")
                 made[self._inside(spans, place.lower, group)] = value
         return made
 

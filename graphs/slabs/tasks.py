@@ -21,12 +21,11 @@ from oocarrays.errors import KernelError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
-from oocarrays.graphs.slabs.casting import Losses, write_cast
 from oocarrays.graphs.slabs.failing import own_line
 from oocarrays.graphs.slabs.verifying import check_alike, is_verified
 from oocarrays.graphs.slabs.workspace import KernelMemory
 from oocarrays.kernels.binding import BlockInfo, takes_info
-from oocarrays.kernels.results import ResultTerms, checked
+from oocarrays.kernels.results import ResultTerms, checked, fitting
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
@@ -44,6 +43,7 @@ from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, Windows, within
+from oocarrays.storage.sections.write import write_section
 from oocarrays.storage.stores.remote import RemoteStore
 
 OBJECT_BYTES = 2**20
@@ -105,7 +105,7 @@ class SlabRun(JournaledRun):
     def _here(self) -> None:
         super()._here()
         self._opening = threading.RLock()
-        self._memory, self._losses = KernelMemory(), Losses()
+        self._memory = KernelMemory()
         self._pool = Pool()
         self._threads: dict[tuple[str, int], ThreadPoolExecutor] = {}
         self._written: list[Any] | None = None
@@ -155,7 +155,7 @@ class SlabRun(JournaledRun):
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
-        self._memory, self._losses, self._written = KernelMemory(), Losses(), None
+        self._memory, self._written = KernelMemory(), None
 
     def _check_target(self) -> None:
         for target in self._unmade():
@@ -377,10 +377,7 @@ class SlabRun(JournaledRun):
             ResultTerms(str(target.store), self.plan.standing(seen, number).shape, target.settings["dtype"])
             for number, target in enumerate(self.targets)
         ]
-        made = checked(results, wanted, seen.shape, where)
-        for array, target in zip(made, self.targets, strict=True):
-            self._losses.tell(array, target, where)
-        return made
+        return fitting(checked(results, wanted, seen.shape, where), wanted, where)
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
         """Write the chunks of a slab."""
@@ -405,5 +402,5 @@ class SlabRun(JournaledRun):
         """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
         receipts = Receipts(kept)
         how: Any = {"meter": self.meter, "past_cache": self.plan.past_cache, "receipts": receipts}
-        self._thread_of("write", rank).submit(write_cast, file, axes, values, **how).result()
+        self._thread_of("write", rank).submit(write_section, file, axes, values, **how).result()
         return receipts.kept

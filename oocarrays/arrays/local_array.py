@@ -39,6 +39,7 @@ from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 from oocarrays.storage.stores.urls import absolute
+from oocarrays.stored.writing import cast
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -252,11 +253,11 @@ class LocalArrays:
             raise TargetError(f"{self.store} is opened for reading: open it with mode='r+' to write to it")
         taken = Selection.of(key, self.shape)
         self._may_empty()
-        given = taken.spread(values)
+        given = taken.spread(cast(values, self.dtype))
         for rank in range(self.ranks):
             part = self._part(rank)
             for among, there in _common(taken.axes, part.seen, part.start):
-                self._disks.call(rank, _write, self._files, rank, there, np.asarray(given[among], self.dtype))
+                self._disks.call(rank, _write, self._files, rank, there, given[among])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return as_numpy(lambda: self[...], dtype)

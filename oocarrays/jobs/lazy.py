@@ -276,8 +276,9 @@ def block_grid(x: da.Array) -> ChunkGrid:
 def described(x: da.Array, **options: Any) -> zarr.Array:
     """An array in memory that has no chunks, of such elements."""
     try:
-        return zarr.create_array({}, shape=x.shape, dtype=native(x.dtype), chunks=block_grid(x).chunks, **options)
-    except (ValueError, TypeError, KeyError) as error:
+        with np.errstate(over="ignore"):  # of the fill value, which is checked with all settings
+            return zarr.create_array({}, shape=x.shape, dtype=native(x.dtype), chunks=block_grid(x).chunks, **options)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
 
 

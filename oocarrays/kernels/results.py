@@ -16,6 +16,7 @@ import numpy as np
 
 from oocarrays.errors import KernelError
 from oocarrays.kernels.binding import INFO, BlockInfo, takes_info
+from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.section import Section
 
@@ -65,6 +66,28 @@ def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...],
             raise KernelError(f"the kernel gave shape {array.shape} for {where}; {told}")
         if dtype is not None and not np.can_cast(array.dtype, dtype, "same_kind"):
             raise KernelError(f"the kernel gave dtype {array.dtype} for {where}; the target has {dtype}: give dtype=")
+    return made
+
+
+def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -> list[np.ndarray]:
+    """Return results as they are, if every value has a counterpart of its target's type: a trial has other values.
+
+    Raises
+    ------
+    KernelError
+        It names the first value that has none, and where.
+
+    Examples
+    --------
+    >>> fitting([np.array([200, 400])], [ResultTerms("b.zarr", (2,), np.dtype("u1"))], "slab 0")
+    Traceback (most recent call last):
+    oocarrays.errors.KernelError: the kernel gave 400 (int64) for slab 0, which b.zarr of dtype uint8 cannot hold: ...
+    """
+    for array, (target, _, dtype) in zip(made, wanted, strict=True):
+        lost = None if dtype is None else lost_value(array, dtype)
+        if lost is not None:
+            told = f"the kernel gave {lost} ({array.dtype}) for {where}"
+            raise KernelError(f"{told}, which {target} of dtype {dtype} cannot hold: give dtype='{array.dtype}'")
     return made
 
 

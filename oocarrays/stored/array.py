@@ -302,7 +302,7 @@ class StoredArray:
         section : index or Section
             As in ``a[section]``.
         values : array or scalar
-            Broadcast and cast as numpy does.
+            Broadcast and cast as numpy does; numbers may be rounded, and integers and texts must fit.
         method : str
             ``"sieve"`` reads, changes and replaces each chunk at once, and so does ``"auto"``. ``"direct"`` writes
             each run of an uncompressed chunk in a local file where it is: a reader, or a crash, can come between two.

@@ -11,6 +11,7 @@ from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.sections.batches import READ_BUFFER_BYTES
@@ -64,9 +65,14 @@ def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarra
     if out.shape != taken.shape:
         raise SelectionError(f"out has shape {out.shape}; what is read has {taken.shape}")
     plain = all(isinstance(stands, slice) and stands == slice(None) for stands in taken.order)
-    if plain and taken.shape == lengths(taken.axes):
+    straight = plain and taken.shape == lengths(taken.axes) and np.can_cast(file.dtype, out.dtype, "safe")
+    if straight:
         return read_section(file, taken.axes, out, meter=meter, method=method, threads=threads, **ways)
-    out[...] = taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))
+    found = taken.arranged(read_section(file, taken.axes, meter=meter, method=method, threads=threads, **ways))
+    unfit = misfit(found, out.dtype)
+    if unfit is not None:
+        raise SelectionError(f"{unfit} does not fit out= of dtype {out.dtype}: make it of dtype {file.dtype}")
+    out[...] = found
     return out
 
 

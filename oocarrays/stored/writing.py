@@ -9,6 +9,7 @@ import numpy as np
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
+from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod
@@ -72,18 +73,21 @@ def cast(values: Any, dtype: np.dtype) -> np.ndarray:
     Raises
     ------
     SelectionError
-        For what numpy does not assign to such an element.
+        For a value without a counterpart of that type, or of which numpy makes no such element.
 
     Examples
     --------
     >>> cast(300, np.dtype("u1"))
     Traceback (most recent call last):
-    oocarrays.errors.SelectionError: values of type int cannot be stored as uint8: Python integer 300 out of bounds ...
+    oocarrays.errors.SelectionError: the value 300 (int64) cannot be stored as uint8: give values that fit, or cast ...
     """
-    numeric = isinstance(values, np.ndarray | np.generic) and values.dtype.kind in "biufcmM"
-    if numeric and np.can_cast(values.dtype, dtype, "unsafe"):
-        return np.asarray(values)
     try:
-        return np.asarray(values, dtype)
+        given = np.asarray(values)
+        lost = lost_value(given, dtype)
+        if lost is None:
+            numeric = given.dtype.kind in "biufcmM" and np.can_cast(given.dtype, dtype, "unsafe")
+            return given if numeric else np.asarray(values, dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise SelectionError(f"values of type {type(values).__name__} cannot be stored as {dtype}: {error}") from error
+    advice = f"give values that fit, or cast them with astype('{dtype}')"
+    raise SelectionError(f"the value {lost} ({given.dtype}) cannot be stored as {dtype}: {advice}")

@@ -28,7 +28,19 @@ def test_constants_that_elements_can_have(boundary: object, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("boundary", "dtype"), [(256, "u1"), (-1, "u8"), (np.nan, "i4"), (np.inf, "i8"), (1j, "f8"), (2, "?"), (0, "M8[s]")]
+    ("boundary", "dtype"),
+    [
+        (256, "u1"),
+        (-1, "u8"),
+        (np.nan, "i4"),
+        (np.inf, "i8"),
+        (1j, "f8"),
+        (2, "?"),
+        (0, "M8[s]"),
+        (1.5, "u1"),
+        (1e300, "f4"),
+        (2**70, "f8"),
+    ],
 )
 def test_constants_that_they_cannot_have(boundary: object, dtype: str) -> None:
     with pytest.raises(InputError, match="is no value that an array of"):

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Number
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.mapping.casting import has_number
 
 Boundary = Literal["none", "reflect", "nearest", "periodic"] | float
 """Its names are those of Dask's ``map_overlap``."""
@@ -91,22 +92,12 @@ def _is_axis(axis: object, ndim: int) -> bool:
 
 def _checked(boundary: object, dtypes: tuple[np.dtype, ...]) -> Boundary:
     if isinstance(boundary, Number) and not isinstance(boundary, bool):
-        other = next((dtype for dtype in dtypes if not _holds(dtype, boundary)), None)
+        other = next((dtype for dtype in dtypes if not has_number(dtype, boundary)), None)
         if other is not None:
             raise InputError(f"boundary={boundary!r} is no value that an array of {other} can have")
     elif not isinstance(boundary, str) or boundary not in NAMES:
         raise InputError(f"boundary={boundary!r} is not 'none', 'reflect', 'nearest', 'periodic' or a number")
     return cast(Boundary, boundary)
-
-
-def _holds(dtype: np.dtype, number: Any) -> bool:
-    """Return whether elements of a type can have a number, cut to a whole one where they are."""
-    if dtype.kind in "fc":
-        return np.can_cast(np.min_scalar_type(number), dtype, "same_kind")
-    if dtype.kind not in "biu" or not np.isrealobj(number):
-        return False
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return bool(least <= number <= most)
 
 
 def standing(boundary: Boundary, extent: int, lower: int, upper: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
+from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
@@ -348,9 +349,18 @@ def preview(settings: Settings, store: StoreLike) -> Stored:
         Where a codec does not take chunks of that size.
     """
     try:
-        array = zarr.create_array({}, **settings)
+        with np.errstate(over="ignore"):  # of the fill value, which is checked below
+            array = zarr.create_array({}, **settings)
     except WRECKED as error:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {said(error)}") from error
     chain = chain_of(array)
     check_codecs(array)
+    _check_fill(settings.get("fill_value"), array.dtype)
     return _stored(array, tuple(array.shards or array.chunks), chain, store)
+
+
+def _check_fill(fill: Any, dtype: np.dtype) -> None:
+    """Refuse a fill value that Zarr would make another one: 1.5 would be 1 of integers."""
+    lost = None if fill is None else lost_value(np.asarray(fill), dtype)
+    if lost is not None:
+        raise UnsupportedError(f"fill_value={fill!r} is no value that an array of {dtype} can have")

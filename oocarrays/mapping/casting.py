@@ -1,0 +1,106 @@
+"""Casts of values to the type of the array that takes them: a value without a counterpart there is refused.
+
+computed results     ``same_kind`` by numpy, and every value has a counterpart       `misfit`
+values in hand       every value has a counterpart, whatever the two types           `lost_value`
+
+Rounding of floating-point numbers, and of times to a coarser unit, is no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+PIECE = 2**16
+"""Elements that are compared at a time: they stay in a cache, and temporary arrays are small."""
+INTEGERS, FLOATS, TIMES, TEXTS = "biu", "fc", "mM", "SU"
+Lost = Callable[[np.ndarray, np.dtype], np.ndarray]
+"""Takes a piece and a type; gives where values have no counterpart."""
+
+
+def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
+    """Return a value without a counterpart of another type; None where all have one, or the nearest number.
+
+    >>> lost_value(np.array([1.0, 1e300]), np.dtype("f4")), lost_value(np.array([300, 2]), np.dtype("i1"))
+    (1e+300, 300)
+    >>> lost_value(np.array([0.1, np.inf, np.nan]), np.dtype("f4")), lost_value(np.array([2.0, 1.5]), np.dtype("u1"))
+    (None, 1.5)
+    """
+    lost = _check_of(values.dtype, dtype)
+    if lost is None or not values.size:
+        return None
+    if values.dtype.kind in INTEGERS and dtype.kind in INTEGERS:
+        least, most = _limits(dtype)
+        return next((each for each in (int(values.min()), int(values.max())) if not least <= each <= most), None)
+    each = values.reshape(-1) if values.flags.c_contiguous else values.flat
+    for start in range(0, values.size, PIECE):
+        piece = each[start : start + PIECE]
+        with np.errstate(all="ignore"):
+            found = lost(piece, dtype)
+        if found.any():
+            value: object = piece[found][0]
+            return value.item() if piece.dtype.kind in INTEGERS + FLOATS else value  # type: ignore[attr-defined]
+    return None
+
+
+def misfit(values: np.ndarray, dtype: np.dtype) -> str | None:
+    """Say why computed values cannot be elements of a type, by ``same_kind`` and by value; None where they can.
+
+    >>> misfit(np.array([1.5]), np.dtype("i4")), misfit(np.array([300, 2]), np.dtype("i1"))
+    ('dtype float64', '300 (int64)')
+    """
+    if not np.can_cast(values.dtype, dtype, "same_kind"):
+        return f"dtype {values.dtype}"
+    lost = lost_value(values, dtype)
+    return None if lost is None else f"{lost} ({values.dtype})"
+
+
+def has_number(dtype: np.dtype, number: object) -> bool:
+    """Return whether elements of a type can have a number, rounded where they are floating-point numbers.
+
+    >>> has_number(np.dtype("u1"), 1.5), has_number(np.dtype("f4"), 0.1), has_number(np.dtype("i8"), 2**70)
+    (False, True, False)
+    """
+    value = np.asarray(number)
+    kinds = {value.dtype.kind, dtype.kind}
+    return kinds <= {*INTEGERS, *FLOATS} and lost_value(value, dtype) is None
+
+
+def _check_of(given: np.dtype, dtype: np.dtype) -> Lost | None:
+    """Return the check of a cast; None where it loses nothing, or numpy itself refuses it."""
+    number = given.kind in INTEGERS + FLOATS
+    if given.kind == dtype.kind and dtype.kind in TIMES:
+        return _overflows if np.can_cast(given, dtype, "safe") and given != dtype else None  # to a finer unit
+    if np.can_cast(given, dtype, "safe"):
+        return None
+    if number and dtype.kind in FLOATS:
+        return _infinite
+    if number and dtype.kind in INTEGERS:
+        return _no_integer
+    return _overflows if given.kind in TEXTS and dtype.kind in TEXTS else None
+
+
+def _limits(dtype: np.dtype) -> tuple[int, int]:
+    return (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+
+
+def _infinite(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    real = piece.real if dtype.kind == "f" else piece
+    lost: np.ndarray = np.isfinite(real) & ~np.isfinite(real.astype(dtype))
+    return lost if real is piece or piece.dtype.kind != "c" else lost | (piece.imag != 0)
+
+
+def _no_integer(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    (least, most), real = _limits(dtype), piece.real
+    held: np.ndarray = (real == np.trunc(real)) & (real >= float(least)) & (real < float(most + 1))
+    return ~held | (piece.imag != 0) if piece.dtype.kind == "c" else ~held
+
+
+def _overflows(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    try:
+        changed: np.ndarray = piece.astype(dtype).astype(piece.dtype) != piece
+    except OverflowError:  # some versions of numpy wrap times around, others raise
+        counts = np.abs(piece.astype(np.int64))
+        return np.asarray(counts == counts.max())
+    return changed & ~np.isnat(piece) if piece.dtype.kind in TIMES else changed
