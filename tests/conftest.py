@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import copy
 import gc
+import inspect
 import multiprocessing
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -62,6 +64,17 @@ SAME = {
     """,
 }
 """The same of what a person runs, too."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run what is a coroutine, as Zarr's own tests of stores are."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    asyncio.run(test(**arguments))
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

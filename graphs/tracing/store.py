@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import WrapperStore
 
 from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.storage.stores.joined import Wrapped
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -22,7 +21,7 @@ METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 """Names of what is no chunk."""
 
 
-class TracedStore(WrapperStore[Store]):
+class TracedStore(Wrapped[Store]):
     """A store that remembers which chunks are read from it and written to it; ``trace()`` says of which arrays.
 
     A chunk counts whole, and so does a shard, whatever is read of it: a store sees no more.
@@ -49,15 +48,6 @@ class TracedStore(WrapperStore[Store]):
         if byte_range is None or found is not None:
             self._note(key, False)
         return found
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """Get some bytes of what is under some keys."""
-        asked = list(key_ranges)
-        for key, _ in asked:
-            self._note(key, False)
-        return await self._store.get_partial_values(prototype, asked)
 
     async def set(self, key: str, value: Buffer) -> None:
         """Put bytes under a key."""

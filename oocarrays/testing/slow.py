@@ -22,9 +22,10 @@ from typing import Any
 
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import LocalStore, WrapperStore
+from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError
+from oocarrays.storage.stores.joined import Wrapped
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.disks import DiskPart, disk_of
 
@@ -106,7 +107,7 @@ class Service:
         return seconds * draw.expovariate(1) if self.jitter == "exponential" else seconds
 
 
-class SlowDisk(WrapperStore[Store]):
+class SlowDisk(Wrapped[Store]):
     """A folder or a Zarr store that is as slow as a disk: one request at a time, however many ask.
 
     It stands for a disk of `open_striped`, where it is of a folder, and for a part of a `StripedStore`; a Zarr array

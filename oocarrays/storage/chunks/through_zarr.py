@@ -14,16 +14,16 @@ import zarr
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
-from zarr.storage import StorePath, WrapperStore
+from zarr.storage import StorePath
 
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.underway import taken_bytes
+from oocarrays.storage.stores.joined import Wrapped, span
 
 Slices = tuple[slice, ...]
 
 
-class CountingStore(WrapperStore[Store]):
+class CountingStore(Wrapped[Store]):
     """A store that counts what is read from it and written to it: requests, and stored bytes.
 
     A shard of which Zarr asks for its index and then for chunks, as at the edge of an array, is read whole, once.
@@ -44,7 +44,7 @@ class CountingStore(WrapperStore[Store]):
         if key not in self._shards:
             self._shards[key] = await self._whole(key, prototype)
         shard = self._shards[key]
-        return None if shard is None else shard[taken_bytes(byte_range)]
+        return None if shard is None else shard[slice(*span(byte_range, len(shard)))]
 
     async def _whole(self, key: str, prototype: BufferPrototype) -> Buffer | None:
         found = await super().get(key, prototype)

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest
+from zarr.abc.store import RangeByteRequest
 from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
@@ -239,18 +239,3 @@ def remote_files(store: RemoteStore, pattern: str) -> Files:
         raise NotFoundError(f"no file is named {store.name}/{pattern}")
     names, sizes, versions = zip(*found, strict=True)
     return Files(root=store, names=names, sizes=sizes, versions=versions)
-
-
-def asked(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
-    """Return where a range begins and ends in so many bytes.
-
-    >>> asked(None, 8), asked(RangeByteRequest(2, 20), 8)
-    ((0, 8), (2, 8))
-    """
-    if byte_range is None:
-        return 0, nbytes
-    if isinstance(byte_range, RangeByteRequest):
-        return byte_range.start, min(byte_range.end, nbytes)
-    if isinstance(byte_range, OffsetByteRequest):
-        return byte_range.offset, nbytes
-    return max(nbytes - byte_range.suffix, 0), nbytes

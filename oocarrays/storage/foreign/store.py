@@ -28,10 +28,10 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.foreign.arrays import ForeignArray, made_section
 from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, document
-from oocarrays.storage.foreign.files import Files, asked
+from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.foreign.looking import Contents
-from oocarrays.storage.stores.joined import OnlyRead
+from oocarrays.storage.stores.joined import OnlyRead, span
 
 DOCUMENT = "zarr.json"
 KEPT_TABLES = 4096
@@ -162,7 +162,7 @@ class ForeignStore(OnlyRead):
         if found is None:
             return None
         number, offset, nbytes = found
-        start, stop = asked(byte_range, nbytes)
+        start, stop = span(byte_range, nbytes)
         data = await self.source_files.range(number, offset + start, offset + stop)
         return data if len(data) == stop - start else _padded(data, stop - start)
 
@@ -293,7 +293,7 @@ def _index(name: str) -> tuple[int, ...]:
 
 
 def _part(data: np.ndarray, byte_range: ByteRequest | None) -> np.ndarray:
-    start, stop = asked(byte_range, len(data))
+    start, stop = span(byte_range, len(data))
     return data[start:stop]
 
 

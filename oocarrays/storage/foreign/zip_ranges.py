@@ -18,8 +18,8 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.storage.foreign.files import Files, asked
-from oocarrays.storage.stores.joined import OnlyRead
+from oocarrays.storage.foreign.files import Files
+from oocarrays.storage.stores.joined import OnlyRead, span
 
 HEADER_BYTES = 30
 """Of an entry, before its name: what the index does not say is how long its name and more are there."""
@@ -61,7 +61,7 @@ class ZipRanges(OnlyRead):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        start, stop = asked(byte_range, entry.file_size)
+        start, stop = span(byte_range, entry.file_size)
         if entry.compress_type == zipfile.ZIP_STORED:
             first = await self._start(entry)
             data = await self._files.range(0, first + start, first + stop)

@@ -90,6 +90,7 @@ class DocumentStore(LocalStore):
 
     async def set(self, key: str, value: Buffer) -> None:
         """Replace a document; it is small, and nothing else waits on this loop."""
+        self._check_writable()
         replace(os.path.join(str(self.root), key), value.to_bytes())
 
 

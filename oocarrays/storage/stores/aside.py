@@ -11,14 +11,16 @@ from typing import Any, TypeVar
 
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import MemoryStore, WrapperStore
+from zarr.storage import MemoryStore
+
+from oocarrays.storage.stores.joined import Wrapped
 
 OURS = ".oocarrays"
 """How names of what is no part of an array begin."""
 T = TypeVar("T", bound=Store)
 
 
-class AsideStore(WrapperStore[T]):
+class AsideStore(Wrapped[T]):
     """A store that is given some keys only; all others are kept in memory."""
 
     one_writer = ""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from zarr.abc.store import Store
-from zarr.core.buffer import Buffer
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
+from zarr.storage._utils import _normalize_byte_range_index
 
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.local.blobs import LocalBlobs
 
+T = TypeVar("T", bound=Store)
 ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
 """Modules that enter themselves below when they are imported: when a place is first looked at."""
 DOCUMENTS = (".zattrs", ".zarray", ".zgroup", "zarr.json")
@@ -102,6 +105,56 @@ class OnlyRead(Joined):
     async def delete(self, key: str) -> None:
         """Raise: nothing is removed."""
         raise StoreFailure(f"cannot remove {key} of {self}: {self.why}")
+
+
+class Wrapped(WrapperStore[T]):
+    """A wrapper whose requests all pass through its own ``get`` and ``set``.
+
+    Zarr's `WrapperStore` forwards ranges, lists of keys and synchronous requests to the wrapped store as they are, past
+    whatever a subclass does with keys and bytes.
+    """
+
+    get_sync = set_sync = delete_sync = None  # type: ignore[assignment]
+    _supports_sync_io = False
+    _get_many = Store._get_many
+    _set_many = Store._set_many
+    if hasattr(Store, "get_ranges"):
+        get_ranges = Store.get_ranges
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Get the bytes of several ranges, all at one time."""
+        return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
+
+    async def clear(self) -> None:
+        """Remove all keys."""
+        await self.delete_dir("")
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise ValueError("store was opened in read-only mode and does not support writing")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._store!r})"
+
+
+def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
+    """Return where a requested range of ``nbytes`` bytes begins and ends.
+
+    >>> from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+    >>> span(None, 8), span(RangeByteRequest(2, 20), 8), span(SuffixByteRequest(0), 8)
+    ((0, 8), (2, 8), (8, 8))
+
+    Raises
+    ------
+    ValueError
+        As Zarr's stores do, if it is not a range.
+    """
+    data: Any = range(nbytes)  # all that is asked of it is its length
+    start, stop = _normalize_byte_range_index(data, byte_range)
+    start = min(max(start, 0), nbytes)
+    return start, max(min(stop, nbytes), start)
 
 
 def layers(store: Any) -> Iterator[Any]:

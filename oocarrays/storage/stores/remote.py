@@ -20,11 +20,10 @@ from typing import Any, TypeVar
 
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
-from zarr.storage import WrapperStore
 
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.local.refused import FULL, write_error
-from oocarrays.storage.stores.joined import Joined, innermost, layers
+from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, layers, span
 from oocarrays.storage.stores.shown import cleaned, shown
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ VERSIONS = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtim
 """What fsspec's file systems call that."""
 
 
-class RemoteStore(WrapperStore[Store]):
+class RemoteStore(Wrapped[Store]):
     """A Zarr store that is reached by requests over a network, whatever library makes them.
 
     It can be pickled where the store in it can.
@@ -131,6 +130,7 @@ class RemoteStore(WrapperStore[Store]):
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Get the object under ``key``, or None."""
+        span(byte_range, 0)  # what is no range is an error of the caller, and none of the store
         return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
 
     async def exists(self, key: str) -> bool:
@@ -139,10 +139,12 @@ class RemoteStore(WrapperStore[Store]):
 
     async def set(self, key: str, value: Buffer) -> None:
         """Put ``value`` under ``key``."""
+        self._check_writable()
         await self._written(key, lambda: self._store.set(self.prefix + key, value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         """Put ``value`` under ``key`` if nothing is there."""
+        self._check_writable()
         await self._written(key, lambda: self._store.set_if_not_exists(self.prefix + key, value))
 
     async def _written(self, key: str, call: Callable[[], Awaitable[None]]) -> None:
@@ -153,6 +155,7 @@ class RemoteStore(WrapperStore[Store]):
 
     async def delete(self, key: str) -> None:
         """Remove what is under ``key``, if there is anything."""
+        self._check_writable()
         await self._tried("remove", key, lambda: self._store.delete(self.prefix + key))
 
     async def delete_dir(self, prefix: str) -> None:

@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.stores.joined import innermost
+from oocarrays.storage.stores.joined import innermost, span
 from oocarrays.storage.stores.remote import reason
 
 T = TypeVar("T")
@@ -68,16 +68,7 @@ async def _got(store: Store, key: str, part: ByteRequest | None) -> Buffer | Non
         if part is None:
             raise
     found = await store.get(key, default_buffer_prototype())
-    return None if found is None else found[taken_bytes(part)]
-
-
-def taken_bytes(part: ByteRequest) -> slice:
-    """Return the bytes that are asked for, of all that are under a key."""
-    if isinstance(part, RangeByteRequest):
-        return slice(part.start, part.end)
-    if isinstance(part, OffsetByteRequest):
-        return slice(part.offset, None)
-    return slice(-part.suffix, None)
+    return None if found is None else found[slice(*span(part, len(found)))]
 
 
 def answers_ranges(store: Store) -> bool:

@@ -27,7 +27,7 @@ from zarr.storage import StorePath
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.stores.joined import Joined, innermost
+from oocarrays.storage.stores.joined import Joined, innermost, span
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
 SETTING = "array.rectilinear_chunks"
@@ -196,14 +196,14 @@ class UnevenStore(Joined):
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Get a document, or make a chunk."""
-        if byte_range is not None:
-            raise NotImplementedError("a chunk is made as a whole")
-        if key == METADATA:
-            return prototype.buffer.from_bytes(json.dumps(await self._document()).encode())
         index = self._index(key)
-        if index is None:
+        if key == METADATA:
+            found = prototype.buffer.from_bytes(json.dumps(await self._document()).encode())
+        elif index is not None:
+            found = prototype.buffer.from_array_like(await self._made(index))
+        else:
             return None
-        return prototype.buffer.from_array_like(await self._made(index))
+        return found[slice(*span(byte_range, len(found)))]
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]

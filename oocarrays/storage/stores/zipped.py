@@ -16,11 +16,11 @@ from typing import Any
 
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
-from zarr.storage import StorePath, WrapperStore, ZipStore
+from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import TargetError
 from oocarrays.storage.stores.aside import AsideStore
-from oocarrays.storage.stores.joined import SAYING
+from oocarrays.storage.stores.joined import SAYING, Wrapped
 from oocarrays.storage.stores.urls import opened
 
 LAST = ("zarr.json", ".zattrs", ".zgroup", ".zmetadata")
@@ -173,7 +173,7 @@ def _close(stores: list[ZipStore]) -> None:
             store.close()
 
 
-class ZipView(WrapperStore[ZipTarget]):
+class ZipView(Wrapped[ZipTarget]):
     """The same file as a target, for those who read it."""
 
     read_only = True

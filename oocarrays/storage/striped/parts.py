@@ -35,6 +35,8 @@ class FolderStore(LocalStore):
 
     async def _open(self, *, mode: str | None = None) -> None:
         """Open it as it is: what is not there is made when something is written."""
+        if self._is_open:
+            raise ValueError("store is already open")
         self._is_open = True
 
     async def _ensure_open(self) -> None:

@@ -19,10 +19,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from oocarrays.errors import CorruptChunkError, OocError
+from oocarrays.storage.stores.joined import span
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import runs
 from oocarrays.storage.striped.parts import DOCUMENT
@@ -76,20 +77,14 @@ class Head:
         return f"{key}.{self.generation}{HEAD}"
 
     def asked(self, byte_range: ByteRequest | None) -> tuple[int, int]:
-        """Where what is asked for begins, and how long it is.
+        """Return where a requested range begins, and its length.
 
         >>> head = Head(generation="", length=10, block=4, disks=(0, 1))
-        >>> head.asked(None), head.asked(SuffixByteRequest(3)), head.asked(RangeByteRequest(8, 20))
-        ((0, 10), (7, 3), (8, 2))
+        >>> head.asked(None), head.asked(RangeByteRequest(8, 20))
+        ((0, 10), (8, 2))
         """
-        if isinstance(byte_range, SuffixByteRequest):
-            start = max(self.length - byte_range.suffix, 0)
-            return start, self.length - start
-        if isinstance(byte_range, OffsetByteRequest):
-            return min(byte_range.offset, self.length), max(self.length - byte_range.offset, 0)
-        if isinstance(byte_range, RangeByteRequest):
-            return byte_range.start, max(min(byte_range.end, self.length) - byte_range.start, 0)
-        return 0, self.length
+        start, stop = span(byte_range, self.length)
+        return start, stop - start
 
     def pieces(self, start: int, nbytes: int) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
         """Return what each disk has of a range: its turn, where that begins and ends there, and where blocks go.
