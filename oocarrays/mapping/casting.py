@@ -27,6 +27,9 @@ def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
     >>> lost_value(np.array([0.1, np.inf, np.nan]), np.dtype("f4")), lost_value(np.array([2.0, 1.5]), np.dtype("u1"))
     (None, 1.5)
     """
+    if values.dtype.names and dtype.names:
+        fields = ((values[a], dtype[b].base) for a, b in zip(values.dtype.names, dtype.names, strict=False))
+        return next((value for each in fields if (value := lost_value(*each)) is not None), None)
     lost = _check_of(values.dtype, dtype)
     if lost is None or not values.size:
         return None

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
+from oocarrays.mapping.given import element_type
 from oocarrays.storage.streams.part import RanksPart
+from oocarrays.streaming.items import check_view
 from oocarrays.streaming.text import printed, scanned, tokens_of
 
 
@@ -30,9 +32,12 @@ class SharedFile:
 class Cell:
     """The stream of one cell; what it writes is written when all cells have had their turn, or when it reads."""
 
-    def __init__(self, shared: SharedFile, number: int, position: int, end: int) -> None:
+    def __init__(self, shared: SharedFile, place: int, position: int, end: int) -> None:
         self._shared = shared
-        self.number = number
+        self.place = place
+        """Its number among the cells of this process."""
+        self.number = place + shared.part.lower
+        """Its number among all cells."""
         self._position = position
         self._end = end
         self.written: list[tuple[int, bytes]] = []
@@ -40,23 +45,24 @@ class Cell:
 
     @property
     def index(self) -> tuple[int, ...]:
-        """Its index in the shape of the cells."""
-        shape = self._shared.part.shape
+        """Its index in the shape of all cells."""
+        shape = self._shared.part.file.meta.cells.shape
         return tuple(int(k) for k in np.unravel_index(self.number, shape)) if shape else ()
 
     def read(self, n: int = 1, dtype: Any = None) -> np.ndarray:
         """Read as many items as there are, at most ``n``; -1 for all that are left."""
-        item = self._shared.dtype if dtype is None else np.dtype(dtype)
+        item = self._shared.dtype if dtype is None else element_type(dtype)
+        check_view(self._shared.dtype, item, "the stream")
         left = max(self._end - self._position, 0) // item.itemsize
         return np.frombuffer(self._bytes((left if n < 0 else min(n, left)) * item.itemsize), item)
 
     def _bytes(self, count: int) -> bytes:
         """The next bytes, of what is in the file and of what the cell itself has written since."""
         start, self._position = self._position, self._position + count
-        there = min(max(self._shared.part.end_of(self.number) - start, 0), count)
+        there = min(max(self._shared.part.end_of(self.place) - start, 0), count)
         found = bytearray(count)
         if there:
-            one = np.array([self.number + self._shared.part.lower]), np.array([start]), np.array([there])
+            one = np.array([self.number]), np.array([start]), np.array([there])
             found[:there] = self._shared.part.read(*one).tobytes()
         for offset, data in self.written:
             lower, upper = max(offset, start), min(offset + len(data), start + count)

@@ -10,7 +10,8 @@ import numpy as np
 
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
-from oocarrays.streaming.ragged import Ragged, ragged_of
+from oocarrays.streaming.items import as_items
+from oocarrays.streaming.ragged import Ragged, cell_number, ragged_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class CellValues:
         """
         if where is not None and at is not None:
             raise InputError("where= and at= both say which cells write: one of them is taken")
-        ragged = None if where is not None or at is not None else ragged_of(values, self.shape, self.item)
+        ragged = None if where is not None or at is not None else ragged_of(values, self.shape, self.items)
         if ragged is not None:
             return self._ragged_call(ragged), self.item
         array = self.items(values)
@@ -67,21 +68,13 @@ class CellValues:
 
     def items(self, values: Any) -> np.ndarray:
         """Return values as items; of streams of bytes, the bytes of whatever they are."""
-        array = np.asarray(values)
-        if array.dtype == self.item:
-            return array
-        if self.item == np.uint8 and array.dtype.kind in "biufcV" and isinstance(values, np.ndarray):
-            return array
-        try:
-            return array.astype(self.item, casting="same_kind")
-        except (TypeError, ValueError):
-            raise InputError(f"values of dtype {array.dtype} are no items of dtype {self.item}") from None
+        return as_items(values, self.item)
 
     def _level_call(self, array: np.ndarray) -> Level:
         ndim = len(self.shape)
         if array.shape[:ndim] != self.shape or array.ndim > ndim + 1:
             try:
-                array = np.broadcast_to(array, self.shape)
+                array = np.ascontiguousarray(np.broadcast_to(array, self.shape)).reshape(self.shape)
             except ValueError:
                 raise InputError(
                     f"values of shape {array.shape} do not fit streams of shape {self.shape}, nor as many for each"
@@ -148,16 +141,7 @@ class CellValues:
 
     def number(self, cell: Any) -> int:
         """Return the number of a cell, which is given by its index."""
-        index = cell if isinstance(cell, tuple) else (cell,)
-        numbers = all(isinstance(k, int | np.integer) for k in index)
-        if (
-            not numbers
-            or len(index) != len(self.shape)
-            or not all(-n <= k < n for k, n in zip(index, self.shape, strict=True))
-        ):
-            raise SelectionError(f"{cell!r} is no cell of shape {self.shape}")
-        wrapped = tuple(int(k) % n for k, n in zip(index, self.shape, strict=True))
-        return int(np.ravel_multi_index(wrapped, self.shape)) if self.shape else 0
+        return cell_number(cell, self.shape)
 
 
 def _rows(items: np.ndarray, count: int) -> np.ndarray:

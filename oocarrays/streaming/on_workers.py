@@ -12,10 +12,13 @@ import numpy as np
 
 from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
 from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
+from oocarrays.plan.streams.calls import of_cells
 from oocarrays.plan.streams.modes import MODES, agreed
 from oocarrays.storage.streams.facts import WriterFacts, committed
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
+from oocarrays.streaming.given import CellValues
+from oocarrays.streaming.items import as_items
 from oocarrays.streaming.lazy import dask_ragged
 from oocarrays.streaming.ragged import DaskRagged
 from oocarrays.streaming.streams import Streams
@@ -80,28 +83,41 @@ class RankStreams:
             return [values]
         return [values[lower:upper] for lower, upper in self._bounds()]
 
-    def write(self, values: Any, *, where: Any = None) -> None:
+    def write(self, values: Any, *, where: Any = None, at: Any = None) -> None:
         """Write items, as `Streams.write`: an array of numpy or Dask, whose first axis is dealt to ranks.
 
         Raises
         ------
         InputError
-            Where values or mask do not fit the shape.
+            Where values, mask or cells do not fit the shape.
         """
         self._check()
         if self._opened_as == "r":
             raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
-        array = values if hasattr(values, "dask") else np.asarray(values)
+        given = self._blocks(values, where) if at is None else self._events(values, where, at)
+        try:
+            self._together(given)
+        except OocError as error:
+            self._failure = error
+            raise
+
+    def _events(self, values: Any, where: Any, at: Any) -> list[tuple[Any, Any]]:
+        """Deal events to the ranks of their cells."""
+        cells = self._file.meta.cells
+        call, _ = CellValues(shape=self.shape, item=self.dtype, lower=0).call(values, where, at)
+        return [(of_cells(call, *cells.of_rank(rank)), None) for rank in self._used]
+
+    def _blocks(self, values: Any, where: Any) -> list[tuple[Any, Any]]:
+        """Deal values and mask to ranks; one value is that of every cell."""
+        array = values if hasattr(values, "dask") else as_items(values, self.dtype)
+        if not array.ndim and not hasattr(array, "dask"):
+            array = np.full(self.shape, array)
         if array.shape[: len(self.shape)] != self.shape:
             raise InputError(f"values of shape {array.shape} do not fit streams of shape {self.shape}")
         if where is not None and np.shape(where) != self.shape:
             raise InputError(f"where= of shape {np.shape(where)} is no mask of shape {self.shape}")
         masks = [None] * self.ranks if where is None else self._ranks.blocks(self._dealt(where))
-        try:
-            self._together(list(zip(self._ranks.blocks(self._dealt(array)), masks, strict=True)))
-        except OocError as error:
-            self._failure = error
-            raise
+        return list(zip(self._ranks.blocks(self._dealt(array)), masks, strict=True))
 
     def _together(self, given: list[tuple[Any, Any]]) -> None:
         found = self._ranks.each(_looked, given)
@@ -231,7 +247,7 @@ def _made(number: int, *, file: StreamFile, used: list[int], mode: str, budget: 
 
 def _looked(rank: _Rank, values: Any, where: Any) -> tuple[Any, str, bool]:
     rank.call, found, dtype = rank.streams.prepared(values, where)
-    return found, dtype, rank.streams._part.position is None
+    return found, dtype, rank.streams._part.goes_to_ends()
 
 
 def _begun(rank: _Rank) -> Any:

@@ -20,6 +20,7 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
 from oocarrays.stored.array import placer
+from oocarrays.streaming.items import check_view
 from oocarrays.streaming.lazy import given_blocks, is_dask
 from oocarrays.streaming.on_workers import RankStreams
 from oocarrays.streaming.ragged import Ragged
@@ -61,7 +62,8 @@ def open_streams(
     shape : int or tuple of int
         Extent of each axis of the cells; of a file that is there, what it must be.
     dtype : dtype
-        What an item is; of a file that is there, what it is read as. Bytes take items of any type.
+        What an item is. Streams of bytes take items of any type. Of a file that is there, its own type; in mode
+        ``"r"`` bytes are read as any type, and items of any type as bytes.
     layout : str, optional
         How cells are dealt to ranks: ``"(block, *, …)"``, in blocks along the first axis.
     ranks : int, optional
@@ -85,6 +87,8 @@ def open_streams(
     ------
     NotFoundError
         Where there is nothing to open.
+    InputError
+        Where ``shape`` or ``dtype`` are not those of a file that is there.
     TargetError
         Where something is there that was to be made, or somebody else writes it.
     BudgetError
@@ -112,7 +116,7 @@ def open_streams(
         file = create_file(place, meta, overwrite=flag(overwrite, "overwrite"), durable=durable)
     else:
         file = _found(place, mode, durable=durable)
-        _check_same(file, shape)
+        _check_same(file, mode, shape, dtype)
     check_layout(layout, len(file.meta.cells.shape))
     if client is not None:
         return _on_workers(file, client, mode, count, budget, _sizes(blocks))
@@ -173,9 +177,14 @@ def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
     return ArrayStreams(array, names.index(AXIS) if AXIS in names else 0)
 
 
-def _check_same(file: StreamFile, shape: Any) -> None:
+def _check_same(file: StreamFile, mode: str, shape: Any, dtype: Any) -> None:
+    """Raise if shape or type of items are others than those of a file that is there; reading may view bytes."""
     if shape is not None and extents(shape) != file.meta.cells.shape:
         raise InputError(f"shape={shape!r} is asked for, and {file.name} has streams of shape {file.meta.cells.shape}")
+    wanted = file.meta.item if dtype is None else element_type(dtype)
+    check_view(file.meta.item, wanted, file.name)
+    if wanted != file.meta.item and mode != "r":
+        raise InputError(f"dtype={wanted}: {file.name} is written as items of dtype {file.meta.item}; leave out dtype=")
 
 
 def check_layout(layout: str | None, ndim: int) -> None:
@@ -257,7 +266,7 @@ def streams_from_ragged(
     ragged = ragged if isinstance(ragged, Ragged) else Ragged(counts, values)
     made: Settings = {"shape": ragged.shape, "dtype": ragged.dtype} if mode == "w" else {}
     with open_streams(store, mode, **(made | options)) as streams:
-        streams.write(ragged)
+        streams.write(ragged if values is None else (counts, values))
 
 
 def _write_dask(store: StoreLike, given: tuple[Any, Any], mode: Literal["w", "a"], options: Settings) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
+from oocarrays.streaming.items import as_fill
 
 
 class Ragged:
@@ -37,7 +38,7 @@ class Ragged:
     """
 
     def __init__(self, counts: Any, values: Any) -> None:
-        self.values = np.asarray(values)
+        self.values = _array(values, "values")
         self.counts = checked_counts(counts, self.values.shape)
         self._ends = np.cumsum(self.counts.reshape(-1))
 
@@ -56,15 +57,7 @@ class Ragged:
 
     def __getitem__(self, cell: Any) -> np.ndarray:
         """Return the items of one cell."""
-        index = cell if isinstance(cell, tuple) else (cell,)
-        try:
-            number = (
-                int(np.ravel_multi_index(tuple(int(k) % n for k, n in zip(index, self.shape, strict=True)), self.shape))
-                if self.shape
-                else 0
-            )
-        except (ValueError, TypeError, ZeroDivisionError):
-            raise SelectionError(f"{cell!r} is no cell of shape {self.shape}") from None
+        number = cell_number(cell, self.shape)
         end = int(self._ends[number])
         return self.values[end - int(self.counts.reshape(-1)[number]) : end]
 
@@ -83,7 +76,7 @@ class Ragged:
     def padded(self, fill: Any = 0) -> np.ndarray:
         """Return an array of cells × items: what a cell has fewer than the others is ``fill``."""
         counts = self.counts.reshape(-1)
-        out = np.full((len(counts), int(counts.max(initial=0))), fill, self.dtype)
+        out = np.full((len(counts), int(counts.max(initial=0))), as_fill(fill, self.dtype), self.dtype)
         out[np.arange(out.shape[1]) < counts[:, None]] = self.values
         return out.reshape(*self.shape, out.shape[1])
 
@@ -136,6 +129,37 @@ class DaskRagged(NamedTuple):
         return self.compute().to_awkward()
 
 
+def cell_number(cell: Any, shape: tuple[int, ...]) -> int:
+    """Return the number of a cell, given by its index; negative ones count from the end of their axis.
+
+    >>> cell_number((1, -1), (2, 3)), cell_number((), ())
+    (5, 0)
+
+    Raises
+    ------
+    SelectionError
+        If the shape has no such cell.
+    """
+    index = cell if isinstance(cell, tuple) else (cell,)
+    fits = len(index) == len(shape) and all(
+        isinstance(k, int | np.integer) and not isinstance(k, bool) and -n <= k < n
+        for k, n in zip(index, shape, strict=True)
+    )
+    if not fits:
+        raise SelectionError(f"{cell!r} is no cell of shape {shape}")
+    return (
+        int(np.ravel_multi_index(tuple(int(k) % n for k, n in zip(index, shape, strict=True)), shape)) if shape else 0
+    )
+
+
+def _array(given: Any, name: str) -> np.ndarray:
+    """Return an array; nested lists of different lengths make none."""
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} are lists of different lengths; give one flat list, cell after cell") from None
+
+
 def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
     """Return counts of cells, to which values of a shape belong.
 
@@ -144,7 +168,7 @@ def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
     InputError
         Where counts are negative, or values are fewer or more.
     """
-    counts = np.asarray(given)
+    counts = _array(given, "counts")
     if counts.dtype.kind not in "iu" and counts.size:
         raise InputError(f"counts of dtype {counts.dtype} are no whole numbers")
     counts = counts.astype(np.int64)
@@ -155,8 +179,13 @@ def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
     return counts
 
 
-def ragged_of(given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Ragged | None:
+def ragged_of(given: Any, shape: tuple[int, ...], items: Callable[[Any], np.ndarray]) -> Ragged | None:
     """Return what a person gives as ragged items of cells; None where it is an array.
+
+    Parameters
+    ----------
+    items : callable
+        Makes values items.
 
     Raises
     ------
@@ -166,11 +195,11 @@ def ragged_of(given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Ragged | N
     if isinstance(given, Ragged):
         return _of_shape(given, shape)
     if _is_pair(given, shape):
-        return Ragged(*given)
+        return Ragged(given[0], items(given[1]))
     if type(given).__module__.partition(".")[0] == "awkward":
-        return _of_awkward(given, shape, dtype)
-    if isinstance(given, list) and not _is_regular(given, dtype):
-        return _of_lists(given, shape, dtype)
+        return _of_awkward(given, shape)
+    if isinstance(given, list) and not _is_regular(given):
+        return _of_lists(given, shape, items)
     return None
 
 
@@ -187,15 +216,15 @@ def _of_shape(ragged: Ragged, shape: tuple[int, ...]) -> Ragged:
     return ragged
 
 
-def _is_regular(given: Sequence[Any], dtype: np.dtype) -> bool:
+def _is_regular(given: Sequence[Any]) -> bool:
     try:
-        np.asarray(given, dtype)
+        np.asarray(given)
     except (ValueError, TypeError):
         return False
     return True
 
 
-def _of_lists(given: list[Any], shape: tuple[int, ...], dtype: np.dtype) -> Ragged:
+def _of_lists(given: list[Any], shape: tuple[int, ...], items: Callable[[Any], np.ndarray]) -> Ragged:
     cells: list[Any] = given
     for axis, extent in enumerate(shape[1:], 1):
         if any(not isinstance(each, list | tuple | np.ndarray) or len(each) != extent for each in cells):
@@ -204,16 +233,16 @@ def _of_lists(given: list[Any], shape: tuple[int, ...], dtype: np.dtype) -> Ragg
     if len(cells) != math.prod(shape):
         raise InputError(f"a list of {len(cells)} cells does not fit streams of shape {shape}")
     try:
-        items = [np.asarray(each, dtype).reshape(-1) for each in cells]
-    except (ValueError, TypeError) as error:
-        raise InputError(f"the list holds what is no {dtype}: {error}") from None
-    return Ragged(
-        np.array([len(each) for each in items], np.int64).reshape(shape),
-        np.concatenate(items) if items else np.empty(0, dtype),
-    )
+        lists = [items(each if np.ndim(each) else [each]) for each in cells]
+    except (InputError, ValueError) as error:
+        raise InputError(f"the list holds what is no item: {error}") from None
+    if any(each.ndim != 1 for each in lists):
+        raise InputError(f"the list does not fit streams of shape {shape}: it has more axes than cells and their items")
+    counts = np.array([len(each) for each in lists], np.int64).reshape(shape)
+    return Ragged(counts, np.concatenate([items([]), *lists]))
 
 
-def _of_awkward(given: Any, shape: tuple[int, ...], dtype: np.dtype) -> Ragged:
+def _of_awkward(given: Any, shape: tuple[int, ...]) -> Ragged:
     awkward = import_module("awkward")
     counts = awkward.to_numpy(awkward.num(given, axis=len(shape)))
-    return _of_shape(Ragged(counts, awkward.to_numpy(awkward.flatten(given, axis=None)).astype(dtype)), shape)
+    return _of_shape(Ragged(counts, awkward.to_numpy(awkward.flatten(given, axis=None))), shape)

@@ -13,7 +13,7 @@ import zarr
 from oocarrays.errors import OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.plan.streams.calls import Call, CellBytes, Level
+from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
 from oocarrays.plan.streams.meta import Meta
 from oocarrays.plan.streams.modes import Mode, ModeAnswer
 from oocarrays.storage.files.places import StoreLike
@@ -22,6 +22,7 @@ from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.cell import Cell, SharedFile
 from oocarrays.streaming.given import CellValues
+from oocarrays.streaming.items import as_fill, check_view
 from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.matching import returned, scanned_cells
 from oocarrays.streaming.positions import moved, simple
@@ -41,6 +42,7 @@ class Streams:
         self._file = file
         self._part = part
         self._opened_as = mode
+        part.appends = mode == "a"
         self._failure: BaseException | None = None
         self._closed = False
         self._shape, self._item, self._cells = part.shape, file.meta.item, part.count
@@ -137,15 +139,17 @@ class Streams:
             self._write(call, self._item)
 
     def prepared(self, values: Any, where: Any) -> tuple[Call, ModeAnswer, str]:
-        """Look at a call: what it writes, the mode that these cells allow, and the type of its items."""
+        """Look at a call: what it writes, the mode that these cells allow, and the type of its items.
+
+        Parameters
+        ----------
+        values
+            Values for the cells, or events that are checked already.
+        """
         self._check_open()
-        call, dtype = self._given.call(values, where, None)
-        part = self._part
-        if self._opened_as == "a":
-            part.position = None
-        if part.position is not None:
-            part.is_at_end()
-        return call, part.found(call), dtype.str
+        call, dtype = (values, self._item) if isinstance(values, Events) else self._given.call(values, where, None)
+        self._part.is_at_end()
+        return call, self._part.found(call), dtype.str
 
     def perform(self, call: Call, mode: Mode) -> None:
         """Do a call in the mode that all ranks agreed on."""
@@ -158,13 +162,10 @@ class Streams:
             raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
         self._check_open()
         part = self._part
-        if self._opened_as == "a":
-            part.position = None
         if not (call.nbytes if isinstance(call, Level) else len(call.cells)):
             return
         try:
-            at_end = part.position is None or part.is_at_end()
-            found = part.found(call)
+            at_end, found = part.goes_to_ends(), part.found(call)
             if at_end and found.mode != part.begun:
                 self._begin(found.mode, found.nbytes, dtype)
             part.write(call, found.mode)
@@ -203,6 +204,7 @@ class Streams:
         """
         self._check_open()
         item = self._item if dtype is None else element_type(dtype)
+        check_view(self._item, item, self._file.name)
         if where is None and (n is None or isinstance(n, int)) and n != -1:
             values = read_level(self._part, 1 if n is None else whole(n, "n", 0), item)
             if values is not None:
@@ -268,12 +270,15 @@ class Streams:
 
         Raises
         ------
+        InputError
+            Where ``fill`` is no item.
         ChunksError, UnsupportedError
             Where an array of this shape cannot have them.
         BudgetError
             Where a chunk or shard is larger than an eighth of the memory.
         """
         self._check_open()
+        fill = as_fill(fill, self._item)
         shape = steps_of(self._part, self._item), *self._shape
         asked = {"chunks": chunks, "shards": shards, "compressors": compressors}
         settings = steps_settings(store, shape, self._file.meta.cells.chunk_shape, self._item, asked)
@@ -391,13 +396,13 @@ class Streams:
         part, position = self._part, self._part.tell()
         for turn in range(max((len(cell.written) for cell in cells), default=0)):
             here = [cell for cell in cells if turn < len(cell.written)]
-            numbers = np.array([cell.number for cell in here])
+            numbers = np.array([cell.place for cell in here])
             position[numbers] = [cell.written[turn][0] for cell in here]
             part.position = simple(position)
             self._write_texts(numbers, [cell.written[turn][1] for cell in here])
             position = part.tell()
         for cell in cells:
-            position[cell.number] = cell.tell()
+            position[cell.place] = cell.tell()
         part.position = simple(position)
         if part.writes:
             part.is_at_end()

@@ -31,21 +31,31 @@ class Machine(RuleBasedStateMachine):
         dtype=st.sampled_from(DTYPES),
         ranks=st.integers(1, 3),
         blocks=st.sampled_from(BLOCKS),
+        regular=st.lists(st.sampled_from([(1, False), (2, False), (1, True), (3, True)]), max_size=4),
+        events=st.integers(0, 2),
     )
-    def make(self, shape: Any, dtype: str, ranks: int, blocks: Any) -> None:
-        self.folder = tempfile.mkdtemp()
+    def make(self, shape: Any, dtype: str, ranks: int, blocks: Any, regular: Any, events: int) -> None:
+        """Begin with some of NB, CB and IB, each of any length: rows in part, and borders anywhere."""
+        self.folder = getattr(self, "folder", None) or tempfile.mkdtemp()
         self.place = f"{self.folder}/s.zarr"
         self.shape, self.item = shape, np.dtype(dtype)
         self.count = int(np.prod(shape))
         self.blocks = blocks
         self.mode = "w"
         with dask.config.set({"oocarrays.durable": False}):
-            self.streams = ooc.open_streams(self.place, "w", shape=shape, dtype=dtype, ranks=ranks, blocks=blocks)
+            self.streams = ooc.open_streams(
+                self.place, "w", shape=shape, dtype=dtype, ranks=ranks, blocks=blocks, overwrite=True
+            )
         self.cells = [bytearray() for _ in range(self.count)]
         self.flushed = [b"" for _ in range(self.count)]
         self.positions = [0] * self.count
         self.turn = 0
         self.is_replaced = False
+        for n, strided in regular:
+            self.write_level(n, strided)
+        for _ in range(events):
+            self.write_cells(list(range(self.count)))
+            self.write_level(1, False)
 
     def items(self, *shape: int) -> np.ndarray:
         size = int(np.prod(shape))
@@ -53,11 +63,11 @@ class Machine(RuleBasedStateMachine):
         return (np.arange(size) + 37 * self.turn).astype(self.item).reshape(shape)
 
     def put(self, cell: int, data: bytes) -> None:
-        if self.mode == "a":
-            self.positions[cell] = len(self.cells[cell])
-        start = self.positions[cell]
-        stream = self.cells[cell]
+        """Write as C does: in mode "a" a stream that is written, and no other, goes to its end first."""
         if data:
+            if self.mode == "a":
+                self.positions[cell] = len(self.cells[cell])
+            start, stream = self.positions[cell], self.cells[cell]
             self.is_replaced |= start < len(stream)
             stream.extend(bytes(max(start - len(stream), 0)))
             stream[start : start + len(data)] = data
@@ -66,7 +76,7 @@ class Machine(RuleBasedStateMachine):
     writes = precondition(lambda self: self.mode != "r")
 
     @writes
-    @rule(n=st.sampled_from([None, 1, 2, 3]), strided=st.booleans())
+    @rule(n=st.sampled_from([None, 0, 1, 2, 3, 7]), strided=st.booleans())
     def write_level(self, n: int | None, strided: bool) -> None:
         within = () if n is None else (n,)
         values = self.items(*self.shape, *within)
@@ -76,6 +86,14 @@ class Machine(RuleBasedStateMachine):
             self.put(cell, row.tobytes())
 
     @writes
+    @rule()
+    def write_scalar(self) -> None:
+        value = self.items(1)[0]
+        self.streams.write(value)
+        for cell in range(self.count):
+            self.put(cell, value.tobytes())
+
+    @writes
     @rule(data=st.data())
     def write_where(self, data: st.DataObject) -> None:
         mask = np.array(data.draw(st.lists(st.booleans(), min_size=self.count, max_size=self.count))).reshape(
@@ -83,19 +101,17 @@ class Machine(RuleBasedStateMachine):
         )
         values = self.items(*self.shape)
         self.streams.write(values, where=mask)
-        if self.mode == "a":
-            self.positions = [len(cell) for cell in self.cells]
         for cell in np.flatnonzero(mask):
             self.put(int(cell), values.reshape(-1)[cell].tobytes())
 
     @writes
     @rule(data=st.data())
     def write_at(self, data: st.DataObject) -> None:
-        cells = data.draw(st.lists(st.integers(0, self.count - 1), max_size=20))
+        self.write_cells(data.draw(st.lists(st.integers(0, self.count - 1), max_size=20)))
+
+    def write_cells(self, cells: list[int]) -> None:
         values = self.items(len(cells))
         self.streams.write(values, at=np.array(cells, np.int64))
-        if self.mode == "a":
-            self.positions = [len(cell) for cell in self.cells]
         for cell, value in zip(cells, values, strict=True):
             self.put(cell, value.tobytes())
 
@@ -105,8 +121,6 @@ class Machine(RuleBasedStateMachine):
         counts = np.array(data.draw(st.lists(st.integers(0, 9), min_size=self.count, max_size=self.count)))
         values = self.items(int(counts.sum()))
         self.streams.write((counts.reshape(self.shape), values))
-        if self.mode == "a":
-            self.positions = [len(cell) for cell in self.cells]
         for cell, part in enumerate(np.split(values, np.cumsum(counts)[:-1])):
             self.put(cell, part.tobytes())
 
@@ -118,6 +132,7 @@ class Machine(RuleBasedStateMachine):
         back = data.draw(st.sampled_from([0, self.item.itemsize]))
 
         def one(cell: Any) -> Any:
+            assert np.ravel_multi_index(cell.index, self.shape) == cell.number if self.shape else cell.index == ()
             if back and cell.tell() >= back:
                 cell.seek(-back, 1)
                 got = cell.read(1).tobytes()
@@ -138,11 +153,6 @@ class Machine(RuleBasedStateMachine):
                     self.positions[cell] -= back
             if asked[cell]:
                 self.put(cell, values[: asked[cell]].tobytes())
-            elif self.mode == "a":
-                pass
-        if self.mode == "a":
-            self.streams.seek(0, 2)
-            self.positions = [len(cell) for cell in self.cells]
 
     @rule(data=st.data())
     def seek(self, data: st.DataObject) -> None:
@@ -161,7 +171,7 @@ class Machine(RuleBasedStateMachine):
         self.streams.seek(0, 2)
         self.positions = [len(cell) for cell in self.cells]
 
-    @rule(n=st.sampled_from([None, 1, 2, 5, -1]), where=st.booleans())
+    @rule(n=st.one_of(st.none(), st.integers(-1, 9)), where=st.booleans())
     def read(self, n: int | None, where: bool) -> None:
         mask = np.arange(self.count).reshape(self.shape) % 2 == 0 if where else None
         got = self.streams.read(n, where=mask)
@@ -177,6 +187,27 @@ class Machine(RuleBasedStateMachine):
         assert found.tobytes() == b"".join(wanted)
         if isinstance(got, ooc.Ragged):
             assert [len(each.tobytes()) for each in got] == list(map(len, wanted))
+
+    @rule(n=st.one_of(st.none(), st.integers(1, 9)), start=st.integers(0, 9))
+    def read_on(self, n: int | None, start: int) -> None:
+        """Read all from an item on, call by call, as most programs do: over the borders of segments."""
+        self.streams.seek(start * self.item.itemsize)
+        self.positions = [start * self.item.itemsize] * self.count
+        while min(len(c) - p for c, p in zip(self.cells, self.positions, strict=True)) >= (n or 1) * self.item.itemsize:
+            self.read(n, False)
+        self.read(-1, False)
+
+    @rule()
+    def everything(self) -> None:
+        size = self.item.itemsize
+        lists = [np.frombuffer(bytes(c[: len(c) // size * size]), self.item).tolist() for c in self.cells]
+        assert [each.tolist() for each in self.streams.to_ragged()] == lists
+        if self.mode == "r":
+            assert [each.tolist() for each in self.streams.to_dask().compute(scheduler="sync")] == lists
+        with tempfile.TemporaryDirectory() as folder:
+            array = np.moveaxis(self.streams.to_zarr(f"{folder}/z.zarr", fill=7)[...], 0, -1)
+        for cell, row in zip(lists, array.reshape(self.count, -1).tolist(), strict=True):
+            assert row == [*cell, *[7] * (len(row) - len(cell))]
 
     @rule()
     def tell(self) -> None:
@@ -199,11 +230,21 @@ class Machine(RuleBasedStateMachine):
         if self.mode != "r":
             self.flushed = [bytes(cell) for cell in self.cells]
 
-    @rule(mode=st.sampled_from(["r", "a", "r+"]), ranks=st.integers(1, 4))
-    def close_and_open(self, mode: str, ranks: int) -> None:
+    @rule(mode=st.sampled_from(["r", "a", "r+"]), ranks=st.integers(1, 4), n=st.integers(1, 9))
+    def close_and_open(self, mode: str, ranks: int, n: int) -> None:
         self.streams.close()
         self.flushed = [bytes(cell) for cell in self.cells]
-        self.open(mode, ranks)
+        self.open("r", 1)
+        self.read_on(n, 0)
+        if mode != "r":
+            self.streams.close()
+            self.open(mode, ranks)
+
+    @rule(dtype=st.sampled_from(DTYPES), ranks=st.integers(1, 3), regular=st.integers(0, 3))
+    @precondition(lambda self: self.turn > 12)
+    def make_again(self, dtype: str, ranks: int, regular: int) -> None:
+        self.streams.close()
+        self.make(self.shape, dtype, ranks, self.blocks, [(2, True)] * regular, 1)
 
     @rule(mode=st.sampled_from(["r", "a", "r+"]), ranks=st.integers(1, 4))
     def kill(self, mode: str, ranks: int) -> None:

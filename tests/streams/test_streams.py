@@ -182,6 +182,60 @@ def test_counts_are_short_at_the_end(place: Path) -> None:
         assert s.read(1).tolist() == [[1], [3]]
 
 
+def test_a_read_over_the_border_of_a_row_in_part_and_blocks_of_cells(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=4, dtype="i4") as s:
+        s.write(np.repeat(np.arange(5, 9, dtype="i4"), 2)[::2])
+        assert s.mode == "CB"
+        s.write([1, 2, 3, 4])
+        s.write([7, 8, 9, 6], at=[0, 1, 2, 3])
+        assert s.mode == "IB"
+    want = np.array([[5, 1, 7], [6, 2, 8], [7, 3, 9], [8, 4, 6]])
+    for n in (1, 2, 3):
+        with ooc.open_streams(place) as s:
+            found = np.concatenate([s.read(min(n, 3 - start)) for start in range(0, 3, n)], axis=-1)
+            np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_reading_from_rows_runs_into_buffers_of_all_cells(place: Path, is_flushed: bool) -> None:
+    values = np.arange(16, dtype="u1").reshape(4, 4)
+    with ooc.open_streams(place, "w", shape=4, dtype="u1") as s:
+        s.write(values[:, :2].copy())
+        assert s.mode == "NB"
+        s.write(values[:, 2])
+        if is_flushed:
+            s.flush()
+        s.write(values[:, 3])
+        s.seek(0)
+        np.testing.assert_array_equal(np.stack([s.read() for _ in range(4)], 1), values)
+
+
+def test_a_masked_write_that_appends_moves_the_cells_that_write(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=3, dtype="i4") as s:
+        s.write(np.ones((3, 2), "i4"))
+    with ooc.open_streams(place, "a") as s:
+        s.seek(0)
+        s.write([7, 8, 9], where=[True, False, True])
+        assert s.tell().tolist() == [12, 0, 12]
+        s.write(np.empty(0, "i4"), at=[])
+        assert s.tell().tolist() == [12, 0, 12]
+        s.write([5], at=[1])
+        assert s.tell().tolist() == [12, 12, 12]
+        s.seek(4)
+        s.write([0, 0, 0])
+        assert s.tell().tolist() == [16, 16, 16]
+    assert ooc.open_streams(place).to_ragged().to_list() == [[1, 1, 7, 0], [1, 1, 5, 0], [1, 1, 9, 0]]
+
+
+def test_one_value_for_all_cells_is_a_regular_write(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=(3, 2), dtype="f8") as s:
+        s.write(5.0)
+        s.write([1, 2])
+        assert s.segments["NB"] == {"block": 8, "bytes": 96}
+        assert s.mode == "NB"
+    np.testing.assert_array_equal(zarr.open_array(place / "nb", mode="r")[1], [[1, 2]] * 3)
+
+
 def test_items_of_several_fields_and_of_mixed_types(place: Path, tmp_path: Path) -> None:
     event = np.dtype([("t", "f8"), ("charge", "i4"), ("xy", "u2", (2,))])
     events = np.zeros(5, event)

@@ -183,9 +183,7 @@ class Meta:
     @property
     def item(self) -> np.dtype:
         """The type that an item is read as."""
-        return np.dtype(
-            [tuple(map(_part, field)) for field in self.dtype] if isinstance(self.dtype, list) else self.dtype
-        )
+        return type_of(self.dtype)
 
     @property
     def nb_end(self) -> int:
@@ -278,9 +276,38 @@ def described(item: np.dtype) -> Any:
     >>> described(np.dtype("f8")), described(np.dtype([("t", "f8"), ("xy", "i2", (2,))]))
     ('<f8', [['t', '<f8'], ['xy', '<i2', [2]]])
     """
+    if item.subdtype is not None:
+        return {"base": described(item.subdtype[0]), "shape": list(item.subdtype[1])}
     if item.names is None:
         return item.str
-    return [[list(part) if isinstance(part, tuple) else part for part in field] for field in item.descr]
+    fields = [(name, *item.fields[name][:2]) for name in item.names]  # type: ignore[index]
+    packed = np.dtype([(name, each) for name, each, _ in fields])
+    if packed == item and not any(_is_nested(each) for _, each, _ in fields):
+        return [[list(part) if isinstance(part, tuple) else part for part in field] for field in item.descr]
+    each = [[name, described(each), offset] for name, each, offset in fields]
+    return {"fields": each, "itemsize": item.itemsize}
+
+
+def _is_nested(item: np.dtype) -> bool:
+    return item.base.names is not None or (item.subdtype is not None and item.subdtype[0].subdtype is not None)
+
+
+def type_of(said: Any) -> np.dtype:
+    """Return the type that `described` described.
+
+    >>> nested = np.dtype([("a", "u1"), ("b", [("c", "f8", (2,))])], align=True)
+    >>> type_of(described(nested)) == nested
+    True
+    """
+    if isinstance(said, list):
+        return np.dtype([tuple(tuple(part) if isinstance(part, list) else part for part in field) for field in said])
+    if not isinstance(said, dict):
+        return np.dtype(said)
+    if "base" in said:
+        return np.dtype((type_of(said["base"]), tuple(said["shape"])))
+    names, types, offsets = zip(*said["fields"], strict=True)
+    formats = [type_of(each) for each in types]
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": said["itemsize"]})  # type: ignore[call-overload,no-any-return]
 
 
 def ended(meta: Meta) -> Meta:
@@ -291,8 +318,3 @@ def ended(meta: Meta) -> Meta:
     """
     ib = replace(meta.ib, base=meta.ib.superblocks, ranks=0, ends=(), is_linked=False)
     return replace(meta, ib=ib, is_closed=False)
-
-
-def _part(part: Any) -> Any:
-    """Return a part of a field as numpy takes it."""
-    return tuple(part) if isinstance(part, list) else part

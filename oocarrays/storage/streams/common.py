@@ -28,6 +28,7 @@ class CommonSegment:
         self._width = 0
         """Bytes of each cell in a call, where the buffers have one call after the other; 0 where each has its own."""
         self._writes = writes
+        self._is_settled = True
 
     def begin(self, rows: Rows, cells: int) -> None:
         """Take up a segment that is there, or has just been made, of so many cells."""
@@ -51,7 +52,7 @@ class CommonSegment:
         Calls that fill a block together are kept as they come, and put side by side when it is full: in the buffer of
         each cell a few bytes would take a line of the processor's cache each.
         """
-        width = values.shape[1]
+        width, self._is_settled = values.shape[1], False
         if not self.nbytes % self.block:
             self._width = width if width < self.block and not self.block % width else 0
         if self._width == width:
@@ -95,9 +96,11 @@ class CommonSegment:
         self.settle()
         self._row.change(cells, (part[0], part[1], part[2]), data)
         self._fill()
+        self._is_settled = False
 
     def settle(self) -> None:
         """Put what is in the buffers, too."""
-        if self.rows is not None and self._writes:
+        if self.rows is not None and self._writes and not self._is_settled:
             self._deal_out()
             self.rows.settle(self.buffer.reshape(-1) if self.nbytes % self.block else None)
+            self._is_settled = True

@@ -65,6 +65,7 @@ class RanksPart:
         check_budget(meta, self.count, len(ranks), budget, writes=writes)
         self.budget = budget
         self.position: int | np.ndarray | None = None if writes else 0
+        self.appends = False  # mode "a": each write goes to the ends of the streams that it names
         self.begun: Mode | None = None
         self.mode: Mode = "IB" if meta.ib.block else "CB" if meta.cb.block else "NB"
         self._cache = Cache(budget // 8)
@@ -193,7 +194,7 @@ class RanksPart:
 
     def found(self, call: Call) -> ModeAnswer:
         """Find the mode of a write, as far as these cells can tell."""
-        if self.position is not None and isinstance(call, Level):
+        if self.position is not None and not self.appends and isinstance(call, Level):
             return ModeAnswer("IB", call.nbytes, True)  # whoever is at the end beside those who are not appends alone
         return call.found(self.mode, self.nb_block)
 
@@ -203,12 +204,27 @@ class RanksPart:
             self.position = None
         return self.position is None
 
+    def goes_to_ends(self) -> bool:
+        """Return whether the next write appends to streams, and replaces nothing."""
+        return self.is_at_end() or self.appends
+
     def write(self, call: Call, mode: Mode) -> None:
         """Write what a call says, in the mode that all ranks agreed on."""
-        if self.position is None or self.is_at_end():
+        if self.is_at_end():
             self._append(call, mode)
+        elif self.appends:
+            self._append_from(self.tell(), call, mode)
         else:
             self._replace(call)
+
+    def _append_from(self, position: np.ndarray, call: Call, mode: Mode) -> None:
+        """Append, wherever streams stand; those that the call does not name stay there."""
+        self.position = None
+        self._append(call, mode)
+        if not isinstance(call, Level):
+            cells = call.cells - self.lower
+            position[cells] = self.ends()[cells]
+            self.position = position
 
     def _append(self, call: Call, mode: Mode) -> None:
         if isinstance(call, Level) and not call.nbytes:
@@ -296,8 +312,7 @@ class RanksPart:
             out = np.empty((self.count, nbytes), np.uint8)
             self._nb.read_row(offset // nbytes, out.reshape(-1))
             return out
-        if offset + nbytes > self.nb_end:
-            self.common.settle()
+        self.common.settle()
         ahead = self._ahead.level(offset, nbytes, self._shared_end(offset), self._blocks_at) if nbytes else None
         if ahead is not None:
             return ahead
@@ -315,7 +330,8 @@ class RanksPart:
         if self._nb is not None and offset < self.nb_end:
             return self._nb.blocks(offset // self.nb_block, 0)
         if self.common.rows is not None and offset < self.cb_end:
-            return self.common.rows.blocks((offset - self.nb_end) // self.common.block, self.nb_end)
+            blocks = self.common.rows.blocks((offset - self.nb_end) // self.common.block, self.nb_end)
+            return blocks._replace(upper=min(blocks.upper, self.cb_end))  # the last row may be in part
         return self.apart.blocks_at(offset - self.cb_end, self.cb_end)
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, *, ahead: bool = True) -> np.ndarray:

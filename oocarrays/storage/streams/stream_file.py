@@ -58,6 +58,8 @@ KEYS: Any = {"name": "default", "separator": "."}
 """How chunks are named: all of an array lie in one folder, and none is made for each of them."""
 SIMPLE = "biufc"
 """Kinds of items that every Zarr reader knows; others are kept as bytes."""
+LARGEST = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
+"""Bytes of their largest item: long doubles are kept as bytes."""
 
 
 class StreamFile:
@@ -201,7 +203,7 @@ class StreamFile:
             Bytes of a chunk to which small rows are gathered, at most: who writes holds it until it is full.
         """
         dtype = np.dtype(dtype)
-        if dtype.kind not in SIMPLE or block % dtype.itemsize:
+        if dtype.kind not in SIMPLE or dtype.itemsize > LARGEST[dtype.kind] or block % dtype.itemsize:
             dtype = np.dtype(np.uint8)
         cells, items = self.meta.cells, block // dtype.itemsize
         within = () if items == 1 else (items,)

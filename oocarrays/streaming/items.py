@@ -1,0 +1,114 @@
+"""Items of streams, made of the values that a caller gives; a value without a counterpart of their type is refused.
+
+NumPy array     ``same_kind`` by NumPy, and every value fits          bytes (``u1``) take arrays of any type as they are
+Python value    every value fits: ``[1, 2, 3]`` into ``u1``
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import InputError
+from oocarrays.mapping.casting import lost_value
+
+RAW = "biufcV"
+"""Kinds of arrays whose bytes are written as they are to streams of bytes."""
+NUMBERS = "biufc"
+
+
+def as_items(values: Any, item: np.dtype) -> np.ndarray:
+    """Return values as an array of items.
+
+    >>> as_items([1, 2.0], np.dtype("u1")), as_items(np.array([1.5]), np.dtype("f4"))
+    (array([1, 2], dtype=uint8), array([1.5], dtype=float32))
+
+    Raises
+    ------
+    InputError
+        If a value is masked, of another kind, or out of range.
+    """
+    if np.ma.is_masked(values):
+        raise InputError(f"{np.ma.count_masked(values)} values are masked; pass values.filled(...), or where=~mask")
+    if isinstance(values, np.generic) or not hasattr(values, "__array__"):
+        return _of_python(values, item)
+    array = np.asarray(values)
+    if array.dtype == item or (item == np.uint8 and array.dtype.kind in RAW and isinstance(values, np.ndarray)):
+        return array
+    if not np.can_cast(array.dtype, item, "same_kind"):
+        raise _no_items(array.dtype, item)
+    lost = lost_value(array, item)
+    if lost is not None:
+        raise _no_room(lost, item)
+    return array.astype(item)
+
+
+def check_view(item: np.dtype, wanted: np.dtype, name: str) -> None:
+    """Raise if items cannot be read as another type: bytes can be read as any, and any as bytes.
+
+    >>> check_view(np.dtype("u1"), np.dtype("f8"), "s.zarr")
+
+    Raises
+    ------
+    InputError
+        It names both types.
+    """
+    if wanted != item and np.uint8 not in (item, wanted):
+        raise InputError(f"dtype={wanted}: {name} has items of dtype {item}; leave out dtype=, or read bytes with 'u1'")
+
+
+def as_fill(value: Any, item: np.dtype, name: str = "fill") -> np.ndarray:
+    """Return a value for missing items as an array without axes.
+
+    Raises
+    ------
+    InputError
+        If it is no scalar, or does not fit.
+    """
+    try:
+        made = as_items(value, item)
+    except InputError as error:
+        raise InputError(f"{name}={value!r:.80}: {error}") from None
+    if made.ndim:
+        raise InputError(f"{name}={value!r:.80} must be one value")
+    return made
+
+
+def _of_python(values: Any, item: np.dtype) -> np.ndarray:
+    """Convert Python values, which have no type of their own: what counts is whether each fits."""
+    try:
+        array = np.asarray(values, object if item.kind in "iu" else None)
+        if item.kind in "iu":
+            return _integers(array, item)
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{values!r:.80} are no items of dtype {item}") from None
+    if not array.size:
+        return array.astype(item)
+    if not (array.dtype.kind in NUMBERS and item.kind in NUMBERS) and not np.can_cast(array.dtype, item, "same_kind"):
+        raise _no_items(array.dtype, item)
+    lost = lost_value(array, item)
+    if lost is not None:
+        raise _no_room(lost, item)
+    return array.astype(item)
+
+
+def _integers(exact: np.ndarray, item: np.dtype) -> np.ndarray:
+    """Convert Python numbers, of any size, to integers."""
+    limits = np.iinfo(item)
+    for value in exact.flat:
+        if isinstance(value, str | bytes) or value != int(value):
+            raise InputError(f"{value!r:.80} is no whole number: values are no items of dtype {item}")
+        if not limits.min <= value <= limits.max:
+            raise _no_room(value, item)
+    return exact.astype(item)
+
+
+def _no_items(dtype: np.dtype, item: np.dtype) -> InputError:
+    return InputError(f"values of dtype {dtype} are no items of dtype {item}; convert them with astype()")
+
+
+def _no_room(value: object, item: np.dtype) -> InputError:
+    return InputError(f"{value} does not fit items of dtype {item}")
