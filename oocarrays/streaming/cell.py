@@ -102,10 +102,12 @@ class Cell:
         self.write(printed(format, values))
 
     def scanf(self, format: str) -> list[Any]:
-        """Read text as far as it matches a format of C: the values of the conversions that matched."""
+        """Read text as far as it matches a format of C: the values of the conversions that matched.
+
+        None of them matched where the list is empty; `eof` says whether text was left.
+        """
         start, tokens = self._position, tokens_of(format)
-        text = self._bytes(max(self._end - start, 0)).decode("latin-1")
-        values, place, _ = scanned(tokens, text)
+        values, place, _ = scanned(tokens, self._bytes(max(self._end - start, 0)))
         self._position = start + place
         return values
 

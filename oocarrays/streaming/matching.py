@@ -23,36 +23,44 @@ class Matches:
 
     tokens: list[Token]
     """The parts of the format."""
-    matches: list[tuple[list[Any], int]]
-    """Of each cell, the values, and the bytes that they took."""
+    matches: list[tuple[list[Any], int, bool]]
+    """Of each cell, the values, the bytes that they took, and whether its text ended before a directive."""
 
     @property
     def counts(self) -> np.ndarray:
-        """Conversions that each cell matched, as C returns them."""
-        return np.array([len(values) for values, _ in self.matches], np.int64)
+        """Conversions that each cell matched, as C returns them: -1 where its text ended before the first."""
+        return np.array([-1 if ended and not values else len(values) for values, _, ended in self.matches], np.int64)
 
     def columns(self) -> list[np.ndarray]:
         """The values of each conversion: 0, nan or empty where a cell did not match it."""
         made = []
-        for number, convert in enumerate(token.convert for token in self.tokens if token.convert is not None):
-            empty: Any = "" if convert is str else math.nan if convert is float else 0
-            made.append(np.array([values[number] if number < len(values) else empty for values, _ in self.matches]))
+        for number, kind in enumerate(token.type for token in self.tokens if token.type is not None):
+            empty: Any = "" if kind is str else math.nan if kind is float else 0
+            column = [values[number] if number < len(values) else empty for values, _, _ in self.matches]
+            made.append(_integers(column) if kind is int else np.array(column, kind))
         return made
+
+
+def _integers(values: list[int]) -> np.ndarray:
+    """Return integers as numpy has them, or as they are where some are too large."""
+    limits = [(dtype, np.iinfo(dtype)) for dtype in (np.int64, np.uint64)]
+    least, most = min(values, default=0), max(values, default=0)
+    return np.array(values, next((dtype for dtype, it in limits if it.min <= least and most <= it.max), object))
 
 
 def scanned_cells(part: RanksPart, tokens: list[Token]) -> Matches:
     """Match the text of each cell; where a match may go on, with more of it."""
-    found: list[tuple[list[Any], int]] = [([], 0)] * part.count
-    position, ends, wanted = part.tell(), part.ends(), sum(token.convert is not None for token in tokens)
+    found: list[tuple[list[Any], int, bool]] = [([], 0, False)] * part.count
+    position, ends = part.tell(), part.ends()
     cells, size = np.arange(part.count), TEXT_AHEAD
     while len(cells):
-        left = np.minimum(np.maximum(ends - position, 0)[cells], size)
-        data = part.read(cells + part.lower, position[cells], left).tobytes().decode("latin-1")
+        rest = np.maximum(ends - position, 0)[cells]
+        left = np.minimum(rest, size)
+        data = part.read(cells + part.lower, position[cells], left).tobytes()
         starts, more = before(left).tolist(), []
-        for cell, start, count in zip(cells.tolist(), starts, left.tolist(), strict=True):
-            values, place, _ = scanned(tokens, data[start : start + count])
-            found[cell] = values, place
-            if count == size and (place > count - TEXT_AHEAD // 2 or len(values) < wanted):
+        for cell, start, count, all_left in zip(cells.tolist(), starts, left.tolist(), rest.tolist(), strict=True):
+            found[cell] = scanned(tokens, data[start : start + count])
+            if found[cell][1] == count < all_left:  # it may go on
                 more.append(cell)
         cells, size = np.array(more, np.int64), size * 4
     return Matches(tokens=tokens, matches=found)

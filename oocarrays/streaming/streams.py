@@ -329,10 +329,14 @@ class Streams:
     def printf(self, format: str, *values: Any, where: Any = None) -> None:
         """Write text, each cell its own values in a format of C; independent, as whatever is written cell by cell.
 
+        Conversions are ``%d %i %u %o %x %X %f %F %e %E %g %G %c %s %%``, with flags, width, precision (also ``*``) and
+        length. Text is written as UTF-8; widths and precisions count bytes, as in C. Integers of any length are
+        written in full.
+
         Raises
         ------
         InputError
-            Where the format does not fit the values, before anything is written.
+            Where the format has another conversion or does not fit the values, before anything is written.
         """
         self._check_bytes()
         each = [self._given.of_cells(value) for value in values]
@@ -349,17 +353,24 @@ class Streams:
     def scanf(self, format: str) -> tuple[np.ndarray, list[np.ndarray]]:
         """Read text, each cell as far as it matches a format of C.
 
+        Conversions are ``%d %i %u %o %x %X %f %e %g %c %s %[…] %%``, with ``*``, width and length.
+
         Returns
         -------
         counts, values
-            The conversions that each cell matched, as C returns them; and for each conversion an array of the cells,
-            whose values are 0, nan or empty where a cell did not match it.
+            The conversions that each cell matched, as C returns them: -1 where its text ended before the first; and for
+            each conversion an array of the cells, whose values are 0, nan or empty where a cell did not match it.
+
+        Raises
+        ------
+        InputError
+            Where the format has another conversion.
         """
         self._check_bytes()
         self._check_open()
         part, position = self._part, self._part.tell()
         found = scanned_cells(part, tokens_of(format))
-        part.position = simple(position + np.array([place for _, place in found.matches], np.int64))
+        part.position = simple(position + np.array([place for _, place, _ in found.matches], np.int64))
         return found.counts.reshape(self._shape), [column.reshape(self._shape) for column in found.columns()]
 
     def each(self, function: Callable[..., Any], *values: Any) -> np.ndarray | None:
