@@ -19,6 +19,7 @@ from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_items
+from oocarrays.streaming.keeping import warn_when_dropped
 from oocarrays.streaming.lazy import dask_ragged
 from oocarrays.streaming.ragged import DaskRagged
 from oocarrays.streaming.streams import Streams
@@ -47,6 +48,7 @@ class RankStreams:
         self._ranks = Ranks(client, uuid.uuid4().hex, addresses)
         make = partial(_made, file=file, used=self._used, mode=mode, budget=budget // shared, blocks=blocks)
         self._ranks.begin(make)
+        warn_when_dropped(self, file)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
 from oocarrays.stored.array import placer
 from oocarrays.streaming.items import check_view
+from oocarrays.streaming.keeping import close_when_dropped
 from oocarrays.streaming.lazy import given_blocks, is_dask
 from oocarrays.streaming.on_workers import RankStreams
 from oocarrays.streaming.ragged import Ragged
@@ -223,7 +224,9 @@ def streams_of(
         part = RanksPart(file, range(count), budget, writes=writes, asked=blocks, threads=threads)
         if mode == "r+":
             part.position = 0
-        return Streams(file, part, mode)
+        streams = Streams(file, part, mode)
+        close_when_dropped(streams, streams._kept)
+        return streams
     except BaseException:
         file.let_go()
         raise

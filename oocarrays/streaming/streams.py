@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +13,6 @@ from oocarrays.errors import OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
-from oocarrays.plan.streams.meta import Meta
 from oocarrays.plan.streams.modes import Mode, ModeAnswer
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.facts import committed
@@ -23,6 +21,7 @@ from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.cell import Cell, SharedFile
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_fill, check_view
+from oocarrays.streaming.keeping import Kept
 from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.matching import returned, scanned_cells
 from oocarrays.streaming.positions import moved, simple
@@ -43,8 +42,7 @@ class Streams:
         self._part = part
         self._opened_as = mode
         part.appends = mode == "a"
-        self._failure: BaseException | None = None
-        self._closed = False
+        self._kept = Kept(file, part)
         self._shape, self._item, self._cells = part.shape, file.meta.item, part.count
         self._given = CellValues(shape=part.shape, item=file.meta.item, lower=part.lower)
         self._item_bytes = self._item.itemsize
@@ -93,7 +91,7 @@ class Streams:
         return self._part.meter
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"mode {self._opened_as!r}"
+        state = "closed" if self._kept.is_closed else f"mode {self._opened_as!r}"
         return f"<Streams {self._file.name}: shape {self._shape}, dtype {self._item}, {self.mode}, {state}>"
 
     # ------------------------------------------------------------------ writing
@@ -170,7 +168,7 @@ class Streams:
                 self._begin(found.mode, found.nbytes, dtype)
             part.write(call, found.mode)
         except OocError as error:
-            self._failure = error
+            self._kept.failure = error
             raise
 
     def _begin(self, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
@@ -428,25 +426,7 @@ class Streams:
         """Put all that was written on its device: from then on no crash loses it."""
         self._check_open()
         if self._part.writes:
-            self._commit(is_closed=False)
-
-    def _commit(self, *, is_closed: bool) -> None:
-        try:
-            meta = self._settled()
-            if is_closed and meta.ib.block:
-                meta = self._linked(meta)
-            self._file.commit(replace(meta, is_closed=is_closed))
-        except OocError as error:
-            self._failure = error
-            raise
-
-    def _settled(self) -> Meta:
-        return committed(self._file.meta, [self._part.settle()])
-
-    def _linked(self, meta: Meta) -> Meta:
-        """Link the directory, and keep the first entry and the length of each cell (section 5.2.4)."""
-        self._file.keep_cells(*self._part.apart.link(meta.ib))
-        return replace(meta, ib=replace(meta.ib, is_linked=True))
+            self._kept.commit(is_closed=False)
 
     def close(self) -> None:
         """Put all that was written on its device, and let others write.
@@ -456,15 +436,7 @@ class Streams:
         DiskFullError, StoreFailure
             Where that fails: what was flushed before is there.
         """
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if self._part.writes and self._failure is None:
-                self._commit(is_closed=True)
-        finally:
-            self._part.apart.close()
-            self._file.let_go()
+        self._kept.close()
 
     def __enter__(self) -> Streams:
         return self
@@ -475,8 +447,4 @@ class Streams:
         self.close()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise UnsupportedError(f"{self._file.name} is closed: open it again")
-        if self._failure is not None:
-            said = f"{self._file.name} could not be written: {self._failure}; what was flushed is there"
-            raise UnsupportedError(said)
+        self._kept.check()

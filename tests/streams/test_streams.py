@@ -604,3 +604,31 @@ def test_resume_rebuilds_a_file_that_was_not_closed(place: Path) -> None:
     assert job.run().nbytes == 24
     assert job.left == 0
     assert ooc.open_streams(place).to_ragged().to_list() == [[0], [1, 2], [], []]
+
+
+def test_streams_that_are_dropped_warn_and_are_closed(place: Path) -> None:
+    s = ooc.open_streams(place, "w", shape=3, dtype="i4", ranks=2)
+    s.write([1, 2, 3], where=[True, False, True])
+    with pytest.warns(ResourceWarning, match="dropped unclosed"):
+        del s
+    with ooc.open_streams(place, "a") as s:
+        s.write([4, 5, 6])
+    del s
+    reader = ooc.open_streams(place)
+    assert reader.to_ragged().to_list() == [[1, 4], [5], [3, 6]]
+    del reader
+
+
+def test_streams_that_are_open_when_a_process_ends_are_closed(place: Path) -> None:
+    code = """
+        import sys, oocarrays as ooc
+        s = ooc.open_streams(sys.argv[1], "w", shape=3, dtype="i4", ranks=2)
+        s.write([1, 2, 3], where=[True, False, True])
+    """
+    words = [sys.executable, "-W", "always::ResourceWarning", "-c", textwrap.dedent(code), str(place)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "dropped unclosed" in done.stderr
+    assert "Traceback" not in done.stderr
+    streams = ooc.open_streams(place)
+    assert streams._file.meta.is_closed
+    assert streams.to_ragged().to_list() == [[1], [], [3]]

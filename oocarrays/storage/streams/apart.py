@@ -191,3 +191,4 @@ class IndependentSegment:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
+            self._pool = None

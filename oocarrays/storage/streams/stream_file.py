@@ -77,6 +77,8 @@ class StreamFile:
         self.durable = durable
         self.folder = local_folder(store)
         self._arrays: dict[tuple[str, bool], zarr.Array] = {}
+        self.is_held = False
+        """Whether it is open for writing here."""
         self._hold: Hold | None = None
         self._syncer: Syncer | None = None
 
@@ -103,6 +105,7 @@ class StreamFile:
             Where somebody else does.
         """
         if self.folder is None:
+            self.is_held = True
             return
         self._hold = Hold(os.path.join(self.folder, LOCK))
         try:
@@ -111,6 +114,7 @@ class StreamFile:
             raise TargetError(f"{self.name} is open for writing elsewhere: close it there first") from None
         except OSError as error:
             raise write_error(self._hold.path, error) from error
+        self.is_held = True
         self._syncer = Syncer(lambda: [self.folder or ""], active=self.durable)
 
     def let_go(self) -> None:
@@ -120,6 +124,7 @@ class StreamFile:
                 os.unlink(self._hold.path)
             self._hold.close()
         self._hold = self._syncer = None
+        self.is_held = False
 
     def begin_again(self, ranks: int) -> None:
         """Go on with a file that is there: what lies beyond what it says is cut off, and it says that it is open."""
