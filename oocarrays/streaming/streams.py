@@ -13,9 +13,9 @@ from oocarrays.errors import OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
+from oocarrays.plan.streams.facts import committed
 from oocarrays.plan.streams.modes import Mode, ModeAnswer
 from oocarrays.storage.files.places import StoreLike
-from oocarrays.storage.streams.facts import committed
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.cell import Cell, SharedFile
@@ -24,9 +24,8 @@ from oocarrays.streaming.items import as_fill, check_view
 from oocarrays.streaming.keeping import Kept
 from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.matching import returned, scanned_cells
-from oocarrays.streaming.positions import moved, simple
 from oocarrays.streaming.ragged import DaskRagged, Ragged
-from oocarrays.streaming.reading import read_each, read_level
+from oocarrays.streaming.reading import moved, read_each, read_level, simple
 from oocarrays.streaming.steps import boxes_of, fill_steps, steps_of, steps_settings
 from oocarrays.streaming.text import printed, tokens_of
 

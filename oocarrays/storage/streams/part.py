@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
+from oocarrays.plan.streams.facts import WriterFacts
 from oocarrays.plan.streams.meta import CB_BLOCK, Independent, check_budget, independent
 from oocarrays.plan.streams.modes import Mode, ModeAnswer, read_mode, write_mode
 from oocarrays.plan.streams.places import Chunking, segments
@@ -21,7 +22,6 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.ahead import Ahead, CellBlocks
 from oocarrays.storage.streams.apart import IndependentSegment
 from oocarrays.storage.streams.common import CommonSegment
-from oocarrays.storage.streams.facts import WriterFacts
 from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
 from oocarrays.storage.streams.rows import Rows
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile
