@@ -9,7 +9,7 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import InputError
-from oocarrays.storage.striped.moving import verify
+from oocarrays.storage.striped.verifying import verify
 from oocarrays.stored.array import placer
 from tests.stores.servers import S3
 

@@ -25,7 +25,8 @@ import oocarrays as ooc
 from oocarrays import StripedStore
 from oocarrays.errors import DescriptorError, DiskFullError, InputError, NotFoundError, OocError
 from oocarrays.storage.striped.layout import turn_of
-from oocarrays.storage.striped.moving import add, empty, lay_out, verify
+from oocarrays.storage.striped.moving import add, empty, lay_out
+from oocarrays.storage.striped.verifying import verify
 from oocarrays.testing import SlowDisk
 
 PROTOTYPE = default_buffer_prototype()

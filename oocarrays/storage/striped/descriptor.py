@@ -21,10 +21,10 @@ Kind = Literal["file", "store"]
 """What is striped."""
 Phase = Literal["", "opening", "open"]
 """Phase of a writer: it writes data only when all disks have been told that it is opening."""
-FORMAT = 1
-"""Of descriptors."""
+FORMATS = (1, 2)
+"""Formats of descriptors: 0.5.0 reads the first."""
 LATER = {"phase": "", "replaces": None}
-"""Fields that 0.5.0 did not have, with the values that are not written."""
+"""Fields of the second, with the values that are not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,8 @@ class DiskDescriptor:
     def to_json(self) -> bytes:
         """Return it as it is kept on a disk."""
         said = {key: value for key, value in asdict(self).items() if value != LATER.get(key, self)}
-        return json.dumps({"oocarrays": f"striped {self.kind}", "format": FORMAT, **said}).encode()
+        format = FORMATS[any(key in said for key in LATER)]
+        return json.dumps({"oocarrays": f"striped {self.kind}", "format": format, **said}).encode()
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> DiskDescriptor:
@@ -81,7 +82,7 @@ class DiskDescriptor:
         """
         try:
             said: Document = json.loads(text)
-            if said.pop("format") != FORMAT:
+            if said.pop("format") not in FORMATS:
                 raise DescriptorError(f"{where} is of a newer format of striped files than this version reads")
             said.pop("oocarrays")
             made = cls(**{**said, "cycle": tuple(said["cycle"]), "before": tuple(said["before"])})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from zarr.abc.store import Store
 
 from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.sectors import Piece
 from oocarrays.storage.striped.layout import turn_of
 
 
@@ -54,8 +55,10 @@ class DiskLayout:
 class StripedBlobs(LocalBlobs):
     """The chunks of one array in the folders of several disks."""
 
-    def __init__(self, layout: DiskLayout, prefix: str, *, past_cache: bool = False) -> None:
-        self._layout = layout
+    def __init__(
+        self, layout: DiskLayout, prefix: str, *, begin: Callable[[], object], past_cache: bool = False
+    ) -> None:
+        self._layout, self._begin, self._begun = layout, begin, False
         self._roots = [str(layout.parts[number].root) for number in layout.cycle]  # type: ignore[attr-defined]
         super().__init__(os.path.join(self._roots[0], prefix) if prefix else self._roots[0], past_cache=past_cache)
         self._prefix = prefix
@@ -67,6 +70,32 @@ class StripedBlobs(LocalBlobs):
     def path(self, key: str) -> str:
         """Where the chunk under ``key`` is, or would be."""
         return os.path.join(self.root_of(key), self._prefix, key)
+
+    def put(self, key: str, data: memoryview) -> None:
+        """Replace the chunk under ``key`` by ``data``."""
+        self._announce()
+        super().put(key, data)
+
+    def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
+        """Replace the chunk under ``key`` by pieces."""
+        self._announce()
+        return super().put_pieces(key, pieces)
+
+    def change(self, key: str, pieces: Iterable[Piece]) -> None:
+        """Write pieces of a chunk where they are."""
+        self._announce()
+        super().change(key, pieces)
+
+    def remove(self, key: str) -> None:
+        """Take the chunk under ``key`` away."""
+        self._announce()
+        super().remove(key)
+
+    def _announce(self) -> None:
+        """Have the disks say that somebody writes, before the first write."""
+        if not self._begun:
+            self._begin()
+            self._begun = True
 
     def check(self) -> None:
         """Refuse to write where a disk has gone."""

@@ -9,12 +9,17 @@ from dataclasses import replace
 
 from zarr.abc.store import Store
 from zarr.core.buffer import Buffer
-from zarr.core.sync import sync
 
 from oocarrays.errors import DescriptorError, InputError
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import joined_url
-from oocarrays.storage.striped.descriptor import DiskDescriptor, FoundDescriptor, in_order, newest_of
+from oocarrays.storage.striped.descriptor import (
+    DiskDescriptor,
+    FoundDescriptor,
+    announced,
+    in_order,
+    newest_of,
+)
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import PARTIAL
 from oocarrays.storage.striped.parts import DOCUMENT, FolderStore, label_of
@@ -36,6 +41,7 @@ class Labels:
         self.parts = parts
         self._block = block
         self._layout: DiskLayout | None = None
+        self._announced = False
         self._id = uuid.uuid4().hex
 
     @property
@@ -50,7 +56,7 @@ class Labels:
 
     def forget(self) -> None:
         """Ask the disks again."""
-        self._layout = None
+        self._layout, self._announced = None, False
 
     async def known(self, *, anew: bool = False) -> DiskLayout:
         """Return where what lies; asked again until somebody has written."""
@@ -105,7 +111,15 @@ class Labels:
             return layout
         members = tuple(layout.parts)
         of = DiskDescriptor(
-            name=self.url, id=self._id, kind="store", disks=len(members), block=self._block, number=0, cycle=members
+            name=self.url,
+            id=self._id,
+            kind="store",
+            disks=len(members),
+            block=self._block,
+            number=0,
+            closed=False,
+            phase="open",
+            cycle=members,
         )
         first = layout.parts[0]
         await first.set_if_not_exists(DOCUMENT, _buffer(of.to_json()))
@@ -117,22 +131,36 @@ class Labels:
         )
         return await self.known(anew=True)
 
-    def said(self) -> DiskDescriptor:
-        """Return what the disks say, the newest of it."""
-        texts = [sync(part.get(DOCUMENT, PROTOTYPE)) for part in self.parts]
-        labels = zip(map(label_of, self.parts), texts, strict=True)
-        return newest_of(
-            [
-                FoundDescriptor(label=l, descriptor=None if t is None else _descriptor(t.to_bytes(), l))
-                for l, t in labels
-            ]
-        )
+    async def begin(self) -> DiskLayout:
+        """Announce a writer on all disks, before its first write; return where what lies."""
+        layout = await self.make()
+        if not self._announced:
+            said = await self.described()
+            if any(each.closed or each.phase == "opening" for each in said):
+                for descriptors in announced(said):
+                    await asyncio.gather(
+                        *(layout.parts[d.number].set(DOCUMENT, _buffer(d.to_json())) for d in descriptors)
+                    )
+            self._announced = True
+        return layout
+
+    async def close(self) -> int:
+        """Have all disks say that nobody writes, and return the generation that ends so."""
+        layout, (said, *_) = await self.known(anew=True), await self.described()
+        parts = layout.parts
+        await self.say({n: replace(said, number=n, closed=True, phase="") for n in parts}, parts)
+        return said.generation
+
+    async def described(self) -> list[DiskDescriptor]:
+        """Return the descriptors of all disks, the newest first."""
+        found = [d for each in await self._found() if (d := each.descriptor) is not None]
+        return sorted(found, key=lambda each: (-each.generation, not each.closed))
 
     async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
         """Write descriptors down, one disk after the other."""
         for number, said in descriptors.items():
             await parts[number].set(DOCUMENT, _buffer(said.to_json()))
-        self._layout = None
+        self.forget()
 
     async def check_disk(self, part: Store) -> None:
         """Refuse to take for missing what is on a disk that has gone."""

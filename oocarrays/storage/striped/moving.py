@@ -1,4 +1,4 @@
-"""Striped stores laid out, with one disk more, with one less, and looked through.
+"""Striped stores: laid out, with one disk more, with one less.
 
     lay_out    all keys of a store ──► striped; documents last, so that what is cut short is no array
     add        1  all disks say: chunks are by the new cycle, or still by the old       (both are looked at from now on)
@@ -11,26 +11,21 @@ Who dies on the way leaves a store that is read as ever; the same command goes o
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from zarr.abc.store import Store
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, OocError, TargetError
-from oocarrays.storage.stores.joined import joined_in
+from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, TargetError
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import joined_by, left_by, turn_of
-from oocarrays.storage.striped.parts import DOCUMENT, clear_folders, label_of, part_of
+from oocarrays.storage.striped.parts import DOCUMENT, HIDDEN, clear_folders, label_of, part_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
-from oocarrays.storage.striped.store import StripedStore
+from oocarrays.storage.striped.store import StripedStore, striped_of
+from oocarrays.storage.striped.verifying import AT_ONCE, Recorded, each_of, put_record, receipt_of, record_of
 
-K = TypeVar("K")
-AT_ONCE = 4
-"""Values of each disk that are on their way at one time."""
 BUSY = "{} is being laid out anew: finish that first, with the disk that was added or emptied"
 METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
@@ -43,20 +38,6 @@ class Moved:
     """Values."""
     nbytes: int
     """Their bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """Findings in a striped store."""
-
-    keys: int
-    """Values that are whole, and on their disks."""
-    nbytes: int
-    """Their bytes."""
-    faults: tuple[str, ...]
-    """What is wrong, a line each."""
-    left: tuple[str, ...]
-    """Names on disks of what writers that died have left; nobody reads it."""
 
 
 def lay_out(source: Any, target: StripedStore) -> Moved:
@@ -91,32 +72,24 @@ async def _lay_out(store: Store, prefix: str, target: StripedStore) -> Moved:
     keys = [key.removeprefix(before) async for key in store.list_prefix(before)]
     if not any(key in METADATA for key in keys):
         raise NotFoundError(f"no Zarr array or group in {store}")
-    keys = [key for key in keys if key != DOCUMENT and not key.endswith(".partial")]
+    keys = [key for key in keys if key not in HIDDEN and not key.endswith(".partial")]
     documents = sorted((key for key in keys if turn_of(key) is None), key=lambda key: -key.count("/"))
+
+    receipts: Recorded = {}
 
     async def copied(key: str) -> int:
         value = await store.get(before + key, PROTOTYPE)
         if value is None:
             raise InputError(f"{key} of {store} has gone while it was copied")
+        receipts[key] = receipt_of(value)
         await target.set(key, value)
         return len(value)
 
-    sizes = await _each(copied, [key for key in keys if turn_of(key) is not None], AT_ONCE * len(target.disks))
+    sizes = await each_of(copied, [key for key in keys if turn_of(key) is not None], AT_ONCE * len(target.disks))
     for key in documents:
         sizes.append(await copied(key))
+    await put_record(target, receipts)
     return Moved(keys=len(sizes), nbytes=sum(sizes))
-
-
-async def _each(work: Callable[[K], Awaitable[int]], keys: Iterable[K], at_once: int) -> list[int]:
-    """Do some work for each key, so many at one time."""
-    waiting, done = iter(list(keys)), []
-
-    async def worker() -> None:
-        for key in waiting:
-            done.append(await work(key))
-
-    await asyncio.gather(*(worker() for _ in range(at_once)))
-    return done
 
 
 def add(store: Any, disk: Any, options: Any = None) -> Moved:
@@ -136,7 +109,7 @@ def add(store: Any, disk: Any, options: Any = None) -> Moved:
     InputError
         Where it is one of the others.
     """
-    striped, part = _striped(store), part_of(disk, options)
+    striped, part = striped_of(store), part_of(disk, options)
     layout = striped.layout()
     if not layout.made:
         raise NotFoundError(f"no striped store {striped}")
@@ -149,10 +122,12 @@ def add(store: Any, disk: Any, options: Any = None) -> Moved:
         return _moved(wider, wider.layout())
     if layout.before:
         raise InputError(BUSY.format(striped))
+    record = sync(record_of(striped))
+    striped.end_writing()
     number = max(layout.parts) + 1
     cycle = joined_by(layout.cycle, number)
     _say(striped, {number: part} | layout.parts, cycle, layout.cycle, closed=False)
-    return _moved(wider, wider.layout())
+    return _moved(wider, wider.layout(), record)
 
 
 def empty(store: Any, disk: Any, options: Any = None) -> Moved:
@@ -165,7 +140,7 @@ def empty(store: Any, disk: Any, options: Any = None) -> Moved:
     InputError
         Where it is not one of the disks, or the only one.
     """
-    striped, label = _striped(store), label_of(part_of(disk, options))
+    striped, label = striped_of(store), label_of(part_of(disk, options))
     layout = striped.layout()
     number = next((n for n, part in layout.parts.items() if label_of(part) == label), None)
     if number is None:
@@ -174,16 +149,11 @@ def empty(store: Any, disk: Any, options: Any = None) -> Moved:
         raise InputError(f"disk {label} is the only one of {striped}")
     if layout.before and number in layout.cycle:
         raise InputError(BUSY.format(striped))
+    record = sync(record_of(striped))
     if not layout.before:
+        striped.end_writing()
         _say(striped, layout.parts, left_by(layout.cycle, number), layout.cycle, closed=False)
-    return _moved(striped, striped.layout())
-
-
-def _striped(store: Any) -> StripedStore:
-    found = joined_in(store)
-    if found is None or not isinstance(found[0], StripedStore) or found[1]:
-        raise InputError(f"{store} is not a striped store: it is opened by striped:///mnt/a,/mnt/b!name.zarr")
-    return found[0]
+    return _moved(striped, striped.layout(), record)
 
 
 def _say(
@@ -202,14 +172,17 @@ def _say(
     sync(striped.say(new, parts))
 
 
-def _moved(striped: StripedStore, layout: DiskLayout) -> Moved:
-    """Move what does not lie by the cycle; then have all disks say that all does."""
+def _moved(striped: StripedStore, layout: DiskLayout, record: Recorded | None = None) -> Moved:
+    """Move what does not lie by the cycle; then have all disks say that all does, and keep the record of values."""
     done = sync(_move(striped, layout))
     stay = {number: part for number, part in layout.parts.items() if number in layout.cycle}
     _say(striped, stay, layout.cycle, (), closed=True)
     for number in layout.parts.keys() - stay.keys():
-        sync(layout.parts[number].delete(DOCUMENT))
+        for name in reversed(HIDDEN):
+            sync(layout.parts[number].delete(name))
         clear_folders(layout.parts[number])
+    if record is not None:
+        sync(put_record(striped.with_disks(list(stay.values())), record))
     return done
 
 
@@ -217,7 +190,7 @@ async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
     members, wrong = set(layout.cycle), []
     for number, part in layout.parts.items():
         async for name in part.list():
-            if name == DOCUMENT or BLOCKS.search(name) or name.endswith(".partial"):
+            if name in HIDDEN or BLOCKS.search(name) or name.endswith(".partial"):
                 continue
             astray = layout.number_of(name.removesuffix(HEAD)) != number
             if astray or await _has_blocks(part, name, members):
@@ -235,7 +208,7 @@ async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
         await part.delete(name)
         return len(value)
 
-    sizes = await _each(moved, wrong, AT_ONCE * len(layout.parts))
+    sizes = await each_of(moved, wrong, AT_ONCE * len(layout.parts))
     return Moved(keys=len(sizes), nbytes=sum(sizes))
 
 
@@ -263,53 +236,3 @@ async def _move_split(striped: StripedStore, layout: DiskLayout, number: int, ke
         raise CorruptChunkError(f"{key} of {striped} has lost its blocks")
     await striped.set(key, value)
     return len(value)
-
-
-def verify(store: Any) -> Verified:
-    """Read all that a striped store has: whether each value is whole, and on its disk.
-
-    Examples
-    --------
-    >>> from zarr.storage import MemoryStore
-    >>> import zarr
-    >>> store = StripedStore([MemoryStore(), MemoryStore()])
-    >>> array = zarr.create_array(store, shape=(4,), chunks=(1,), dtype="i4", compressors=None)
-    >>> array[:] = [1, 2, 3, 4]
-    >>> verify(store).faults
-    ()
-    """
-    striped = _striped(store)
-    return sync(_verify(striped, striped.layout()))
-
-
-async def _verify(striped: StripedStore, layout: DiskLayout) -> Verified:
-    faults, left, keys, split = [], [], {}, set()
-    for number, part in layout.parts.items():
-        async for name in part.list():
-            if name.endswith(".partial"):
-                left.append(f"{label_of(part)}/{name}")
-            elif BLOCKS.search(name):
-                split.add((number, name))
-            elif name != DOCUMENT:
-                key = name.removesuffix(HEAD)
-                if layout.part_of(key) not in layout.places(key) or part not in layout.places(key):
-                    faults.append(f"{label_of(part)}/{name} is on the wrong disk: {striped} does not look for it there")
-                else:
-                    keys[key] = part
-    for key, part in keys.items():
-        head = None if layout.block is None else await head_on(part, key)
-        split -= {(n, head.key(key)) for n in head.disks} if head is not None else set()
-
-    async def read(key: str) -> int:
-        try:
-            value = await striped.get(key, PROTOTYPE)
-            if value is None:
-                faults.append(f"{key} of {striped} has gone while it was looked at")
-            return 0 if value is None else len(value)
-        except (OocError, OSError) as error:
-            faults.append(str(error))
-            return 0
-
-    sizes = await _each(read, keys, AT_ONCE * len(layout.parts))
-    left += [f"{label_of(layout.parts[number])}/{name}" for number, name in sorted(split)]
-    return Verified(keys=len(keys), nbytes=sum(sizes), faults=tuple(faults), left=tuple(left))

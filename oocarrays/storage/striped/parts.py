@@ -22,6 +22,10 @@ from oocarrays.storage.striped.layout import turn_of
 
 DOCUMENT = ".striped.json"
 """The key of the descriptor on each disk."""
+RECORD = ".striped-values.json"
+"""The key of the record of all values, on the first disk."""
+HIDDEN = (DOCUMENT, RECORD)
+"""Keys of the store itself, which are not listed."""
 
 
 class FolderStore(LocalStore):

@@ -26,7 +26,7 @@ from oocarrays.errors import CorruptChunkError, OocError
 from oocarrays.storage.stores.joined import span
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.layout import runs
-from oocarrays.storage.striped.parts import DOCUMENT
+from oocarrays.storage.striped.parts import HIDDEN
 
 PROTOTYPE = default_buffer_prototype()
 HEAD = ".striped"
@@ -169,6 +169,6 @@ def key_of(name: str) -> str | None:
     >>> key_of("c/0"), key_of("c/0.striped"), key_of(f"c/0.{32 * 'f'}.striped"), key_of(".striped.json")
     ('c/0', 'c/0', None, None)
     """
-    if name == DOCUMENT or (name.endswith(HEAD) and BLOCKS.search(name)):
+    if name in HIDDEN or (name.endswith(HEAD) and BLOCKS.search(name)):
         return None
     return name.removesuffix(HEAD)

@@ -24,7 +24,7 @@ from zarr.storage import LocalStore
 from oocarrays.errors import CorruptChunkError, InputError
 from oocarrays.mapping.given import whole
 from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.stores.joined import OPENERS, Joined
+from oocarrays.storage.stores.joined import OPENERS, Joined, joined_in
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import Ways
 from oocarrays.storage.striped.descriptor import DiskDescriptor
@@ -41,7 +41,9 @@ class StripedStore(Joined):
     """A Zarr store whose chunks lie on several disks in turn: it is as fast as all of them together.
 
     Chunks that are neighbours along any axis are on different disks. Each disk has a small descriptor, so that disks
-    may be given in any order, and one that is missing, empty, an old copy or another store's is named in one line.
+    may be given in any order, and one that is missing, empty or another store's is named in one line. So is an old copy
+    of a disk, if it was made before the last ``oocarrays stripe`` (``--add``, ``--empty``, ``--record``) and data were
+    written since; ``--verify`` compares every value with the record.
 
     Parameters
     ----------
@@ -135,7 +137,9 @@ class StripedStore(Joined):
             return None
         layout = self.layout()
         whole_there = layout.block is None and not layout.before
-        return StripedBlobs(layout, prefix, past_cache=past_cache) if whole_there else None
+        if not whole_there:
+            return None
+        return StripedBlobs(layout, prefix, begin=self.begin_writing, past_cache=past_cache)
 
     def _again(self, parts: Sequence[Store], read_only: bool | None = None) -> StripedStore:
         made = StripedStore.__new__(StripedStore)
@@ -175,14 +179,36 @@ class StripedStore(Joined):
         await self._ensure_open()
         return await self._labels.known(anew=anew)
 
-    async def _made(self) -> DiskLayout:
-        """Return the same once all disks say which they are."""
+    async def _begun(self) -> DiskLayout:
+        """Return the same once all disks say which they are, and that somebody writes."""
         await self._ensure_open()
-        return await self._labels.make()
+        return await self._labels.begin()
+
+    async def known(self) -> DiskLayout:
+        """Return where what lies, as the disks say now."""
+        return await self._known(anew=True)
+
+    async def described(self) -> list[DiskDescriptor]:
+        """Return the descriptors of all disks, the newest first."""
+        await self._ensure_open()
+        return await self._labels.described()
 
     def said(self) -> DiskDescriptor:
         """Return what the disks say, the newest of it."""
-        return self._labels.said()
+        return sync(self.described())[0]
+
+    def begin_writing(self) -> None:
+        """Have all disks say that somebody writes, unless they do."""
+        sync(self._begun())
+
+    async def closed(self) -> int:
+        """Have all disks say that nobody writes, and return the generation that ends so."""
+        await self._ensure_open()
+        return await self._labels.close()
+
+    def end_writing(self) -> int:
+        """Do the same from outside of an event loop."""
+        return sync(self.closed())
 
     async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
         """Write descriptors down, one disk after the other."""
@@ -249,7 +275,7 @@ class StripedStore(Joined):
         """Replace what is under ``key``, at once: whoever looks, at any time, sees the old or the new."""
         self._check_writable()
         _check_value(value)
-        layout = await self._made()
+        layout = await self._begun()
         home, *others = layout.places(key)
         if layout.block is None:
             await home.set(key, value)
@@ -264,7 +290,7 @@ class StripedStore(Joined):
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         """Put ``value`` under ``key`` if nothing is there."""
         self._check_writable()
-        layout = await self._made()
+        layout = await self._begun()
         if layout.block is not None and turn_of(key) is not None:
             if not await self.exists(key):
                 await self.set(key, value)
@@ -275,6 +301,7 @@ class StripedStore(Joined):
         """Remove what is under ``key``, if there is anything."""
         self._check_writable()
         layout = await self._known()
+        layout = await self._begun() if layout.made else layout
         for part in reversed(layout.places(key)):  # where it lies anew last: it counts first
             await self._delete_of(layout, part, key)
 
@@ -287,6 +314,8 @@ class StripedStore(Joined):
         """Remove all below ``prefix``; of the whole store the descriptors too, when all else has gone."""
         self._check_writable()
         layout, prefix = await self._known(), prefix.strip("/")
+        if prefix and layout.made:
+            layout = await self._begun()
         if prefix:
             await all_of([part.delete_dir(prefix) for part in layout.parts.values()])
             return
@@ -386,6 +415,13 @@ def opened(url: str, options: Mapping[str, Any] | None, ways: Ways) -> StripedSt
     if name:
         disks = [f"{each.rstrip('/')}/{unquote(name).strip('/')}" for each in disks]
     return StripedStore(disks, storage_options=options, ways=ways)
+
+
+def striped_of(store: Any) -> StripedStore:
+    found = joined_in(store)
+    if found is None or not isinstance(found[0], StripedStore) or found[1]:
+        raise InputError(f"{store} is not a striped store: it is opened by striped:///mnt/a,/mnt/b!name.zarr")
+    return found[0]
 
 
 OPENERS[SCHEME] = opened

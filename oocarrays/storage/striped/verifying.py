@@ -1,0 +1,255 @@
+"""Verification of striped stores: values that are damaged, gone, on the wrong disk or from an old copy of a disk.
+
+record    size and checksum of every value, on the first disk, with the generation of the store
+write     the first write of a process raises the generation: the record no longer holds
+verify    every value is read and decoded, and compared with the record while it holds
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any, TypeVar
+
+import zarr
+from zarr.core.buffer import Buffer
+from zarr.core.sync import sync
+
+from oocarrays.errors import OocError
+from oocarrays.storage.journal.receipts import checksum
+from oocarrays.storage.striped.disk_layout import DiskLayout
+from oocarrays.storage.striped.parts import HIDDEN, RECORD, label_of
+from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
+from oocarrays.storage.striped.store import StripedStore, striped_of
+
+AT_ONCE = 4
+"""Values that are read or decoded at one time."""
+ARRAY = re.compile(r"(?:^|/)(?:zarr\.json|\.zarray)$")
+"""How the keys of an array's document end."""
+K = TypeVar("K")
+Recorded = dict[str, list[int]]
+"""Size and checksum of each value, by its key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """Findings in a striped store."""
+
+    keys: int
+    """Values that are whole, and on their disks."""
+    nbytes: int
+    """Their bytes."""
+    faults: tuple[str, ...]
+    """What is wrong, a line each."""
+    left: tuple[str, ...]
+    """Names on disks of what writers that died have left; nobody reads it."""
+    recorded: bool
+    """Whether there is a record of all values that holds, so that one that is gone is a fault."""
+
+
+async def each_of(work: Callable[[K], Awaitable[int]], keys: Iterable[K], at_once: int) -> list[int]:
+    """Do some work for each key, so many at one time."""
+    waiting, done = iter(list(keys)), []
+
+    async def worker() -> None:
+        for key in waiting:
+            done.append(await work(key))
+
+    await asyncio.gather(*(worker() for _ in range(at_once)))
+    return done
+
+
+def receipt_of(value: Buffer) -> list[int]:
+    """Return the size and the checksum of a value."""
+    return [len(value), checksum(value.to_bytes())]
+
+
+async def put_record(striped: StripedStore, values: Recorded) -> None:
+    """End writing, and write a record that holds until somebody writes again."""
+    generation = await striped.closed()
+    text = json.dumps({"generation": generation, "values": values}).encode()
+    await (await striped.known()).part_of(RECORD).set(RECORD, PROTOTYPE.buffer.from_bytes(text))
+
+
+async def record_of(striped: StripedStore) -> Recorded | None:
+    """Return the record of all values; None if there is none, or somebody has written since."""
+    layout, said = await striped.known(), await striped.described()
+    text = await layout.part_of(RECORD).get(RECORD, PROTOTYPE)
+    if text is None or not all(each.closed for each in said):
+        return None
+    record = json.loads(text.to_bytes())
+    values: Recorded = record["values"]
+    return values if record["generation"] == said[0].generation else None
+
+
+def record(store: Any) -> int:
+    """Record the size and the checksum of every value, and return how many there are.
+
+    Nobody else may have the store open to write.
+    """
+    striped = striped_of(store)
+    return sync(_record(striped))
+
+
+async def _record(striped: StripedStore) -> int:
+    values: Recorded = {}
+
+    async def read(key: str) -> int:
+        value = await striped.get(key, PROTOTYPE)
+        assert value is not None, "it is listed, and nobody else writes"
+        values[key] = receipt_of(value)
+        return 1
+
+    keys = [key async for key in striped.list() if not key.endswith(".partial")]
+    await each_of(read, keys, AT_ONCE * len(striped.disks))
+    await put_record(striped, values)
+    return len(values)
+
+
+def verify(store: Any) -> Verified:
+    """Read and decode all values of a striped store, and compare them with their record if it holds.
+
+    Examples
+    --------
+    >>> from zarr.storage import MemoryStore
+    >>> import zarr
+    >>> store = StripedStore([MemoryStore(), MemoryStore()])
+    >>> array = zarr.create_array(store, shape=(4,), chunks=(1,), dtype="i4", compressors=None)
+    >>> array[:] = [1, 2, 3, 4]
+    >>> verify(store).faults
+    ()
+    """
+    striped = striped_of(store)
+    found, faults = sync(_verify(striped, striped.layout()))
+    faults |= _undecoded(striped, [key for key in found.keys if key not in faults])
+    return Verified(
+        keys=len(found.keys),
+        nbytes=sum(found.keys.values()),
+        faults=(*found.astray, *(faults[key] for key in sorted(faults))),
+        left=tuple(found.left),
+        recorded=found.recorded,
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """Values that were read, and names that stand for none."""
+
+    keys: dict[str, int]
+    """Bytes of each value."""
+    astray: list[str]
+    """A line for each value on the wrong disk."""
+    left: list[str]
+    """Names of what writers that died have left."""
+    recorded: bool
+    """Whether there is a record that holds."""
+
+
+async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, dict[str, str]]:
+    """Read all values: what was found, and a line for each that is damaged or gone."""
+    record = await record_of(striped)
+    found, places, split = _Found({}, [], [], record is not None), {}, set()
+    for number, part in layout.parts.items():
+        async for name in part.list():
+            key = name.removesuffix(HEAD)
+            if name.endswith(".partial"):
+                found.left.append(f"{label_of(part)}/{name}")
+            elif BLOCKS.search(name):
+                split.add((number, name))
+            elif name not in HIDDEN and part in layout.places(key):
+                places[key] = part
+            elif name not in HIDDEN:
+                found.astray.append(
+                    f"{label_of(part)}/{name} is on the wrong disk: {striped} does not look for it there"
+                )
+    faults = {key: f"{key} of {striped} is gone: it was there when values were recorded" for key in record or ()}
+
+    async def read(key: str) -> int:
+        faults.pop(key, None)
+        try:
+            value = await striped.get(key, PROTOTYPE)
+        except (OocError, OSError) as error:
+            faults[key] = str(error)
+            return 0
+        if value is None:
+            faults[key] = f"{key} of {striped} has gone while it was verified"
+            return 0
+        if record is not None and record.get(key) != receipt_of(value):
+            faults[key] = f"{key} of {striped} is not as it was when values were recorded"
+        found.keys[key] = len(value)
+        return len(value)
+
+    await each_of(read, list(places), AT_ONCE * len(layout.parts))
+    for key, part in places.items():
+        head = None if layout.block is None else await head_on(part, key)
+        split -= {(n, head.key(key)) for n in head.disks} if head is not None else set()
+    found.left += [f"{label_of(layout.parts[number])}/{name}" for number, name in sorted(split)]
+    return found, faults
+
+
+def _undecoded(striped: StripedStore, keys: list[str]) -> dict[str, str]:
+    """Decode the chunks of all arrays among keys: a line for each that cannot be."""
+    place, faults = striped.with_read_only(True), {}
+    for document in filter(ARRAY.search, keys):
+        path = document.rpartition("/")[0]
+        try:
+            array = zarr.open(place, path=path, mode="r")
+        except Exception as error:  # noqa: BLE001  whatever a codec or a document raises is a fault
+            faults[document] = f"{document} of {striped} describes no array: {_line(error)}"
+            continue
+        if isinstance(array, zarr.Group):
+            continue
+        prefix = f"{path}/" if path else ""
+        chunks = {key: _index(key[len(prefix) :], array.ndim) for key in keys if key.startswith(prefix)}
+        sections = [(key, _section(array, index)) for key, index in chunks.items() if index is not None]
+        with ThreadPoolExecutor(AT_ONCE, "verify") as pool:
+            errors = pool.map(partial(_error_of, array), (section for _, section in sections))
+            faults |= {
+                key: f"{key} of {striped} cannot be decoded: {error}"
+                for (key, _), error in zip(sections, errors, strict=True)
+                if error is not None
+            }
+    return faults
+
+
+def _error_of(array: zarr.Array, section: tuple[slice, ...]) -> str | None:
+    """Decode a chunk, and return why that fails in a line; None if it does not."""
+    try:
+        array[section]
+    except Exception as error:  # noqa: BLE001  each codec raises its own
+        return _line(error)
+    return None
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _section(array: zarr.Array, index: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return the elements of a chunk, or of a shard."""
+    sizes: Any = getattr(array, "write_chunk_sizes", None)  # of newer versions, whose chunks may be of unequal lengths
+    if sizes is None:
+        lengths = array.shards or array.chunks
+        return tuple(slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True))
+    bounds = [(0, *accumulate(each)) for each in sizes]
+    return tuple(slice(*each[i : i + 2]) for i, each in zip(index, bounds, strict=True))
+
+
+def _index(name: str, ndim: int) -> tuple[int, ...] | None:
+    """Return the index of a chunk by the end of its key; None of anything else.
+
+    >>> _index("c/1/2", 2), _index("1.2", 2), _index("c", 0), _index("zarr.json", 2), _index("b/c/0/1", 2)
+    ((1, 2), (1, 2), (), None, None)
+    """
+    numbers = re.fullmatch(r"(?:c[./]?)?((?:\d+[./])*\d+)?", name)
+    if numbers is None or not name:
+        return None
+    index = tuple(map(int, re.split("[./]", numbers[1]))) if numbers[1] else ()
+    index = () if ndim == 0 and index == (0,) else index
+    return index if len(index) == ndim else None
