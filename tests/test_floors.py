@@ -61,7 +61,7 @@ FLOOR_OF = {room: floor for floor, line in enumerate(FLOORS.strip().splitlines()
 ROOF = len(FLOORS.split())
 """``oocarrays/__init__.py``, which shows the names of the house, and which no room imports."""
 OUTSIDE = {"typing_extensions": "errors", "numpy": "mapping", "scipy": "kernels", "zarr": "storage.local"}
-OUTSIDE |= dict.fromkeys(("numcodecs", "fsspec", "obstore", "google_crc32c"), "storage.stores")
+OUTSIDE |= {"google_crc32c": "storage.local"} | dict.fromkeys(("numcodecs", "fsspec", "obstore"), "storage.stores")
 OUTSIDE |= dict.fromkeys(("h5py", "tifffile", "isal"), "storage.foreign")
 OUTSIDE |= dict.fromkeys(("bokeh", "dask", "distributed", "cloudpickle", "tornado", "xarray"), "graphs")
 OUTSIDE |= dict.fromkeys(("matplotlib", "IPython", "ipywidgets"), "show") | {"awkward": "streaming"}

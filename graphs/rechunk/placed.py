@@ -22,8 +22,9 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import unfinished_key
-from oocarrays.storage.journal.receipts import Receipt, checksum
+from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.local.blobs import byte_view
+from oocarrays.storage.local.checksum import checksum
 from oocarrays.storage.meter import Meter
 
 Recorded = Mapping[Part, Stored | None]

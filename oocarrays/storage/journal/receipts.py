@@ -22,31 +22,13 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import StoreFailure
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
+from oocarrays.storage.local.checksum import FOLDED_ABOVE, checksum
 from oocarrays.storage.stores.remote import RemoteStore
 
 Receipt = list[int] | None
 """Of one key: bytes and checksum, as far as they are known; None where nothing is stored."""
-FOLDED_ABOVE = 2**16
-"""Bytes: what is longer is folded first. That takes half the time of a crc32c: it is as fast as memory."""
 AT_ONCE = 4
 """Chunks that are read to be verified at one time: so many are held."""
-FOLD = 1021
-"""Words of 8 bytes: a prime, so that pages that change places do not fall on each other."""
-
-
-def checksum(data: Any) -> int:
-    """A checksum of bytes: crc32c, of what is long after words that lie ``FOLD`` apart have been added up.
-
-    >>> page = np.arange(2**16, dtype="u4")
-    >>> len({checksum(page.data), checksum(page[::-1].copy().data), checksum((page ^ (page == 7)).data), checksum(b"")})
-    4
-    """
-    flat = np.frombuffer(data, np.uint8)
-    if len(flat) < FOLDED_ABOVE:
-        return int(google_crc32c.value(flat))
-    rows = len(flat) // (8 * FOLD)
-    folded = np.add.reduce(flat[: rows * 8 * FOLD].view(np.uint64).reshape(rows, FOLD), axis=0)
-    return int(google_crc32c.extend(google_crc32c.value(folded.view(np.uint8)), flat[rows * 8 * FOLD :]))
 
 
 def contents(data: Any) -> int | None:

@@ -22,7 +22,7 @@ from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 
 from oocarrays.errors import OocError
-from oocarrays.storage.journal.receipts import checksum
+from oocarrays.storage.local.checksum import checksum
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.parts import HIDDEN, RECORD, label_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
