@@ -20,7 +20,7 @@ import zarr
 from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore
 
-from oocarrays.errors import InputError, NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
 from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
@@ -40,7 +40,16 @@ from oocarrays.storage.codecs.codec import (
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
 from oocarrays.storage.files.documents import MARK, METADATA, WRECKED, documents, said
-from oocarrays.storage.files.places import Place, StoreLike, in_files, local_folder, location, name_of, store_path
+from oocarrays.storage.files.places import (
+    Place,
+    StoreLike,
+    check_is_place,
+    in_files,
+    local_folder,
+    location,
+    name_of,
+    store_path,
+)
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
@@ -170,20 +179,15 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
     return array
 
 
-TAKEN_BY = {
-    "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
-    "dask": "from_dask and rechunk take it as it is",
-}
-"""Who takes objects of other libraries, which are not places."""
 ELSEWHERE = "; what xarray opens is a source, too: rechunk(xr.open_dataset(…, chunks={}), …)"
 """Said of a file of a format that we do not read."""
 
 
 def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     chosen(mode, "mode", ("r", "r+"))
-    known = TAKEN_BY.get(type(store).__module__.partition(".")[0])
-    if known is not None:
-        raise InputError(f"{type(store).__name__} is no place where an array is stored: {known}")
+    if isinstance(store, zarr.Group):
+        raise NotFoundError(f"{store.store_path} holds a Zarr group, not an array: name one of the arrays in it")
+    check_is_place(store)
     folder = local_folder(store, path)
     if folder is not None and not os.path.exists(folder):
         raise NotFoundError(f"no such store: {store}{path and '/'}{path}")

@@ -11,12 +11,20 @@ import zarr
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath
 
+from oocarrays.errors import InputError
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import store_of
 
 Place = str | os.PathLike | Store | StorePath
 """What may be the place of an array."""
+TAKEN_BY = {
+    "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
+    "dask": "from_dask and rechunk take it as it is",
+}
+"""Functions that take objects of other libraries, by library."""
+OTHERWISE = "pass a path, a URL, a Zarr store or array, or a NumPy array"
+"""Advice for objects of any other library."""
 StoreLike = str | os.PathLike[str] | Store | StorePath
 
 
@@ -85,7 +93,24 @@ def store_path(store: StoreLike) -> StorePath:
     place = store_of(store)
     if isinstance(place, StorePath):
         return place
-    return StorePath(place if isinstance(place, Store) else LocalStore(str(place)))
+    if isinstance(place, str | os.PathLike):
+        return StorePath(LocalStore(str(place)))
+    check_is_place(place)
+    return StorePath(place)
+
+
+def check_is_place(given: Any) -> None:
+    """Raise if an object is not a place of an array.
+
+    Raises
+    ------
+    InputError
+        It names the type, and the functions that take it.
+    """
+    if not isinstance(given, Place):
+        kind = type(given)
+        known = TAKEN_BY.get(kind.__module__.partition(".")[0], OTHERWISE)
+        raise InputError(f"{kind.__name__} is no place where an array is stored: {known}")
 
 
 def free_bytes(folder: str) -> int:

@@ -2,7 +2,7 @@
 
 a.nc   a.nc:/group/air   a.nc/air   "days/*.nc"          s3://bucket/a.nc   s3://bucket/days/*.nc/air
 files:///data/days/*.nc?concat_dim=time                  files:///data/a.raw?shape=10,20&dtype=<f4
-h5py.Dataset   numpy.memmap
+h5py.Dataset   numpy.memmap   numpy.ndarray
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import InputError, UnsupportedError
-from oocarrays.mapping.given import element_type, extents, listed, whole
+from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign import hdf5, numpy_files, tiff
 from oocarrays.storage.foreign.arrays import alone
 from oocarrays.storage.foreign.facts import FORMATS
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
+from oocarrays.storage.foreign.in_memory import ArrayInMemory
 from oocarrays.storage.foreign.looking import Contents
 from oocarrays.storage.foreign.numpy_files import piece_facts
 from oocarrays.storage.foreign.references import references
@@ -55,8 +56,8 @@ NAMED_FILES = 16
 
 def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> Any:
     """Return the store of a place that is a file of another format, or a path in it; None of any other place."""
-    if isinstance(place, np.memmap):
-        return _memmap(place)
+    if isinstance(place, np.ndarray):
+        return _mapped(place) or ArrayInMemory(np.asanyarray(place))
     if type(place).__module__.partition(".")[0] == "h5py":
         return _h5py_object(place)
     if not isinstance(place, str | os.PathLike):
@@ -118,14 +119,14 @@ def files(
     array([4, 5, 6, 7], dtype=int16)
     """
     if isinstance(place, str | os.PathLike):
-        named = os.fspath(place)
+        named = os.fspath(from_home(place))
         if "://" not in named:
             named = os.path.abspath(named)
     else:
         paths = listed(place, "place")
         if not all(isinstance(each, str | os.PathLike) for each in paths):
             raise InputError(f"place={place!r} must be a path, a URL or a list of paths")
-        named = ",".join(quote(os.path.abspath(each), safe="/:@+~ *") for each in paths)
+        named = ",".join(quote(os.path.abspath(from_home(each)), safe="/:@+~ *") for each in paths)
     asked: Settings = {}
     if concat_dim is not None:
         asked["concat_dim"] = concat_dim
@@ -339,17 +340,18 @@ def _piece(path: str, shape: tuple[int, ...], dtype: np.dtype, offset: int, *, c
     return _placed(ForeignStore(contents, url), "")
 
 
-def _memmap(array: np.memmap) -> Any:
-    """A file that is mapped: as it lies, from the first element on."""
+def _mapped(array: np.ndarray) -> Any:
+    """Return the file that an array is mapped from; None where it is not one piece of a file."""
     columns = not array.flags.c_contiguous and array.flags.f_contiguous
-    if array.filename is None or not (array.flags.c_contiguous or columns):
-        raise UnsupportedError("of a numpy.memmap only what lies in one piece is a source: give the whole of it")
+    in_file = isinstance(array, np.memmap) and array.filename is not None
+    if not in_file or not (array.flags.c_contiguous or columns):
+        return None
     if array.flags.writeable:
         array.flush()
     mapped: Any = array._mmap  # type: ignore[attr-defined]
     base = np.frombuffer(mapped, np.uint8).ctypes.data
     first = array.offset - array.offset % _granularity()
-    offset, path = first + array.ctypes.data - base, os.path.abspath(array.filename)
+    offset, path = first + array.ctypes.data - base, os.path.abspath(array.filename)  # type: ignore[attr-defined]
     asked = {"shape": ",".join(map(str, array.shape)), "dtype": array.dtype.str, "offset": offset}
     asked["order"] = "F" if columns else "C"
     return opened_files(f"{SCHEME}://{path}?{urlencode(asked, safe=',<>|')}")

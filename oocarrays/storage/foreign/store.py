@@ -105,7 +105,7 @@ class ForeignStore(OnlyRead):
     def place(self, path: str, key: str) -> tuple[int, int, int] | None:
         """Number of the file, offset and bytes of a chunk of an array that is mapped; None where it is not stored."""
         array = self._contents.array(path)
-        part, index = array.place(_index(key))
+        part, index = array.place(index_of(key))
         found = self.table(array, part).place(index)
         return None if found is None else (part, *found)
 
@@ -142,7 +142,7 @@ class ForeignStore(OnlyRead):
         try:
             array = await asyncio.to_thread(self._contents.array, path)
             if array.made:
-                made = await asyncio.to_thread(self._made_chunk, array, _index(name))
+                made = await asyncio.to_thread(self._made_chunk, array, index_of(name))
                 return _part(made, byte_range)
             return await self._range(path, name, byte_range)
         except (ValueError, IndexError):
@@ -171,8 +171,8 @@ class ForeignStore(OnlyRead):
         section = array.grid.section(index)
         data = made_section(array, section, lambda part, there: self._elements(array, part, there))
         if array.facts.dtype == "O":
-            return np.frombuffer(VLenUTF8().encode(_whole(data, array.facts.chunks, "")), np.uint8)
-        return _whole(data, array.facts.chunks, 0).reshape(-1).view(np.uint8)
+            return np.frombuffer(VLenUTF8().encode(whole_chunk(data, array.facts.chunks, "")), np.uint8)
+        return whole_chunk(data, array.facts.chunks, 0).reshape(-1).view(np.uint8)
 
     def _elements(self, array: ForeignArray, part: int, there: Section) -> np.ndarray:
         """Read elements of one file, as they are stored."""
@@ -283,10 +283,10 @@ def _parted(key: str) -> tuple[str, str]:
     return "/".join(parts[:at]), "/".join(parts[at:])
 
 
-def _index(name: str) -> tuple[int, ...]:
+def index_of(name: str) -> tuple[int, ...]:
     """The index of a chunk in its key.
 
-    >>> _index("c/0/12"), _index("c")
+    >>> index_of("c/0/12"), index_of("c")
     ((0, 12), ())
     """
     return tuple(map(int, name.split("/")[1:]))
@@ -304,7 +304,7 @@ def _padded(data: np.ndarray, nbytes: int) -> np.ndarray:
     return out
 
 
-def _whole(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.ndarray:
+def whole_chunk(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.ndarray:
     """A chunk of its full length, of what the array has of it."""
     if data.shape == chunks:
         return np.ascontiguousarray(data)
