@@ -29,7 +29,7 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_place, create_target, finish_target
 from oocarrays.storage.files.descriptor import KEY, Descriptor, Placement, check_array, descriptor_of
-from oocarrays.storage.files.formats import in_order
+from oocarrays.storage.files.formats import compressors_in, in_order
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.stores.uneven import create_uneven
@@ -159,7 +159,8 @@ def create_array(
         Where the file of each rank is, such as ``"/scratch/u/{rank}.zarr"``, on the own disk of the worker that the
         rank is put on; the group then holds the descriptor only. By default files are in the group.
     fill_value, compressors, filters, zarr_format, attributes, dimension_names
-        As ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults.
+        As ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors also by name,
+        as in `rechunk`.
     memory : int or str
         Bytes that a rank may hold: of chunks whose lengths are not given it holds 8 at least. They have 16 MiB at most.
     overwrite : bool
@@ -195,14 +196,15 @@ def create_array(
     shard = regular_shards(shards, chunked, largest_shape(descriptor), known, dimension_names)
     for cut in cuts(chunks, shards, ChunkGrid.of(largest_shape(descriptor), chunked), dimension_names):
         LOG.warning("%s: %s", place, cut)
+    form = chosen(zarr_format, "zarr_format", (2, 3), error=UnsupportedError)
     made = {
         "dtype": known,
         "chunks": chunked,
         "shards": shard,
         "fill_value": fill_value,
-        "compressors": "auto" if compressors is None else compressors or None,
+        "compressors": compressors_in(form, "auto" if compressors is None else compressors, known.itemsize),
         "filters": "auto" if filters is None else filters or None,
-        "zarr_format": chosen(zarr_format, "zarr_format", (2, 3), error=UnsupportedError),
+        "zarr_format": form,
         "attributes": {} if attributes is None else named(attributes, "attributes"),
         "dimension_names": dimension_names,
     }

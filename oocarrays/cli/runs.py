@@ -10,7 +10,6 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-import zarr
 from dask.utils import format_bytes
 
 from oocarrays.cli.options import (
@@ -34,18 +33,12 @@ from oocarrays.options.group_chunks import read_chunks
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
 from oocarrays.show.pictures import load_picture
+from oocarrays.storage.files.formats import NAMED_CODECS
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
 from oocarrays.storage.streams.rebuilding import Rebuilt
 from oocarrays.stored.array import placer
 from oocarrays.streaming.rebuilding import holds_streams, rebuilt
-
-CODECS = {
-    "none": (),
-    "zstd": zarr.codecs.ZstdCodec(),
-    "blosc": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"),
-    "gzip": zarr.codecs.GzipCodec(),
-}
 
 
 def rechunk_options(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +68,7 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
     parser.add_argument("--schedule", help="the order in which ranks exchange, such as gen (default: auto)")
-    parser.add_argument("--codec", choices=sorted(CODECS), help="codec of the target (default: the source's)")
+    parser.add_argument("--codec", choices=sorted(NAMED_CODECS), help="codec of the target (default: the source's)")
     parser.add_argument(
         "--zarr-format",
         type=int,
@@ -95,7 +88,7 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update", action="store_true", help="bring a Zarr array at TARGET up to date that was made of SOURCE"
     )
-    draw_option(parser)
+    draw_option(parser, "draw the plan, and what a run measured: .png, .svg, .pdf")
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_rechunk, what_now=what_now)
 
@@ -121,7 +114,7 @@ def resume_options(parser: argparse.ArgumentParser) -> None:
     scheduler_option(parser, "the cluster to run on, or threads (default: where the run was planned for)")
     missing_option(parser, "as the run was asked")
     parser.add_argument("--dry-run", action="store_true", help="show what is left to do; do nothing")
-    draw_option(parser)
+    draw_option(parser, "draw the plan, and what a run measured: .png, .svg, .pdf")
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_resume, what_now=what_now)
 
@@ -186,7 +179,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         ranks=options.ranks,
         method=options.method,
         schedule=options.schedule,
-        compressors=None if options.codec is None else CODECS[options.codec],
+        compressors=options.codec,
         filters=None if options.codec is None else (),
         zarr_format=options.zarr_format,
         overwrite=options.overwrite,

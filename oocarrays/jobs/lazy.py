@@ -138,7 +138,8 @@ def from_dask(
         Bytes that we may hold in this process, or on a cluster in each worker, beside the blocks and what their own
         tasks hold; by default as in `rechunk`.
     compressors, filters, fill_value, attributes, dimension_names
-        Of the target, as ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults.
+        Of the target, as ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors
+        also by name, as in `rechunk`.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced; it stays until every block has been computed.
     scratch, scheduler, workers

@@ -242,6 +242,7 @@ def rechunk(
         default the setting ``oocarrays.schedule``, and where that is ``"auto"`` the one of least predicted time.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
+        Compressors also by name: ``"zstd"``, ``"blosc"``, ``"gzip"`` or ``"none"``.
     zarr_format : 2 or 3
         By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS`` and what stands for no
         value in the fill value, format 3 in ``_FillValue``, both as xarray does. Of a group all arrays change: those

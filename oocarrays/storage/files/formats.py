@@ -328,14 +328,42 @@ def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
     return kept
 
 
+NAMED_CODECS: dict[str, tuple[Any, ...]] = {
+    "none": (),
+    "zstd": (ZstdCodec(),),
+    "blosc": (BloscCodec(cname="lz4", shuffle="shuffle"),),
+    "gzip": (GzipCodec(),),
+}
+"""Compressors by the names that parameters and the command line take."""
+
+
 def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
-    """Compressors in the words of either format, as a format has them; None for none, "auto" as it is."""
-    if isinstance(compressors, str):
+    """Return compressors of either format, or named, as objects of one format; None for none, "auto" as it is.
+
+    >>> compressors_in(3, "gzip", 4), compressors_in(2, "none", 4)
+    ([GzipCodec(level=5)], None)
+
+    Raises
+    ------
+    UnsupportedError
+        If a name is unknown, or the format has no such codec.
+    """
+    if isinstance(compressors, str) and compressors == "auto":
         return compressors
-    several = list(compressors) if isinstance(compressors, Sequence) else [compressors]
+    alone = isinstance(compressors, str) or not isinstance(compressors, Sequence)
+    several = [codec for each in ([compressors] if alone else compressors) for codec in _named_codec(each)]
     if zarr_format == 3:
         return [_compressor_3(c, itemsize) if isinstance(c, numcodecs.abc.Codec) else c for c in several] or None
     return [_compressor_2(c) if isinstance(c, Codec) else c for c in several] or None
+
+
+def _named_codec(given: Any) -> tuple[Any, ...]:
+    """Return the compressors of a name; anything else as it is."""
+    if not isinstance(given, str):
+        return (given,)
+    if given not in NAMED_CODECS:
+        raise UnsupportedError(f"compressors={given!r} is not a codec, nor one of {', '.join(NAMED_CODECS)}, auto")
+    return NAMED_CODECS[given]
 
 
 def _compressor_2(codec: Codec) -> numcodecs.abc.Codec:
