@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
 import numpy as np
@@ -88,3 +89,29 @@ def test_slices_on_workers_stay_where_they_are(client: Client) -> None:
     assert [tuple(where[key]) for key in made.tasks.keys] == [(home,) for home in made.placement.values()]
     np.testing.assert_array_equal(made.compute(), data[1::2, ::-1])
     np.testing.assert_array_equal(x.redistribute("(cyclic, *)")[2:, 1:].compute(), data[2:, 1:])
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_comparisons_are_of_elements_as_in_numpy(name: str) -> None:
+    data, compared = np.arange(10).reshape(5, 2) % 4, getattr(operator, name)
+    x = ooc.distribute(data, "(cyclic, *)", ranks=2, scheduler="threads")
+    for other in (1, np.float32(2.5)):
+        found = compared(x, other)
+        assert (found.layout, found.dtype) == (x.layout, np.dtype(bool))
+        np.testing.assert_array_equal(found.compute(), compared(data, other))
+    np.testing.assert_array_equal(compared(3, x).compute(), compared(3, data))
+    np.testing.assert_array_equal(compared(x, x - 1).compute(), compared(data, data - 1))
+    for other in ([1, 2], x.redistribute("(block, *)")):
+        with pytest.raises(LayoutError):
+            compared(x, other)
+
+
+def test_a_comparison_is_no_answer_by_itself() -> None:
+    x = ooc.distribute(np.arange(4), "block", ranks=2, scheduler="threads")
+    with pytest.raises(
+        InputError, match=r"4 elements is neither true nor false: take x\.compute\(\)\.any\(\) or \.all"
+    ):
+        bool(x == 1)
+    assert x[2:3] == 2
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(x)

@@ -293,6 +293,33 @@ class DistributedArray(RankArrays[Parts]):
     def __rtruediv__(self, other: Any) -> DistributedArray:
         return self._with(divided_into, other)
 
+    def __eq__(self, other: Any) -> DistributedArray:  # type: ignore[override]
+        return self._with(operator.eq, other)
+
+    def __ne__(self, other: Any) -> DistributedArray:  # type: ignore[override]
+        return self._with(operator.ne, other)
+
+    def __lt__(self, other: Any) -> DistributedArray:
+        return self._with(operator.lt, other)
+
+    def __le__(self, other: Any) -> DistributedArray:
+        return self._with(operator.le, other)
+
+    def __gt__(self, other: Any) -> DistributedArray:
+        return self._with(operator.gt, other)
+
+    def __ge__(self, other: Any) -> DistributedArray:
+        return self._with(operator.ge, other)
+
+    __hash__ = None  # type: ignore[assignment]  # equality is of elements, as in NumPy
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise InputError(
+                f"an array of {self.size} elements is neither true nor false: take x.compute().any() or .all()"
+            )
+        return bool(self.compute())
+
     def _made_before(self, plan: Redistribution) -> Redistribution:
         """Return a plan that was made, or saved, before: it must begin with what is there."""
         if (plan.source, plan.itemsize) != (self._layout, self.dtype.itemsize):
