@@ -246,6 +246,29 @@ def test_the_command_line_advises_from_a_file(
     assert "none.json cannot be read" in capsys.readouterr().err
 
 
+def test_the_command_line_draws_advice_with_the_weights_of_edges(
+    stored: zarr.Array, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, picture = ooc.Trace(), tmp_path / "advice.svg"
+    trace = trace.writes(stored, "(block, *)", ranks=2, block="load").reads(stored, "(*, block)", ranks=2, block="plot")
+    trace.save(tmp_path / "t.json")
+    asked = ["advise", str(tmp_path / "t.json"), "--memory", "1GiB", "--weight", "load:plot=7"]
+    assert main([*asked, "--draw", str(picture)]) == 0
+    assert f"drew {picture}" in capsys.readouterr().out
+    assert "<!-- 7 × -->" in picture.read_text() or "7 ×" in picture.read_text()
+    assert main([*asked, "--json"]) == 0
+    (advised,) = json.loads(capsys.readouterr().out)
+    assert {block["block"]: block["weight"] for block in advised["blocks"]}["plot"] == 7
+    assert main([*asked, "--draw", str(tmp_path / "no/advice.svg")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+    for wrong in ("plot", "=3", "load:plot=x"):
+        with pytest.raises(SystemExit):
+            main([*asked, "--weight", wrong])
+        assert f"{wrong!r} is not [PRODUCER:]CONSUMER=NUMBER" in capsys.readouterr().err
+    assert main([*asked, "--weight", "nobody=3"]) == 2
+    assert "nobody" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("where", "value", "line"),
     [

@@ -18,7 +18,7 @@ import zarr
 from oocarrays.errors import ChunksError, InputError, NotFoundError
 from oocarrays.graphs.tracing.seen import dataset_of
 from oocarrays.jobs.rechunking import rechunk
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import from_home, whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.options import advised
@@ -274,7 +274,7 @@ def _kind(each: Sequence[Any]) -> tuple[Any, ...]:
 def _place(name: Any) -> str:
     """Name a place in one way, however it is written."""
     found = name_of(name) if not isinstance(name, str) else name
-    return found if "://" in found else os.path.abspath(found)
+    return found if "://" in found else os.path.abspath(from_home(found))
 
 
 def _is_group(path: str) -> bool:

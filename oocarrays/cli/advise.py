@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
 from oocarrays.advice.advising import Advice
+from oocarrays.cli.options import draw_option
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.documents import Document
+from oocarrays.show.pictures import load_picture
 
 
 def advise_options(parser: argparse.ArgumentParser) -> None:
@@ -21,14 +24,44 @@ def advise_options(parser: argparse.ArgumentParser) -> None:
         "--ranks", type=int, help="ranks that may read for each other (default: as the trace says, or none)"
     )
     parser.add_argument("--keep", metavar="ARRAY", action="append", default=[], help="an array that stays as it is")
+    parser.add_argument(
+        "--weight",
+        metavar="[PRODUCER:]CONSUMER=NUMBER",
+        type=_edge_weight,
+        action="append",
+        default=[],
+        help="how often a block runs after the block that wrote its input; once for each pair",
+    )
     parser.add_argument("--json", action="store_true", help="for machines")
+    draw_option(parser, "draw blocks, arrays, and the weight and seconds of each flow: .png, .svg, .pdf")
     parser.set_defaults(command=_advise)
 
 
 def _advise(options: argparse.Namespace) -> None:
+    if options.draw:
+        load_picture().check_file(options.draw)
     traces = [Trace.load(path) for path in options.traces]
-    advice: Advice = sum(traces[1:], traces[0]).advise(memory=options.memory, ranks=options.ranks, keep=options.keep)
+    advice: Advice = sum(traces[1:], traces[0]).advise(
+        memory=options.memory, ranks=options.ranks, keep=options.keep, weights=dict(options.weight)
+    )
     print(json.dumps(_as_json(advice), ensure_ascii=False) if options.json else advice)
+    if options.draw:
+        advice.draw().savefig(options.draw)
+        print(f"drew {options.draw}", file=sys.stderr if options.json else sys.stdout)
+
+
+def _edge_weight(text: str) -> tuple[tuple[str | None, str], float]:
+    """Parse the weight of an edge.
+
+    >>> _edge_weight("load:plot=10"), _edge_weight("plot=0.5")
+    ((('load', 'plot'), 10.0), ((None, 'plot'), 0.5))
+    """
+    edge, _, number = text.rpartition("=")
+    producer, _, consumer = edge.rpartition(":")
+    try:
+        return (producer or None, consumer), float(number if consumer else "")
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not [PRODUCER:]CONSUMER=NUMBER") from None
 
 
 def _as_json(advice: Advice) -> list[Document]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from oocarrays.cli.options import draw_option
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.options.networks import NAMED, NETWORKS, carrier_of
@@ -36,7 +37,7 @@ def schedule_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="for machines: a list of steps, each of [source, destination]"
     )
-    parser.add_argument("--draw", metavar="FILE", help="draw the steps: .png, .svg, .pdf; .gif shows one after another")
+    draw_option(parser, "draw the steps: .png, .svg, .pdf; .gif shows one after another")
     parser.set_defaults(command=_schedule)
 
 
@@ -105,7 +106,7 @@ def redistribute_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", default="flat", help=f"{NETWORKS} (default: %(default)s)")
     _constants_option(parser)
     parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--draw", metavar="FILE", help="draw messages by step, and the links' load: .png, .svg, .pdf")
+    draw_option(parser, "draw messages by step, and the links' load: .png, .svg, .pdf")
     parser.set_defaults(command=_redistribute)
 
 

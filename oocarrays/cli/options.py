@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
+from oocarrays.mapping.given import from_home
 from oocarrays.storage.files.presence import Policy
 
 
@@ -42,9 +43,9 @@ def _storage_option(text: str) -> tuple[str, str | bool]:
     return name, {"true": True, "false": False}.get(value.lower(), value)
 
 
-def draw_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command draw its plan."""
-    parser.add_argument("--draw", metavar="FILE", help="draw the plan, and what a run measured: .png, .svg, .pdf")
+def draw_option(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add the option that names the file of a picture."""
+    parser.add_argument("--draw", metavar="FILE", type=from_home, help=help)
 
 
 def lengths(text: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dask.utils import format_bytes
 
+from oocarrays.cli.options import draw_option
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.options.chunks import parsed_chunks
@@ -80,7 +81,7 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
     )
     cluster_options(parser)
     parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--draw", metavar="FILE", help="draw seconds and tasks: .png, .svg, .pdf")
+    draw_option(parser, "draw seconds and tasks: .png, .svg, .pdf")
     parser.set_defaults(command=_plan)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from oocarrays.arrays.array import open_array
 from oocarrays.cli.options import missing_option, store_options
 from oocarrays.errors import SelectionError, TargetError
+from oocarrays.mapping.given import from_home
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sections.sieve import METHODS
 from oocarrays.show import report
@@ -31,7 +32,9 @@ def read_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("section", metavar="SECTION", help="as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'")
     parser.add_argument("--method", choices=METHODS, default="auto", help="how holes are read (default: %(default)s)")
     parser.add_argument("--explain", action="store_true", help="show what is planned, and what was counted")
-    parser.add_argument("--out", metavar="FILE.npy", help="write the section to a new file, as numpy does")
+    parser.add_argument(
+        "--out", metavar="FILE.npy", type=from_home, help="write the section to a new file, as numpy does"
+    )
     store_options(parser)
     missing_option(parser)
     parser.set_defaults(command=_read)

@@ -239,6 +239,8 @@ def _inside(within: Section | None, shape: tuple[int, ...]) -> Section:
     whole = Section((0,) * len(shape), shape)
     if within is None:
         return whole
+    if not isinstance(within, Section):
+        raise SelectionError(f"within={within!r} is not a Section: pass oocarrays.Section(lower, upper)")
     if len(within.lower) != len(shape) or any(l < 0 for l in within.lower) or _past(within, shape):
         raise SelectionError(f"within={within} is not inside an array of shape {shape}")
     return within

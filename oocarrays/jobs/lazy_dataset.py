@@ -34,7 +34,7 @@ from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.show import report
 from oocarrays.show.planned import rows
-from oocarrays.storage.files.creating import is_empty
+from oocarrays.storage.files.creating import is_free
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.meter import Meter
@@ -172,7 +172,7 @@ def _place(target: StoreLike, overwrite: bool) -> str:
     folder = local_folder(target)
     if folder is None:
         raise UnsupportedError(f"the target {target} of a dataset must be a local folder; rechunk it from there")
-    if not is_empty(target):
+    if not is_free(target):
         replaced = "it may be what the variables are read from: remove it first" if overwrite else "choose another"
         raise TargetError(f"the target {target} exists; {replaced}")
     return folder

@@ -9,6 +9,7 @@ Each kind of value has its one door here, on the lowest floor, so that whoever t
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -170,6 +171,16 @@ def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = Inp
     except NO_TYPE as refused:
         raise error(f"{name}={given!r} is no type of numpy's elements, such as 'float32': {refused}") from None
     return known
+
+
+def from_home(path: Any) -> Any:
+    """Return a path with a leading ``~`` or ``~user`` replaced by that home directory; anything else as it is.
+
+    >>> from_home("~/a.zarr") == os.path.join(os.path.expanduser("~"), "a.zarr"), from_home("a~/b")
+    (True, 'a~/b')
+    """
+    is_path = isinstance(path, str | os.PathLike) and os.fsdecode(path).startswith("~")
+    return os.path.expanduser(path) if is_path else path
 
 
 def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:

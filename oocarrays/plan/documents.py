@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oocarrays.errors import InputError
+from oocarrays.mapping.given import from_home
 
 Document = dict[str, Any]
 """What a file in JSON holds, or is to hold: a journal's plan, a descriptor, a record; metadata of Zarr."""
@@ -27,7 +28,7 @@ def checked_path(path: Any) -> str:
     InputError
         Where it is no path.
     """
-    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    name = os.fspath(from_home(path)) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "\0" in name:
         raise InputError(f"{path!r} is no path of a file")
     return name

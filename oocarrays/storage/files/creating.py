@@ -22,6 +22,7 @@ from zarr.abc.store import Store
 from zarr.codecs import BytesCodec
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError
+from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure, TargetError
 from oocarrays.mapping.given import flag
@@ -34,6 +35,7 @@ from oocarrays.storage.files.places import Place, StoreLike, local_folder, parts
 from oocarrays.storage.local import devices
 from oocarrays.storage.local.durable import PreparedStore
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import check_replaces, opened
@@ -85,13 +87,30 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
     overwrite = flag(overwrite, "overwrite")
     if isinstance(store, Store) and store.read_only:
         raise TargetError(f"the target {store} is opened read-only")
-    if is_empty(store):
+    if is_free(store):
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
     check_replaces(store)
     if not _is_array(store) and unfinished_run(store) is None:  # of which the mark alone is there, or no metadata else
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
+
+
+def is_free(store: StoreLike) -> bool:
+    """Return whether a target can be made where nothing is.
+
+    Raises
+    ------
+    TargetError
+        If its parent folder does not exist: a mistyped path makes no folders.
+    """
+    if not is_empty(store):
+        return False
+    inner = innermost(store.store if isinstance(store, StorePath) else store)
+    parent = os.path.dirname(str(inner.path) if isinstance(inner, ZipStore) else local_folder(store) or "/")
+    if not os.path.isdir(parent):
+        raise TargetError(f"the target {store} cannot be made: there is no folder {parent}; make it first")
+    return True
 
 
 def is_empty(store: StoreLike) -> bool:

@@ -27,7 +27,7 @@ from zarr.storage import StorePath
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError, UnfinishedError
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.files.creating import is_empty
+from oocarrays.storage.files.creating import is_free
 from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, document_store, documents, said
 from oocarrays.storage.files.making_room import replace_group
 from oocarrays.storage.files.places import StoreLike, local_folder, location, place_name, store_path
@@ -223,7 +223,7 @@ def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, ove
         raise TargetError(f"the target {store} is the source itself")
     if here is not None and there is not None and lie_together(here, there):
         raise TargetError(f"the target {store} and the source {group_location(source)} lie one inside the other")
-    if is_empty(store):
+    if is_free(store):
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")

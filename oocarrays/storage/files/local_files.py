@@ -23,7 +23,7 @@ from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import is_empty
+from oocarrays.storage.files.creating import is_free
 from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
 from oocarrays.storage.files.documents import MARK, document_store
 from oocarrays.storage.files.group_file import NO_GROUP
@@ -157,7 +157,7 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
     """
     if getattr(store, "read_only", False):
         raise TargetError(f"the target {store} is opened read-only")
-    if is_empty(store):
+    if is_free(store):
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")

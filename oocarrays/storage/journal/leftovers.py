@@ -25,6 +25,7 @@ from typing import Literal
 from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError
+from oocarrays.mapping.given import from_home
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import remove_scratch
@@ -120,7 +121,7 @@ def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
         Where there is no such folder.
     """
     check_path(path, "the folder")
-    root = os.path.realpath(path)
+    root = os.path.realpath(from_home(path))
     if not os.path.isdir(root):
         raise NotFoundError(f"no such folder: {path}")
     return sorted(_leftovers(root, None), key=lambda leftover: leftover.path)

@@ -26,7 +26,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
-from oocarrays.mapping.given import named
+from oocarrays.mapping.given import from_home, named
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, have_all_entered
 from oocarrays.storage.stores.remote import Patience, RemoteStore, reason
@@ -97,6 +97,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
     if isinstance(place, str | os.PathLike):
         check_path(place)
+        place = from_home(place)
     have_all_entered()
     for known in PLACES:
         if (found := known(place, options, ways)) is not None:
@@ -129,7 +130,7 @@ def absolute(place: Any) -> Any:
     ('/data/a.zarr', 's3://bucket/a.zarr')
     """
     if isinstance(place, str | os.PathLike):
-        return place if "://" in str(place) else os.path.abspath(place)
+        return place if "://" in str(place) else os.path.abspath(from_home(place))
     if isinstance(place, LocalStore):
         return place if place.root.is_absolute() else _with(place, root=place.root.absolute())
     if isinstance(place, ZipStore):
@@ -243,7 +244,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
     check_path(place, "scratch")
-    return os.path.abspath(place)
+    return os.path.abspath(from_home(place))
 
 
 def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> str:

@@ -36,7 +36,7 @@ from oocarrays.plan.streams.meta import (
     ended,
     meta_from,
 )
-from oocarrays.storage.files.creating import check_place, is_empty
+from oocarrays.storage.files.creating import check_place, is_free
 from oocarrays.storage.files.documents import METADATA, document_store, documents
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
@@ -355,7 +355,7 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
         is never.
     """
     file = StreamFile(store, meta, durable=durable)
-    if not is_empty(store):
+    if not is_free(store):
         if not overwrite:
             raise TargetError(f"{file.name} exists; ask for overwrite to replace it, or for mode 'a' to append")
         if stream_attribute(store) is None:

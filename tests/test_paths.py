@@ -1,0 +1,124 @@
+"""Paths as users type them: ``~`` is the home directory, and the parent folder of a target must exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+import oocarrays as ooc
+from oocarrays.cli.main import main
+from oocarrays.errors import NotFoundError, TargetError
+
+FIELD = np.arange(120, dtype="i4").reshape(12, 10)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a home directory with an array, and another folder to work in."""
+    for name in ("home", "work"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "work")
+    zarr.create_array(tmp_path / "home/a.zarr", data=FIELD, chunks=(4, 5))
+    return tmp_path / "home"
+
+
+def test_a_tilde_is_the_home_directory_of_sources_targets_and_scratch(home: Path) -> None:
+    how: dict[str, Any] = {"scheduler": "threads"}
+    np.testing.assert_array_equal(ooc.open_array("~/a.zarr")[...], FIELD)
+    np.testing.assert_array_equal(ooc.open_array(Path("~/a.zarr"))[...], FIELD)
+    ooc.rechunk("~/a.zarr", "~/b.zarr", chunks=(12, 2), scratch="~/scratch", method="staged", **how).run()
+    np.testing.assert_array_equal(zarr.open_array(home / "b.zarr")[...], FIELD)
+    ooc.from_dask(da.from_array(FIELD, chunks=5), "~/c.zarr", **how).run()
+    ooc.store(da.ones((12, 10), chunks=4, dtype="i4"), "~/d.zarr", **how)
+    assert ooc.compare("~/a.zarr", "~/c.zarr")
+    np.save(home / "a.npy", FIELD)
+    assert ooc.open_array("~/a.npy").shape == ooc.open_array(ooc.files("~/a.npy")).shape == FIELD.shape
+    assert ooc.clean("~") == []
+    with ooc.open_streams("~/s.zarr", "w", shape=2, dtype="i4") as streams:
+        streams.write([1, 2])
+    assert {"b.zarr", "c.zarr", "d.zarr", "s.zarr"} <= {path.name for path in home.iterdir()}
+    assert not list(Path().iterdir())
+
+
+def test_a_tilde_is_the_home_directory_of_documents_and_disks(home: Path) -> None:
+    trace = ooc.trace(da.from_zarr(zarr.open_array(home / "a.zarr")).sum())
+    trace.save("~/trace.json")
+    assert ooc.Trace.load("~/trace.json") == trace
+    (home / "disk").mkdir()
+    with ooc.open_striped("field", "w", disks=["~/disk"], block=4096) as file:
+        file.write(b"abc")
+    assert (home / "disk/field").exists()
+    assert not list(Path().iterdir())
+
+
+def test_a_tilde_is_the_home_directory_on_the_command_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rechunk", "~/a.zarr", "~/b.zarr", "--chunks", "12,2", "--draw=~/plan.svg", "--quiet"]) == 0
+    assert main(["read", "~/a.zarr", "0:2", "--out=~/out.npy"]) == 0
+    np.testing.assert_array_equal(np.load(home / "out.npy"), FIELD[:2])
+    assert (home / "plan.svg").exists()
+    assert not list(Path().iterdir())
+
+
+def _dataset() -> Any:
+    import xarray as xr
+
+    return xr.Dataset({"v": (("x", "y"), FIELD)}).chunk({"x": 4})
+
+
+def _streams(target: Any) -> Any:
+    return ooc.open_streams(target, "w", shape=2, dtype="i4")
+
+
+def _local(target: Any) -> Any:
+    return ooc.create_array(target, shape=(4, 4), dtype="i4", layout="(block, *)", ranks=2, placement="local")
+
+
+VERBS = {
+    "rechunk": lambda a, t: ooc.rechunk(a, t, chunks=(12, 2)),
+    "rechunk, a group": lambda a, t: ooc.rechunk(a.parent / "g.zarr", t, chunks={"v": (12, 2)}),
+    "rechunk, a dataset": lambda a, t: ooc.rechunk(_dataset(), t, chunks={"v": (12, 2)}),
+    "rechunk, update": lambda a, t: ooc.rechunk(a, t, chunks=(12, 2), update=True),
+    "from_dask": lambda a, t: ooc.from_dask(da.ones(4, chunks=2), t),
+    "store": lambda a, t: ooc.store(da.ones(4, chunks=2), str(t)),
+    "map_slabs": lambda a, t: ooc.map_slabs(np.negative, a, t),
+    "iterate": lambda a, t: ooc.iterate(np.negative, a, t, sweeps=2),
+    "reduce": lambda a, t: ooc.reduce(a, "sum", axis=0, target=t),
+    "pyramid": lambda a, t: ooc.pyramid(a, t),
+    "scatter_files": lambda a, t: ooc.scatter_files(a, "(block, *)", t, ranks=2),
+    "gather_files": lambda a, t: ooc.gather_files(a.parent / "l.zarr", t),
+    "create_array": lambda a, t: ooc.create_array(t, shape=(4, 4), dtype="i4"),
+    "create_array, local": lambda a, t: _local(t),
+    "open_streams": lambda a, t: _streams(t),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_target_in_a_folder_that_does_not_exist_is_refused(verb: str, home: Path) -> None:
+    zarr.create_group(home / "g.zarr").create_array("v", data=FIELD, chunks=(4, 5))
+    _local(home / "l.zarr")
+    with pytest.raises(TargetError, match=r"cannot be made: there is no folder .*/no/such; make it first"):
+        VERBS[verb](home / "a.zarr", home / "no/such/t.zarr")
+    assert not (home / "no").exists()
+
+
+@pytest.mark.parametrize("target", ["no/t.zip", "no/t.zip/a.zarr"])
+def test_a_zip_file_in_a_folder_that_does_not_exist_is_refused(target: str, home: Path) -> None:
+    with pytest.raises(TargetError, match=r"there is no folder .*/no; make it first"):
+        ooc.rechunk(home / "a.zarr", target, chunks=(12, 2))
+
+
+def test_the_command_line_makes_no_folder(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rechunk", str(home / "a.zarr"), "no/such/t.zarr", "--chunks", "12,2"]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert not list(Path().iterdir())
+
+
+def test_what_is_not_there_is_named_by_its_whole_path(home: Path) -> None:
+    with pytest.raises(NotFoundError, match=f"no such store: {home}/x.zarr"):
+        ooc.open_array("~/x.zarr")
