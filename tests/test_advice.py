@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -267,3 +268,11 @@ def test_what_is_no_path_is_refused_in_one_line(path: Any) -> None:
     for call in (ooc.Trace.load, ooc.Trace.of((), ()).save, ooc.load_plan):
         with pytest.raises(InputError, match="is no path of a file"):
             call(path)
+
+
+def test_a_weight_of_nothing_is_no_warning(tmp_path: Path) -> None:
+    z = zarr.create_array(tmp_path / "x.zarr", shape=(64, 512), chunks=(8, 512), dtype="f4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        advice = ooc.trace(da.from_zarr(z).sum(), weights=0).advise(memory="1GiB")
+    assert (advice.arrays[0].kept, advice.arrays[0].today.seconds) == (True, 0)

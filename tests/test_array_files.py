@@ -371,3 +371,15 @@ def test_partitions_fit_and_are_the_array(tmp_path: Path) -> None:
         a.partitions(memory=1000, scheduler="threads")
     with pytest.raises(LayoutError, match="no layout"):
         ooc.open_array(zarr.create_array({}, data=field)).partitions()
+
+
+def test_an_array_of_a_zip_file_that_is_opened_to_be_read_is_not_written(tmp_path: Path) -> None:
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as store:
+        z = zarr.create_array(store, data=np.arange(4), chunks=(2,))
+        a = ooc.open_array(z, mode="r")
+        with pytest.raises(InputError, match="is open for reading: open it with mode='r\\+'"):
+            a[0] = 7
+        with pytest.raises(ValueError, match="read-only"):
+            a.zarr[0] = 7
+        np.testing.assert_array_equal(z[...], np.arange(4))
+        np.testing.assert_array_equal(a[...], np.arange(4))

@@ -209,3 +209,11 @@ def test_a_distributed_array_is_never_taken_for_one_that_shares_its_parts() -> N
         np.array(Y, copy=False)
     with pytest.raises(TypeError):
         len(ooc.distribute(numbered(()), "()", ranks=1, **ON_THREADS))
+
+
+@pytest.mark.parametrize("layouts", [("(block, *)", "(*, block)"), ("(cyclic, *)", "(block, *)"), ("(block, *)",) * 2])
+def test_threads_count_the_bytes_that_they_give_each_other(layouts: tuple[str, str]) -> None:
+    x = ooc.distribute(np.arange(120, dtype="i4").reshape(12, 10), layouts[0], ranks=3, scheduler="threads")
+    y = ooc.redistribute(x, layouts[1])
+    y.compute()
+    assert y.meter.sent_bytes == y.plan.price.moved_bytes

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays.errors import ChunksError, InputError, TargetError, UnsupportedError
+from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.storage.files.documents import MARK
 from tests.graphs.clusters import cluster, within
 
@@ -154,7 +154,6 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "bad chunks": (dataset, {"chunks": {"air": (3, 3)}}, ChunksError, "has 2 axes; the array has 3"),
     "ranks": (dataset, {"ranks": 3}, UnsupportedError, "ranks=3 is for stored arrays"),
     "codecs": (dataset, {"compressors": ()}, UnsupportedError, "what its variables' encoding says"),
-    "storage options": (dataset, {"storage_options": {}}, UnsupportedError, "must be a local folder"),
     "another collection": (lambda: dask.delayed(3), {}, InputError, "is not a dask.array.Array"),
 }
 
@@ -168,10 +167,49 @@ def test_wrong_input_is_one_line(tmp_path: Path, source: Any, options: Any, erro
     assert not list(tmp_path.iterdir())
 
 
-def test_an_existing_target_is_kept(tmp_path: Path) -> None:
+def test_an_existing_target_is_kept_unless_it_may_be_replaced(tmp_path: Path) -> None:
     ds = by_xarray(dataset(), tmp_path / "a.zarr")
-    with pytest.raises(TargetError, match="may be what the variables are read from"):
-        ooc.rechunk(ds, tmp_path / "a.zarr", overwrite=True)
+    with pytest.raises(TargetError, match="exists; ask for overwrite to replace it"):
+        ooc.rechunk(ds, tmp_path / "a.zarr")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/thesis.tex").write_text("x")
+    with pytest.raises(TargetError, match="exists and is not a Zarr group; it is not overwritten"):
+        ooc.rechunk(ds, tmp_path / "text", overwrite=True)
+    xr.testing.assert_identical(xr.open_zarr(tmp_path / "a.zarr").load(), ds.load())
+
+
+@pytest.mark.parametrize("blocks", [{}, None], ids=["dask", "in memory when it is read"])
+def test_a_dataset_replaces_what_it_is_computed_from(tmp_path: Path, blocks: Any) -> None:
+    wanted = by_xarray(dataset(), tmp_path / "a.zarr").load()
+    for chunks in ((30, 2, 3), (10, 4, 3)):
+        source, wanted = xr.open_zarr(tmp_path / "a.zarr", chunks=blocks), wanted.assign(air=wanted.air * 2)
+        job = ooc.rechunk(
+            source.assign(air=source.air * 2),
+            tmp_path / "a.zarr",
+            chunks={"air": chunks},
+            overwrite=True,
+            memory=MEMORY,
+        )
+        xr.testing.assert_allclose(job.run().load(), wanted)
+        xr.testing.assert_allclose(xr.open_zarr(tmp_path / "a.zarr").load(), wanted)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "url", "path in a store"])
+def test_a_dataset_is_written_to_any_store(kind: str, tmp_path: Path) -> None:
+    target: Any = {
+        "memory": zarr.storage.MemoryStore(),
+        "url": "memory://datasets/any.zarr",
+        "path in a store": zarr.storage.StorePath(zarr.storage.MemoryStore(), "deep/a"),
+    }[kind]
+    ds = by_xarray(dataset(), tmp_path / "a.zarr").load()
+    for overwrite in (False, True):
+        job = ooc.rechunk(ds.chunk(time=7), target, chunks={"air": (30, 2, 3)}, overwrite=overwrite, memory=MEMORY)
+        found = job.run()
+        assert found.air.encoding["chunks"] == (30, 2, 3)
+        xr.testing.assert_identical(found.load(), ds)
+    with pytest.raises(TargetError, match="exists"):
+        ooc.rechunk(ds.chunk(time=7), target)
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +223,12 @@ def test_on_workers(two: Client, tmp_path: Path) -> None:
     job = ooc.rechunk(ds, tmp_path / "a.zarr", chunks={"air": (30, 2, 3), "count": {"lat": 1}}, memory=MEMORY)
     out = within(job.run)
     xr.testing.assert_identical(out.load(), ds.load())
+    with pytest.raises(PlacementError, match="is in the memory of this process"):
+        ooc.rechunk(ds, zarr.storage.MemoryStore(), memory=MEMORY).run()
+    again = ooc.rechunk(
+        out, tmp_path / "a.zarr", chunks={"air": (10, 4, 3)}, overwrite=True, memory=MEMORY, scratch=tmp_path
+    )
+    xr.testing.assert_identical(within(again.run).load(), ds.load())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "source.zarr"]
     assert job.meter.write_requests + job.meter.skipped_chunks == job.plan.traffic.write_requests
 

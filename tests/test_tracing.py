@@ -219,8 +219,10 @@ def test_what_is_no_collection_is_refused(stored: zarr.Array) -> None:
         ooc.trace(x=3)
     with pytest.raises(InputError, match="the weight of 'run' is -1"):
         ooc.trace(weight=-1)
-    with pytest.warns(RuntimeWarning, match="is given the stored array .* itself"), pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"asarray.* is given the stored array .*/a\.zarr itself: .* inside 'with ooc"):
         ooc.trace(dask.delayed(np.asarray)(stored))
+    with pytest.warns(RuntimeWarning, match="is given the stored array .* itself"):
+        ooc.trace([da.from_zarr(stored).sum(), dask.delayed(np.asarray)(stored)])
 
 
 def test_an_array_that_has_changed_since_is_not_added(stored: zarr.Array, tmp_path: Path) -> None:

@@ -123,6 +123,9 @@ class Exchanging(Messages):
         for source, part in held.items():
             if part.size:
                 self.take(source, part, rank, made)
+        others = [source for source in held if source != rank]
+        if others:
+            self.meter.add(sent_bytes=int(self._sizes[others, rank].sum()) * self.dtype.itemsize)
         return made
 
     def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:

@@ -29,6 +29,7 @@ from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import MARK, document_store, unfinished_run
+from oocarrays.storage.files.places import local_folder
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.local.syncing import written
@@ -51,11 +52,13 @@ class DatasetRun(EndingRun):
     plan: DatasetPlan
     runs: tuple[LazyRun, ...] = ()
 
-    def __init__(self, plan: DatasetPlan, store: str, frame: Callable[[dict[str, Any], bool], None], id: str) -> None:
+    def __init__(
+        self, plan: DatasetPlan, destination: TargetSpec, frame: Callable[[dict[str, Any], bool], None], id: str
+    ) -> None:
         self.plan = plan
-        self.destination = TargetSpec(store=store)
+        self.destination = destination
         self.frame = Sealed(frame)
-        super().__init__(store, plan.processes, id)
+        super().__init__(destination.store, plan.processes, id)
 
     @property
     def expected(self) -> tuple[float, float]:
@@ -92,16 +95,21 @@ class DatasetRun(EndingRun):
         Where that was cut short, the mark says so, and all of it is written again.
         """
         self.failure = None
-        mark, begun = unfinished_run(self.destination.store), f"{self.id}-begun"
+        store: Any = self.destination.store
+        mark, begun = unfinished_run(store), f"{self.id}-begun"
         if mark == self.id or self.has_ended():
             return
-        if mark != begun and not is_empty(self.destination.store):
-            raise TargetError(f"the target {self.destination.store} has appeared meanwhile")
-        self.frame.value({MARK: begun}, mark == begun)
-        for folder, _, names in os.walk(self.destination.store):
+        replaces = mark == begun
+        if not replaces and not is_empty(store):
+            if not self.destination.overwrite:
+                raise TargetError(f"the target {store} has appeared meanwhile")
+            group_file.make_group(store, {"attributes": {}}, begun, overwrite=True, durable=self.durable)
+            replaces = True
+        self.frame.value({MARK: begun}, replaces)
+        for folder, _, names in os.walk(local_folder(store) or ""):
             for name in names:
                 written(os.path.join(folder, name))  # by xarray
-        place: Any = document_store(self.destination.store, durable=self.durable)
+        place: Any = document_store(store, durable=self.durable)
         zarr.open_group(place, mode="r+", use_consolidated=False).attrs[MARK] = self.id
         if self.processes is not None:
             self.syncer.finish()  # what this worker has made; the others sync what they make themselves
@@ -146,8 +154,10 @@ class DatasetBuilder:
     def build(self) -> Key:
         """Add every task; returns the key of the last one."""
         frame: Any = f"frame-{self.suffix}"
-        self.graph[frame] = Task(frame, Work.task, self.run, "create", (), 0)
-        done = [builder.blocks([frame]) for builder in self._builders] or [frame]
+        first = [] if self.run.destination.overwrite else [frame]  # what is replaced may be read by the blocks
+        done = [builder.blocks(first) for builder in self._builders]
+        self.graph[frame] = Task(frame, Work.task, self.run, "create", (), 0, *map(TaskRef, [] if first else done))
+        done = done if done and first else [frame]
         for builder in self._builders:
             last = builder.rest(done)
             done = done if last is None else [last]

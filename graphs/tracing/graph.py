@@ -10,7 +10,6 @@ own rule. Sections are folded as they are found.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +19,14 @@ from dask.base import is_dask_collection
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias
+from dask.utils import key_split
 
 from oocarrays.graphs.collective.read_tasks import Reading
 from oocarrays.graphs.tracing import tasks
 from oocarrays.graphs.tracing.layers import Layers
 from oocarrays.graphs.tracing.parts import TakenPart, as_ranges, part_of
 from oocarrays.graphs.tracing.seen import Seen
+from oocarrays.storage.files.places import location
 
 MOST_TASKS = 100_000
 """Tasks of graphs that Dask optimises for us, at most: it takes about 70 µs and 2 kB for each."""
@@ -68,8 +69,8 @@ class FoundAccesses:
         if part is None:
             return
         if use.key is None:
-            name = part.array.name or str(part.array.store_path)
-            self._blind[name] = str(node.key[0] if isinstance(node.key, tuple) else node.key)
+            name = location(part.array)
+            self._blind[name] = key_split(node.key)
             return
         self.seen.add(part.array, part.take(use.key), writes=use.writes, by=part.by)
 
@@ -80,24 +81,24 @@ class FoundAccesses:
             wanted = tuple(map(as_ranges, requests[rank]))
             self.seen.add(read.file.zarr, [wanted], by="oocarrays", ranks=len(requests))
 
-    def warn(self) -> None:
-        """Warn of arrays that tasks are given whole: what they read of them is seen in a run alone."""
-        for array, task in self._blind.items():
-            warnings.warn(
-                f"{task} is given the stored array {array} itself: what it reads of it is not in the graph; run it "
-                "inside 'with ooc.trace() as t:' to see it",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+    @property
+    def unseen(self) -> list[str]:
+        """Arrays that tasks are given whole, a line each: only a run shows the sections that they read."""
+        return [
+            f"{task} is given the stored array {array} itself: what it reads of it is not in the graph; run it "
+            "inside 'with ooc.trace() as t:' to see it"
+            for array, task in self._blind.items()
+        ]
 
 
-def trace_collections(collections: Sequence[Any], seen: Seen) -> None:
-    """Add what the graphs of some collections, computed together, read and write.
+def trace_collections(collections: Sequence[Any], seen: Seen) -> list[str]:
+    """Add what the graphs of some collections, computed together, read and write; return lines about what is unseen.
 
     >>> import zarr
     >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
     >>> seen = Seen()
     >>> trace_collections([da.from_zarr(z)[3:].sum()], seen)
+    []
     >>> [list(access.sections())[0] for access in seen.accesses("sum")]
     [Section(lower=(3, 0), upper=(4, 6))]
     """
@@ -116,7 +117,7 @@ def trace_collections(collections: Sequence[Any], seen: Seen) -> None:
         graph = each.__dask_graph__()
         together |= dict(each.__dask_optimize__(graph, keys) if each.__dask_optimize__ else graph)
     _every_task(together, found)
-    found.warn()
+    return found.unseen
 
 
 def arrays_of(collection: Any, found: FoundAccesses) -> list[da.Array]:

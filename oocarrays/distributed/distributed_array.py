@@ -164,6 +164,7 @@ class DistributedArray(RankArrays[Parts]):
         if not self.cluster:  # threads send no messages
             costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
         if isinstance(layout, Redistribution):
+            _refuse_choices(ranks=ranks, grid=grid, method=None if method == "auto" else method)
             plan = self._made_before(layout)
         else:
             target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
@@ -323,9 +324,10 @@ class DistributedArray(RankArrays[Parts]):
     def _made_before(self, plan: Redistribution) -> Redistribution:
         """Return a plan that was made, or saved, before: it must begin with what is there."""
         if (plan.source, plan.itemsize) != (self._layout, self.dtype.itemsize):
+            planned = f"shape {plan.source.shape}, {plan.source}, elements of {plan.itemsize} bytes"
             raise LayoutError(
-                f"the plan is for {plan.source} of elements of {plan.itemsize} bytes, and the array is {self._layout} "
-                f"of {self.dtype.itemsize}"
+                f"the plan is for {planned}; the array has shape {self.shape}, {self._layout}, elements of "
+                f"{self.dtype.itemsize} bytes"
             )
         return plan
 
@@ -403,6 +405,13 @@ def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Mess
         return f"{moved} between ranks, without messages"
     order = schedule.name if messaging.ordered else "no order"
     return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
+
+
+def _refuse_choices(**choices: Any) -> None:
+    """Raise if something is chosen that a plan has chosen already."""
+    for name, choice in choices.items():
+        if choice is not None:
+            raise LayoutError(f"{name}={choice!r} is part of the plan: leave it out, or pass a layout")
 
 
 def in_blocks(layout: Layout) -> Layout:

@@ -20,7 +20,7 @@ import zarr
 from dask.utils import ensure_dict
 from zarr.abc.codec import Codec
 
-from oocarrays.errors import ChunksError, InputError, TargetError, UnsupportedError
+from oocarrays.errors import ChunksError, InputError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.dataset import DatasetBuilder, DatasetRun
@@ -34,10 +34,13 @@ from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.show import report
 from oocarrays.show.planned import rows
-from oocarrays.storage.files.creating import is_free
+from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.formats import target_settings
-from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.group_file import check_group_place, member_store
+from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.meter import Meter
+from oocarrays.stored.array import placer
 
 BLOCK = "16MiB"
 """Blocks in which variables that are in memory are written."""
@@ -63,7 +66,7 @@ class DatasetJob(Job[DatasetRun, Any]):
 
     def __init__(self, arrays: Mapping[str, da.Array], run: DatasetRun, single: bool, cluster: Cluster | None) -> None:
         self._arrays = arrays
-        super().__init__(run, partial(_opened, single), cluster)
+        super().__init__(run, partial(_opened, single, run.destination.store), cluster)
 
     @property
     def plan(self) -> DatasetPlan:
@@ -116,7 +119,7 @@ def _way(aligned: bool) -> str:
     return "straight" if aligned else "through scratch"
 
 
-def _opened(single: bool, store: str) -> Any:
+def _opened(single: bool, store: Any, name: str) -> Any:
     import xarray as xr
 
     if single:
@@ -135,14 +138,19 @@ def dataset_job(
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> DatasetJob:
     """Plan to write a dataset, its lazy variables in other chunks: see `rechunk`, which calls this."""
     settings.refuse_array_expressions()
-    store = _place(target, overwrite)
+    store = placer(storage_options)(target)
+    check_group_place(store, overwrite=overwrite)
+    new = is_empty(store)
     single = not hasattr(source, "data_vars")
     zarr_format = zarr_format or 3
     whole: Any = _as_dataset(source) if single else source
     ds: Any = _without_foreign_codecs(_in_blocks(whole), zarr_format)
+    if not new:
+        _load_others(ds)
     lazy = [str(name) for name, v in ds.variables.items() if v.chunks is not None and v.size]
     encoded = _encoded(ds, lazy, zarr_format)
     ds = _with_chunks(ds, encoded, chunks)
@@ -151,8 +159,8 @@ def dataset_job(
     resources, id = resources_of(cluster, memory), uuid.uuid4().hex[:12]
     runs = {
         name: planned(
-            encoded[name], os.path.join(store, name), made[name], resources,
-            overwrite=True, straight=True, scratch=scratch_folder(scratch, store), topic=f"oocarrays-{id}",
+            encoded[name], member_store(store, name), made[name], resources,
+            overwrite=True, straight=new, scratch=scratch_folder(scratch, store), topic=f"oocarrays-{id}",
             said=_cuts(chunks, name, ds.variables[name]),
         )
         for name in lazy
@@ -163,19 +171,16 @@ def dataset_job(
         processes=resources.workers,
     )
     frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format)
-    run = DatasetRun(plan, store, frame, id)
+    run = DatasetRun(plan, TargetSpec(store=store, overwrite=not new), frame, id)
     run.runs = tuple(runs.values())
     return DatasetJob(encoded, run, single, cluster)
 
 
-def _place(target: StoreLike, overwrite: bool) -> str:
-    folder = local_folder(target)
-    if folder is None:
-        raise UnsupportedError(f"the target {target} of a dataset must be a local folder; rechunk it from there")
-    if not is_free(target):
-        replaced = "it may be what the variables are read from: remove it first" if overwrite else "choose another"
-        raise TargetError(f"the target {target} exists; {replaced}")
-    return folder
+def _load_others(ds: xr.Dataset) -> None:
+    """Load what is not computed by Dask, such as coordinates: it may be stored in the target that is replaced."""
+    for variable in ds.variables.values():
+        if variable.chunks is None:
+            variable.load()
 
 
 def _as_dataset(array: Any) -> xr.Dataset:
@@ -342,7 +347,7 @@ def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any
     InputError
         Where the source is not lazy, or what is given is for targets.
     """
-    given = next((name for name, value in others.items() if value not in (None, False, "auto")), None)
+    given = next((name for name, value in others.items() if not _is_default(value)), None)
     if given is not None:
         raise InputError(f"{given}={others[given]!r} is for a target, and none is given")
     if not is_lazy(source):
@@ -362,6 +367,11 @@ def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any
     for name in set(source.variables) - set(source.xindexes):
         found[name] = _relaid(source.variables[name], chunks, how)
     return found
+
+
+def _is_default(value: Any) -> bool:
+    """Return whether an option is as it is where nobody gives it; arrays are not compared with it."""
+    return value is None or value is False or (isinstance(value, str) and value == "auto")
 
 
 def _relaid(variable: Any, chunks: Any, how: Mapping[str, Any]) -> Any:
@@ -387,8 +397,6 @@ def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str
             raise UnsupportedError(f"{name}={value!r} is for stored arrays: of a lazy one, leave it out")
     if not is_dataset(source):
         return from_dask(source, target, chunks=chunks, **(options | {"zarr_format": options["zarr_format"] or 3}))
-    if options.pop("storage_options") is not None:
-        raise UnsupportedError("storage_options= of a dataset: its target must be a local folder")
     for name in ("shards", "compressors", "filters"):
         if options.pop(name) is not None:
             raise UnsupportedError(f"{name}= of a dataset is what its variables' encoding says: set it there")

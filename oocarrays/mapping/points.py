@@ -61,6 +61,8 @@ class Points:
         """
         entries = _one_an_axis(key, shape)
         paired = [place for place, (entry, _) in enumerate(entries) if not _is_free(entry)]
+        if not paired:
+            raise SelectionError(f"{key!r} names no points: give integers, sequences or a mask for one axis at least")
         lists = [_indices(entries[place], shape) for place in paired]
         try:
             spread = np.broadcast_arrays(*(each for several in lists for each in several))

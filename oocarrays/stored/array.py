@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr import AsyncArray
-from zarr.storage import StorePath
+from zarr.storage import StorePath, WrapperStore
 
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
@@ -398,10 +398,21 @@ def opened(
 
 
 def _for_reading(array: zarr.Array) -> zarr.Array:
-    """Return the same array, which cannot be written through; itself, where its store does not know how."""
+    """Return the same array, which cannot be written through."""
     there = array.store_path
     try:
-        place = StorePath(there.store.with_read_only(True), there.path)
-    except (NotImplementedError, TypeError):  # as wrappers of other libraries, which are made in ways of their own
-        return array
-    return zarr.Array(AsyncArray(array.metadata, place, array.config))
+        store = there.store.with_read_only(True)
+    except (NotImplementedError, TypeError):  # zip files, and wrappers of other libraries
+        store = _read_only(there.store)
+    return zarr.Array(AsyncArray(array.metadata, StorePath(store, there.path), array.config))
+
+
+def _read_only(store: Any) -> Any:
+    """Return a read-only twin of a store, which shares what is open; `copy` would open a zip file once more."""
+    twin = object.__new__(type(store))
+    vars(twin).update(vars(store))
+    if isinstance(store, WrapperStore):
+        twin._store = _read_only(store._store)
+    else:
+        twin._read_only = True
+    return twin

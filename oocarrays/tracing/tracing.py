@@ -7,6 +7,7 @@ ooc.traced(store).trace()   ─┘
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -200,13 +201,16 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
                 f"{type(each).__name__} {name!r} is neither a Dask collection, an object of xarray, nor a job of ours: "
                 "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
             )
-    trace_collections([each for each in flat if not isinstance(each, GraphJob)], seen)
+    unseen = trace_collections([each for each in flat if not isinstance(each, GraphJob)], seen)
     found = _trace_of(seen, name, weight, cut_by_chunks=True)
     if not found.accesses:
-        raise InputError(
+        nothing = (
             f"{name!r} reads no stored array: there is no Zarr array in its graph; what has been computed already is "
-            f"seen in a run, inside 'with ooc.trace() as t:'"
+            "seen in a run, inside 'with ooc.trace() as t:'"
         )
+        raise InputError(unseen[0] if unseen else nothing)
+    for line in unseen:
+        warnings.warn(line, RuntimeWarning, stacklevel=3)
     return found
 
 

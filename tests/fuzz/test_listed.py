@@ -98,6 +98,16 @@ def _assigned(key: Any) -> Callable[[], Any]:
     return assign
 
 
+def _streams(name: str) -> None:
+    with ooc.open_streams(name, "w", shape=4, dtype="i4") as streams:
+        streams.write([1, 2, 3, 4])
+
+
+def _replanned(**options: Any) -> Any:
+    x = ooc.distribute(np.arange(6), "block", ranks=2, scheduler="threads")
+    return ooc.redistribute(x, ooc.redistribute(x, "cyclic").plan, **options)
+
+
 CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "scheduler of numbers": (_rechunked(scheduler=(16, 16)), PlacementError, r"scheduler=\(16, 16\) is not a client"),
     "schedule of a number": (_rechunked(schedule=1), InputError, "schedule=1 is unknown"),
@@ -160,6 +170,46 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "zero byte": (lambda: ooc.open_array("a\0.zarr"), InputError, "has a zero byte"),
     "more than can be counted": (lambda: ooc.open_array("endless.zarr"), NotFoundError, r"less than 2\*\*63"),
+    "within that is no section": (
+        lambda: ooc.read_sections("a.zarr", "(block, *)", ranks=2, within=(0, 0), scheduler="threads"),
+        SelectionError,
+        r"within=\(0, 0\) is not a Section",
+    ),
+    "a list of sources": (
+        lambda: ooc.rechunk(["é" * 200, "group.zarr"], "new.zarr", chunks=(2, 2)),
+        InputError,
+        "list is no place where an array is stored",
+    ),
+    "orientation without a target": (
+        lambda: ooc.rechunk(da.ones((4, 4)), orientation=np.array([1, 2]), chunks=2),
+        InputError,
+        r"orientation=array\(\[1, 2\]\) is for a target",
+    ),
+    "dtype of streams": (
+        lambda: _streams("s.zarr") or ooc.open_streams("s.zarr", dtype={0: -5}),
+        InputError,
+        "dtype={0: -5} is no type",
+    ),
+    "points of no axis": (lambda: ooc.open_array("a.zarr").vindex[1:3], SelectionError, "names no points"),
+    "a point beyond": (lambda: ooc.open_array("a.zarr").vindex[42], SelectionError, "index 42 is out of range"),
+    "local arrays as one": (
+        lambda: ooc.read_sections(ooc.open_array("local.zarr"), "(block, *)", ranks=2),
+        InputError,
+        r"LocalArrays .* has one array a rank; gather_files\(…, target\)",
+    ),
+    "local array files as one": (
+        lambda: ooc.read_sections("local.zarr", "(block, *)", ranks=2),
+        NotFoundError,
+        r"local\.zarr holds local array files, one a rank: gather_files\(…, target\)",
+    ),
+    "a group as one": (lambda: ooc.reduce(ooc.open_group("group.zarr"), "sum"), InputError, r"group\[name\]"),
+    "weights of no edges": (
+        lambda: ooc.Trace().reads("a.zarr", "(block, *)", ranks=2).advise(weights={"b": 1}),
+        InputError,
+        "weights={'b': 1} is not a mapping from pairs of blocks",
+    ),
+    "a method beside a plan": (lambda: _replanned(method="lcm"), LayoutError, "method='lcm' is part of the plan"),
+    "ranks beside a plan": (lambda: _replanned(ranks=7), LayoutError, "ranks=7 is part of the plan"),
     "nothing": (lambda: ooc.open_array(""), InputError, "is empty"),
 }
 

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from oocarrays.errors import InputError
 from oocarrays.plan.advice.trace import checked_weight
@@ -82,7 +83,7 @@ class CommunicationGraph:
             For a weight or count that is negative or not finite, an edge on which nothing flows, or producers in a
             cycle.
         """
-        references, weights = tuple(references), dict(weights or {})
+        references, weights = tuple(references), _checked_edges(weights)
         for each in references:
             checked_weight(each.count, f"the count of {each.block!r} for {each.dataset!r}")
         for edge, weight in weights.items():
@@ -109,6 +110,14 @@ class CommunicationGraph:
         for each in self.references:
             found[each.block, each.dataset, each.writes].append(each)
         return {key: tuple(references) for key, references in found.items()}
+
+
+def _checked_edges(weights: Any) -> dict[Edge, Any]:
+    """Return the weights of edges, by producer and consumer."""
+    edges = {} if weights is None else weights
+    if not isinstance(edges, Mapping) or not all(isinstance(edge, tuple) and len(edge) == 2 for edge in edges):
+        raise InputError(f"weights={weights!r} is not a mapping from pairs of blocks, such as {{('make', 'plot'): 10}}")
+    return dict(edges)
 
 
 def _named(edge: Edge) -> str:

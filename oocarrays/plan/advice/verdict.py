@@ -228,7 +228,8 @@ def _of_block(
     at: int,
     method: int,
 ) -> BlockVerdict:
-    total = sum((count * each.seconds[:, 0] for (_, count), each in zip(uses, details, strict=True)), np.zeros(2))
+    priced = zip(uses, details, strict=True)
+    total = sum((count * each.seconds[:, 0] for (_, count), each in priced if count), np.zeros(2))
     counts, today = [weight * count for _, count in uses], int(np.argmin(total))
     return BlockVerdict(
         block=block,

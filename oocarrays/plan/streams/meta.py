@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import BudgetError, DescriptorError
+from oocarrays.mapping.given import element_type
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.documents import Document
 from oocarrays.plan.streams.buffers import Buffers
@@ -197,7 +198,7 @@ class Meta:
 
     def with_item(self, dtype: Any) -> Meta:
         """Return the same, read as items of another type."""
-        return self if dtype is None else replace(self, dtype=described(np.dtype(dtype)))
+        return self if dtype is None else replace(self, dtype=described(element_type(dtype)))
 
     def as_json(self) -> Document:
         """Return it as plain values."""

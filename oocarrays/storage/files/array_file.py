@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.errors import ContainsGroupError, NodeTypeValidationError
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
 from oocarrays.mapping.casting import lost_value
@@ -39,7 +39,8 @@ from oocarrays.storage.codecs.codec import (
 )
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
-from oocarrays.storage.files.documents import MARK, METADATA, WRECKED, documents, said
+from oocarrays.storage.files.descriptor import KEY
+from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, documents, said
 from oocarrays.storage.files.places import (
     Place,
     StoreLike,
@@ -186,7 +187,7 @@ ELSEWHERE = "; what xarray opens is a source, too: rechunk(xr.open_dataset(…, 
 def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     chosen(mode, "mode", ("r", "r+"))
     if isinstance(store, zarr.Group):
-        raise NotFoundError(f"{store.store_path} holds a Zarr group, not an array: name one of the arrays in it")
+        raise _is_group(store.store_path)
     check_is_place(store)
     folder = local_folder(store, path)
     if folder is not None and not os.path.exists(folder):
@@ -196,7 +197,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
         extents(array.shape)  # Zarr takes those that no index can count
         return array
     except (ContainsGroupError, NodeTypeValidationError):
-        raise NotFoundError(f"{store} holds a Zarr group, not an array: name one of the arrays in it") from None
+        raise _is_group(store_path(store) / path) from None
     except (FileNotFoundError, KeyError, NotADirectoryError):
         is_file = folder is not None and os.path.isfile(folder)
         raise NotFoundError(f"no Zarr array in {store}{ELSEWHERE if is_file else ''}") from None
@@ -207,6 +208,18 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
             return opened_uneven(store_path(store) / path, mode, f"{name_of(store)}{path and '/'}{path}")
         shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
         raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {said(error)}") from error
+
+
+def _is_group(place: StorePath) -> NotFoundError:
+    """Return the error about a group in place of an array, with what to do."""
+    in_format_3, in_format_2 = documents(place, ATTRIBUTES)
+    attributes = in_format_2 if in_format_3 is None else in_format_3.get("attributes")
+    descriptor = attributes.get(KEY) if isinstance(attributes, dict) else None
+    if isinstance(descriptor, dict) and descriptor.get("placement") == "local":
+        held, advice = "local array files, one a rank", "gather_files(…, target) makes one array of them"
+    else:
+        held, advice = "a Zarr group, not an array", "name one of the arrays in it"
+    return NotFoundError(f"{name_of(place)} holds {held}: {advice}")
 
 
 def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:

@@ -210,12 +210,8 @@ def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, ove
         Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
         for; and where it is a directory that is not a Zarr group, whatever is asked for.
     """
-    overwrite = flag(overwrite, "overwrite")
-    check_replaces(store, new=True)
     place = source.store_path
     here, there = place_name(place.store, place.path), place_name(store)
-    if getattr(store, "read_only", False):
-        raise TargetError(f"the target {store} is opened read-only")
     if there is None and not isinstance(store, str | os.PathLike):
         target = store_path(store)
         here, there = (place.path, target.path) if target.store == place.store else (None, None)
@@ -223,6 +219,15 @@ def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, ove
         raise TargetError(f"the target {store} is the source itself")
     if here is not None and there is not None and lie_together(here, there):
         raise TargetError(f"the target {store} and the source {group_location(source)} lie one inside the other")
+    check_group_place(store, overwrite=overwrite)
+
+
+def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
+    """Raise if a group cannot be made at a place, as `check_group_target` does, whatever is written to it."""
+    overwrite = flag(overwrite, "overwrite")
+    check_replaces(store, new=True)
+    if getattr(store, "read_only", False):
+        raise TargetError(f"the target {store} is opened read-only")
     if is_free(store):
         return
     if not overwrite:

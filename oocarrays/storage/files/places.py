@@ -21,8 +21,10 @@ Place = str | os.PathLike | Store | StorePath
 TAKEN_BY = {
     "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
     "dask": "from_dask and rechunk take it as it is",
+    "LocalArrays": "it has one array a rank; gather_files(…, target) makes one array of them",
+    "OutOfCoreGroup": "pass one of its arrays, group[name]",
 }
-"""Functions that take objects of other libraries, by library."""
+"""Advice for objects of other libraries, by library, and for our own, by type."""
 OTHERWISE = "pass a path, a URL, a Zarr store or array, or a NumPy array"
 """Advice for objects of any other library."""
 StoreLike = str | os.PathLike[str] | Store | StorePath
@@ -109,7 +111,8 @@ def check_is_place(given: Any) -> None:
     """
     if not isinstance(given, Place):
         kind = type(given)
-        known = TAKEN_BY.get(kind.__module__.partition(".")[0], OTHERWISE)
+        library = kind.__module__.partition(".")[0]
+        known = TAKEN_BY.get(kind.__name__ if library == "oocarrays" else library, OTHERWISE)
         raise InputError(f"{kind.__name__} is no place where an array is stored: {known}")
 
 
