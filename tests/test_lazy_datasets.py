@@ -183,13 +183,8 @@ def test_a_dataset_replaces_what_it_is_computed_from(tmp_path: Path, blocks: Any
     wanted = by_xarray(dataset(), tmp_path / "a.zarr").load()
     for chunks in ((30, 2, 3), (10, 4, 3)):
         source, wanted = xr.open_zarr(tmp_path / "a.zarr", chunks=blocks), wanted.assign(air=wanted.air * 2)
-        job = ooc.rechunk(
-            source.assign(air=source.air * 2),
-            tmp_path / "a.zarr",
-            chunks={"air": chunks},
-            overwrite=True,
-            memory=MEMORY,
-        )
+        twice = source.assign(air=source.air * 2)
+        job = ooc.rechunk(twice, tmp_path / "a.zarr", chunks={"air": chunks}, overwrite=True, memory=MEMORY)
         xr.testing.assert_allclose(job.run().load(), wanted)
         xr.testing.assert_allclose(xr.open_zarr(tmp_path / "a.zarr").load(), wanted)
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]

@@ -12,7 +12,7 @@ from tests.fuzz.watched import tries
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("kind", choices=("calls", "commands"))
+    parser.add_argument("kind", choices=("calls", "parameters", "commands"))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first try")

@@ -6,6 +6,7 @@ three. Right answers are those that numpy gives, or that the sources hold.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import itertools
@@ -24,6 +25,8 @@ from tests.fuzz import pools
 from tests.selections import picked
 
 DEPTH = 3
+KINDS_A_TRY = 12
+"""Values of wrong kinds that a parameter is given in one try."""
 OPERATORS = ("__getitem__", "__setitem__", "__len__", "__array__", "__contains__", "__iter__", "__repr__")
 NOT_OURS = {"visualize", "with_traceback", "loads", "legs"}
 """Dask's own, which asks for a program that draws, and arithmetic of networks on arrays that planners make."""
@@ -155,6 +158,27 @@ def attempt(rng: random.Random, folder: Path, say: Callable[[str], None]) -> Non
         name = f"{name}(…).{method}"
         call = draw(rng, name, getattr(thing, method), 0.3)
         thing = checked(thing, method, call, say)
+
+
+def parameters() -> list[tuple[str, str]]:
+    """Every parameter of every public function, but where it would be looked for in folders that are not ours."""
+    pairs = [(name, parameter) for name, function in sorted(public().items()) for parameter in _parameters(function)]
+    return [pair for pair in pairs if pair != ("clean", "path")]
+
+
+def attempt_parameter(rng: random.Random, folder: Path, say: Callable[[str], None]) -> None:
+    """One parameter, by the number of the try, with values of wrong kinds; all else is right."""
+    known, pairs = public(), parameters()
+    name, parameter = pairs[int(folder.name.removeprefix("try")) % len(pairs)]
+    for odd in rng.sample(pools.ODD, KINDS_A_TRY):
+        call = draw(rng, name, known[name], 0.0)
+        if _parameters(known[name])[parameter].kind in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ):
+            return
+        call.arguments[parameter] = copy.deepcopy(odd)
+        answered(call, say)
 
 
 def answered(call: Call, say: Callable[[str], None]) -> Any:

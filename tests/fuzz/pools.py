@@ -61,6 +61,7 @@ OBJECTS: list[Any] = [
     None, (), [], {}, set(), b"", b"\x80", ..., slice(None), [1, [2]], (1,), (16, 16), [None], [[]], {"x": 1}, Odd(),
     _nothing, len, np.array([1, 2]), np.zeros((2, 2)), np.array([]), np.array("x"), np.array([None]), object, range(3),
     iter([1]), (2**40, 2**40), (1,) * 31, (1,) * 33, (0, 5), (-1, -1), ("block", "*"), {0: -1}, {"x": "y"},
+    np.zeros((300, 300)), np.ma.array([1, 2], mask=[True, False]), np.zeros(2, "f4,i2"), ["é" * 200, "a.zarr"], {0: -5},
     NotImplemented, {"\udc80": "\x00"}, [float("nan")] * 2, (10**20,), ("4", "5"), (4.0, 5.0), (True, False), int,
 ]
 # fmt: on

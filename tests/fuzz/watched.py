@@ -189,7 +189,13 @@ def serve(kind: str, seed: int, work: Path) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from tests.fuzz import broken, calls, commands, world
 
-    kinds = {"calls": calls.attempt, "commands": commands.attempt, "hangs": broken.hang, "ends": broken.end}
+    kinds = {
+        "calls": calls.attempt,
+        "parameters": calls.attempt_parameter,
+        "commands": commands.attempt,
+        "hangs": broken.hang,
+        "ends": broken.end,
+    }
     attempt = kinds[kind]
     world.build(work / "world")
     _say(words, ready=True)
