@@ -20,6 +20,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import element_type, listed, whole
 from oocarrays.plan.resources import Resources
+from oocarrays.storage.files.creating import check_target_place
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
 from oocarrays.storage.journal.scratch import check_scratch_place
 from oocarrays.storage.meter import available_bytes
@@ -119,6 +120,8 @@ def check_distinct(targets: Sequence[StoreLike]) -> None:
     """
     if not targets:
         raise InputError("no target is given: a pass reads and writes one array at least")
+    for target in targets:
+        check_target_place(target)
     names = [name_of(target) for target in targets]
     for number, target in enumerate(targets):
         if names[number] in names[:number]:

@@ -65,7 +65,7 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
     TargetError
         It names both; or what is given is no place for an array.
     """
-    _check_is_place(store)
+    check_target_place(store)
     check_replaces(store, new=True)
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
     if (here and here == there) or (source.store_path.store == store and not source.store_path.path):
@@ -75,14 +75,21 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
         raise TargetError(f"the target {there} and the source {here} lie one inside the other")
 
 
-def _check_is_place(store: Any) -> None:
+def check_target_place(store: Any) -> None:
+    """Raise if a target is not a place of an array.
+
+    Raises
+    ------
+    TargetError
+        It names the type.
+    """
     if not isinstance(store, Place):
         raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
 
 
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
     """Refuse a target that is there, as `check_target` does, whatever is written to it."""
-    _check_is_place(store)
+    check_target_place(store)
     check_replaces(opened(store), new=True)
     overwrite = flag(overwrite, "overwrite")
     if isinstance(store, Store) and store.read_only:
