@@ -170,7 +170,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "zero byte": (lambda: ooc.open_array("a\0.zarr"), InputError, "has a zero byte"),
     "more than can be counted": (lambda: ooc.open_array("endless.zarr"), NotFoundError, r"less than 2\*\*63"),
-    "within that is no section": (
+    "within of numbers": (
         lambda: ooc.read_sections("a.zarr", "(block, *)", ranks=2, within=(0, 0), scheduler="threads"),
         SelectionError,
         r"within=\(0, 0\) is not a Section",

@@ -19,6 +19,8 @@ from oocarrays.plan.documents import Document
 
 Readable = str | BinaryIO
 """A file as libraries open it: its path, or what reads it."""
+DOCUMENT = "zarr.json"
+"""The key of an array's metadata, and of a group's."""
 FILTERS = "oocarrays.filters"
 """The codec that stands for all filters of a chunk, by its name in documents."""
 ROW_BYTES = 2**22
@@ -171,3 +173,21 @@ def in_one_piece(facts: Facts, offset: int) -> ChunkTable:
         offsets = offsets + along.reshape(-1, *(1,) * (len(order) - axis - 1))
     nbytes = int(np.prod(facts.chunks, dtype=np.int64)) * np.dtype(facts.dtype).itemsize
     return ChunkTable(counts=facts.counts, offsets=offsets.reshape(-1), nbytes=np.full(offsets.size, nbytes))
+
+
+def index_of(name: str) -> tuple[int, ...]:
+    """The index of a chunk in its key.
+
+    >>> index_of("c/0/12"), index_of("c")
+    ((0, 12), ())
+    """
+    return tuple(map(int, name.split("/")[1:]))
+
+
+def whole_chunk(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.ndarray:
+    """A chunk of its full length, of what the array has of it."""
+    if data.shape == chunks:
+        return np.ascontiguousarray(data)
+    out = np.full(chunks, beyond, data.dtype)
+    out[tuple(map(slice, data.shape))] = data
+    return out

@@ -25,9 +25,8 @@ from oocarrays.storage.foreign import hdf5, numpy_files, tiff
 from oocarrays.storage.foreign.arrays import alone
 from oocarrays.storage.foreign.facts import FORMATS
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
-from oocarrays.storage.foreign.in_memory import ArrayInMemory
 from oocarrays.storage.foreign.looking import Contents
-from oocarrays.storage.foreign.numpy_files import piece_facts
+from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts
 from oocarrays.storage.foreign.references import references
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.foreign.zip_ranges import ZipRanges

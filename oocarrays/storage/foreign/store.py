@@ -27,13 +27,12 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.storage.foreign.arrays import ForeignArray, made_section
 from oocarrays.storage.foreign.blobs import RangeBlobs
-from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, document
+from oocarrays.storage.foreign.facts import DOCUMENT, FORMATS, ChunkTable, Facts, document, index_of, whole_chunk
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.foreign.looking import Contents
 from oocarrays.storage.stores.joined import OnlyRead, span
 
-DOCUMENT = "zarr.json"
 KEPT_TABLES = 4096
 """Tables of chunks that a process keeps of one store."""
 
@@ -283,15 +282,6 @@ def _parted(key: str) -> tuple[str, str]:
     return "/".join(parts[:at]), "/".join(parts[at:])
 
 
-def index_of(name: str) -> tuple[int, ...]:
-    """The index of a chunk in its key.
-
-    >>> index_of("c/0/12"), index_of("c")
-    ((0, 12), ())
-    """
-    return tuple(map(int, name.split("/")[1:]))
-
-
 def _part(data: np.ndarray, byte_range: ByteRequest | None) -> np.ndarray:
     start, stop = span(byte_range, len(data))
     return data[start:stop]
@@ -301,15 +291,6 @@ def _padded(data: np.ndarray, nbytes: int) -> np.ndarray:
     """The same, and zeros: what a chunk at the end of a file has beyond it."""
     out = np.zeros(nbytes, np.uint8)
     out[: len(data)] = data
-    return out
-
-
-def whole_chunk(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.ndarray:
-    """A chunk of its full length, of what the array has of it."""
-    if data.shape == chunks:
-        return np.ascontiguousarray(data)
-    out = np.full(chunks, beyond, data.dtype)
-    out[tuple(map(slice, data.shape))] = data
     return out
 
 
