@@ -113,7 +113,9 @@ class Job(GraphJob[Run], Generic[Run, Result]):
     @property
     def notices(self) -> tuple[str, ...]:
         """Return notices: chunks that are cut; of a run that is resumed, what is written again or not looked at."""
-        return (*getattr(self._run.destination, "said", ()), *getattr(self._run, "notices", ()))
+        places = (self._run.destination, *getattr(self._run, "targets", ()))
+        said = (notice for place in places for notice in getattr(place, "said", ()))
+        return (*dict.fromkeys(said), *getattr(self._run, "notices", ()))
 
     def _planned(self) -> str:
         """The plan as text."""

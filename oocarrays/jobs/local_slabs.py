@@ -41,6 +41,7 @@ from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.rank_files import RankFiles
+from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore
@@ -284,8 +285,7 @@ def _target(
     cut = tuple(max(min(c, n), 1) for c, n in zip(like.stored[largest].grid.chunks, shape, strict=True))
     if request.chunks is not None:
         cut = regular_chunks(request.chunks, ChunkGrid.of(shape, cut), like.dtype, dimension_names(known))
-    made = target_settings(known, cut) | {"dtype": dtype}
-    made["attributes"] = like.attrs
+    made, left_out = retyped(target_settings(known, cut) | {"attributes": like.attrs}, known.dtype, dtype)
     said = Descriptor(placement="local", shape=like.shape, layout=like.layout, depth=(0,) * like.ndim)
     said, disks = own_disks(
         replace(said, orientation=_orientation(like.layout, cut)), folders, like.disks.client or request.scheduler
@@ -293,7 +293,7 @@ def _target(
     if like.disks.workers and folders:  # each rank where it is
         said, disks = replace(said, workers=like.disks.workers), like.disks
     files = LocalFiles(store=store, descriptor=said, name=str(store))
-    said_of = cuts(request.chunks, None, ChunkGrid.of(shape, cut), dimension_names(known))
+    said_of = (*cuts(request.chunks, None, ChunkGrid.of(shape, cut), dimension_names(known)), *left_out)
     target = LocalTarget(store=files.store, settings=made, overwrite=request.overwrite, files=files, said=said_of)
     target.preview()
     local_files.check_group_place(store, overwrite=may_replace)

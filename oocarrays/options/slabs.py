@@ -33,8 +33,9 @@ from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.formats import dimension_names, target_settings, with_dtype
+from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike, name_of
+from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.files.target import TargetSpec, uneven_target
 from oocarrays.storage.journal.calls import call_content, named
 
@@ -228,7 +229,7 @@ def _target(
 ) -> TargetSpec:
     """Where the results for one target go: chunks are of the sources' axes, but where axes are others."""
     grid, names = ChunkGrid.of(like.shape, like.chunks), dimension_names(like)
-    made = with_dtype(target_settings(like, tuple(like.chunks)), dtype)
+    made, said = retyped(target_settings(like, tuple(like.chunks)), like.dtype, dtype)
     if level is not None and request.results.others:
         made, names = coarsened(made, level), names_of(level, names)
         grid = ChunkGrid.of(made["shape"], made["chunks"])
@@ -244,7 +245,8 @@ def _target(
     if level is not None and not request.results.others:
         made = coarsened(made, level)
     place, settings = uneven_target(store, made, lengths, durable=setting("durable"))
-    return TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=cuts(chunks, None, grid, names))
+    said = (*cuts(chunks, None, grid, names), *said)
+    return TargetSpec(store=place, settings=settings, overwrite=request.overwrite, said=said)
 
 
 def planned_pass(

@@ -29,6 +29,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.scratch import scratch_below
 
@@ -85,10 +86,11 @@ def course_of(
     _check_places(request, files, stores)
     swept, beside = files[: len(stores)], files[len(stores) :]
     cluster, resources = request.resources()
-    made = (target_settings(each.zarr, tuple(each.zarr.chunks)) | {"dtype": each.zarr.dtype} for each in swept)
+    copies = ((target_settings(each.zarr, tuple(each.zarr.chunks)), each.zarr.dtype) for each in swept)
+    made = (retyped(settings, dtype, dtype) for settings, dtype in copies)
     targets = [
-        TargetSpec(store=store, settings=settings, overwrite=request.overwrite)
-        for store, settings in zip(stores, made, strict=True)
+        TargetSpec(store=store, settings=settings, overwrite=request.overwrite, said=said)
+        for store, (settings, said) in zip(stores, made, strict=True)
     ]
     dtypes = [np.dtype(each.zarr.dtype) for each in files]
     known = SlabArrays(

@@ -33,6 +33,7 @@ from oocarrays.plan.resources import Resources
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
 from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.report import shape_text
+from oocarrays.storage.codecs.bound import rebound
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
@@ -236,10 +237,11 @@ def _target_of(want: CheckedReduction, array: zarr.Array, store: StoreLike, *, o
     named_axes: Any = {"dimension_names": kept} if form == 3 else {}
     labels: dict[str, Any] = {} if want.labels is None else {"groups": _plain(want.labels)}
     said = labels | ({"_ARRAY_DIMENSIONS": kept} if kept and form == 2 else {})
+    compressors, _ = rebound(carried_compressors(array), array.dtype, dtype)
     like = zarr.create_array(
         {}, shape=cut.result_shape, chunks=tuple(max(n, 1) for n in cut.result_chunks), dtype=dtype, zarr_format=form,
         fill_value=np.nan if dtype.kind in "fc" else None, attributes=said,
-        compressors=compressors_in(form, carried_compressors(array), dtype.itemsize), **named_axes,
+        compressors=compressors_in(form, compressors, dtype.itemsize), **named_axes,
     )  # fmt: skip
     made = target_settings(like, tuple(like.chunks))
     return TargetSpec(store=store, settings=made | {"dtype": dtype}, overwrite=overwrite)

@@ -17,7 +17,7 @@ import numcodecs
 import numpy as np
 import zarr
 from zarr.abc.codec import Codec
-from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from oocarrays.errors import ChunksError, UnsupportedError
 from oocarrays.mapping.given import chosen, listed
@@ -94,7 +94,7 @@ def _masked_3(source: zarr.Array) -> Settings:
     fill, attributes = source.metadata.fill_value, source.attrs.asdict()
     if fill is None or source.dtype.kind not in "biufcSU" or not _has_dimensions(source):
         return {}
-    return {"attributes": attributes | {MASKED: _mask_as_text(fill, source.dtype)}}
+    return {"attributes": attributes | {MASKED: mask_as_text(fill, source.dtype)}}
 
 
 def _masked_2(source: zarr.Array) -> Settings:
@@ -105,19 +105,19 @@ def _masked_2(source: zarr.Array) -> Settings:
     attributes = source.attrs.asdict()
     if MASKED in attributes:
         with suppress(ValueError, TypeError, struct.error):  # of somebody's own attribute of that name, which stays
-            return {"fill_value": _mask_of_text(attributes.pop(MASKED), source.dtype), "attributes": attributes}
+            return {"fill_value": mask_of_text(attributes.pop(MASKED), source.dtype), "attributes": attributes}
     blank = _has_dimensions(source) and not source.metadata.fill_value
     return {"fill_value": None} if blank else {}
 
 
-def _mask_as_text(value: Any, dtype: np.dtype) -> Any:
+def mask_as_text(value: Any, dtype: np.dtype) -> Any:
     """Return a value as xarray keeps it in the attribute of format 3.
 
-    >>> _mask_as_text(-1, np.dtype("i2")), _mask_as_text(np.nan, np.dtype("f4"))
+    >>> mask_as_text(-1, np.dtype("i2")), mask_as_text(np.nan, np.dtype("f4"))
     (-1, 'AAAAAAAA+H8=')
     """
     if dtype.kind == "c":
-        return [_mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
+        return [mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
     if dtype.kind == "f":
         return base64.standard_b64encode(struct.pack("<d", float(value))).decode()
     if dtype.kind == "S":
@@ -125,14 +125,14 @@ def _mask_as_text(value: Any, dtype: np.dtype) -> Any:
     return {"b": bool, "U": str}.get(dtype.kind, int)(value)
 
 
-def _mask_of_text(value: Any, dtype: np.dtype) -> Any:
+def mask_of_text(value: Any, dtype: np.dtype) -> Any:
     """Return the value that xarray keeps so in the attribute of format 3; others keep the value itself.
 
-    >>> _mask_of_text("AAAAAAAA+H8=", np.dtype("f4")), _mask_of_text(7, np.dtype("i2"))
+    >>> mask_of_text("AAAAAAAA+H8=", np.dtype("f4")), mask_of_text(7, np.dtype("i2"))
     (nan, 7)
     """
     if dtype.kind == "c" and isinstance(value, list):
-        return complex(*(_mask_of_text(part, np.dtype("f8")) for part in value))
+        return complex(*(mask_of_text(part, np.dtype("f8")) for part in value))
     if dtype.kind == "f" and isinstance(value, str):
         return struct.unpack("<d", base64.standard_b64decode(value))[0]
     return base64.standard_b64decode(value) if dtype.kind == "S" else value
@@ -204,16 +204,37 @@ def _format_3(
         )
     if not same:
         attributes.pop(DIMENSIONS, None)
-    kept = _kept_filters(source, 3) if filters is None else listed(filters, "filters")
-    if order not in (None, tuple(range(source.ndim))):
-        kept.append(TransposeCodec(order=order))
     return {
         "dtype": metadata.data_type if same else _dtype_3(source),
-        "filters": kept,
+        "filters": _filters_3(source, filters, order),
         "serializer": source.serializer if same else "auto",
         "dimension_names": names,
         "shards": shards,
     }
+
+
+def _filters_3(source: zarr.Array, filters: Any, order: tuple[int, ...] | None) -> list[Any]:
+    """Return the filters of a copy in format 3: axes are turned where the source turns them, or else first of all."""
+    if filters is not None:
+        return turning(listed(filters, "filters"), order)
+    kept = _kept_filters(source, 3)
+    if source.metadata.zarr_format == 3 and order == stored_order(source):
+        return list(source.filters)
+    turns = [isinstance(each, TransposeCodec) for each in source.filters]
+    return turning(kept, order, turns.index(True) if any(turns) else 0)
+
+
+def turning(filters: Sequence[Any], order: tuple[int, ...] | None, place: int | None = None) -> list[Any]:
+    """Return filters and a transposition to some order of the axes, by default after those that begin the list.
+
+    >>> [type(each).__name__ for each in turning([numcodecs.Delta("i4")], (1, 0))]
+    ['TransposeCodec', 'Delta']
+    """
+    if order in (None, tuple(range(len(order or ())))):
+        return list(filters)
+    begin = (n for n, each in enumerate(filters) if not isinstance(each, TransposeCodec))
+    place = next(begin, len(filters)) if place is None else place
+    return [*filters[:place], TransposeCodec(order=order), *filters[place:]]
 
 
 def _no_filters_2(source: zarr.Array) -> Any:
@@ -272,21 +293,7 @@ def in_order(made: Settings, order: tuple[int, ...] | None) -> Settings:
         return made | {"order": "F"}
     given = made["filters"]
     several = () if given in ("auto", None) else given if isinstance(given, Sequence) else (given,)
-    return made | {"filters": [*several, TransposeCodec(order=order)]}
-
-
-def with_dtype(made: Settings, dtype: np.dtype) -> Settings:
-    """The same arguments of ``zarr.create_array`` for elements of another type.
-
-    Single bytes had no byte order; whole numbers have no NaN, nor what is beyond them, where nothing is written: 0.
-    """
-    plain = isinstance(made.get("serializer"), BytesCodec) and made["serializer"].endian is None
-    fill = made["fill_value"]
-    if isinstance(fill, float | np.floating) and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        fill = fill if limits.min <= fill <= limits.max else 0
-    more = {"serializer": "auto"} if plain and dtype.itemsize > 1 else {}
-    return made | {"dtype": dtype, "fill_value": fill} | more
+    return made | {"filters": turning(several, order)}
 
 
 def with_axes(made: Settings, axes: Sequence[int | None]) -> Settings:

@@ -1,0 +1,162 @@
+"""Codecs that are bound to a type of elements, or to a range of values, when an array of other elements has them.
+
+delta, shuffle, quantize, blosc                 bound to a type: made again for the new one, where that means the same
+fixedscaleoffset, astype, categorize, ...       bound to values: left out of what is computed, for it has other values
+zstd, gzip, lz4, bitround of floats, ...        bound to neither: kept
+
+Codecs of both formats are known by the name that numcodecs has for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numcodecs
+import numpy as np
+
+from oocarrays.plan.documents import Document
+from oocarrays.storage.foreign.filters import BYTE_FILTERS
+
+FORMAT_3 = "numcodecs."
+"""The names of codecs of numcodecs in format 3 begin with it."""
+OF_VALUES = frozenset(("fixedscaleoffset", "astype", "categorize", "cast_value", "scale_offset"))
+"""Codecs that hold some values of a type only."""
+SCALED = ("fixedscaleoffset", "scale_offset")
+"""Those that hold numbers around an offset."""
+OF_TEXTS = frozenset(("vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "pickle"))
+"""Codecs of elements of any length."""
+FLOATING = {"zfpy": ("i4", "i8", "f4", "f8"), "pcodec": ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8")}
+"""Codecs of numbers, and the types that they take."""
+
+
+def codec_name(codec: Any) -> str:
+    """Return the name of a codec of either format.
+
+    >>> codec_name(numcodecs.Delta("i4"))
+    'delta'
+    """
+    if isinstance(codec, numcodecs.abc.Codec):
+        return str(codec.codec_id)
+    return str(codec.to_dict()["name"]).removeprefix(FORMAT_3)
+
+
+def rebound(codecs: Sequence[Any], old: np.dtype, new: np.dtype) -> tuple[list[Any], list[str]]:
+    """Return the codecs for computed elements of another type, or the same, and the names of those left out.
+
+    Examples
+    --------
+    >>> several = numcodecs.Delta("<i4"), numcodecs.AsType("<i2", "<i4"), numcodecs.Zstd(1)
+    >>> rebound(several, np.dtype("i4"), np.dtype("i8"))
+    ([Delta(dtype='<i8'), Zstd(level=1)], ['astype'])
+    """
+    made = [(codec_name(codec), _rebound(codec, old, new)) for codec in codecs]
+    kept = [codec for _, codec in made if codec is not None]
+    return kept, [name for name, codec in made if codec is None and name not in OF_TEXTS]
+
+
+def _rebound(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
+    name = codec_name(codec)
+    if name in OF_VALUES or (old != new and name in OF_TEXTS):
+        return None
+    if name in FLOATING:
+        return codec if new.str[1:] in FLOATING[name] else None
+    return _RULES[name](codec, old, new) if name in _RULES else codec
+
+
+def _delta(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
+    """Differences are exact between integers; those of a narrower type hold some values only."""
+    if _is_narrow(codec):
+        return None
+    if old == new:
+        return codec
+    return _with(codec, dtype=new.str) if new.kind in "iu" else None
+
+
+def _is_narrow(codec: Any) -> bool:
+    """Return whether elements are stored as a type of their own, which may not hold them all."""
+    settings = _settings(codec)
+    return bool(settings.get("astype")) and np.dtype(settings["astype"]) != np.dtype(settings["dtype"])
+
+
+def _quantize(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
+    if new.kind != "f" or new.itemsize < 4 or _is_narrow(codec):  # it scales numbers up: of two bytes few fit
+        return None
+    return codec if old == new else _with(codec, dtype=new.str)
+
+
+def _bitround(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
+    fits = (
+        new.kind == "f" and new.itemsize <= 8 and new.isnative and _settings(codec)["keepbits"] <= np.finfo(new).nmant
+    )
+    return codec if fits else None
+
+
+def _packbits(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
+    return codec if new.kind == "b" else None
+
+
+def _shuffle(codec: Any, old: np.dtype, new: np.dtype) -> Any:
+    return codec if old == new else _with(codec, elementsize=new.itemsize)
+
+
+def _blosc(codec: Any, old: np.dtype, new: np.dtype) -> Any:
+    """It shuffles bytes of elements of a size; where it names none, it takes that of its buffer."""
+    return _with(codec, typesize=new.itemsize) if old != new and "typesize" in _settings(codec) else codec
+
+
+_RULES: dict[str, Callable[[Any, np.dtype, np.dtype], Any | None]] = {
+    "delta": _delta, "quantize": _quantize, "bitround": _bitround, "packbits": _packbits, "shuffle": _shuffle,
+    "blosc": _blosc,
+}  # fmt: skip
+
+
+def _settings(codec: Any) -> Document:
+    if isinstance(codec, numcodecs.abc.Codec):
+        return dict(codec.get_config())
+    return dict(codec.to_dict().get("configuration", {}))
+
+
+def _with(codec: Any, **changed: Any) -> Any:
+    """Return a codec with other settings; a type that differences had of its own goes with the type of elements."""
+    settings = {key: value for key, value in _settings(codec).items() if key != "astype"} | changed
+    if isinstance(codec, numcodecs.abc.Codec):
+        return numcodecs.get_codec(settings)
+    return type(codec).from_dict({"name": codec.to_dict()["name"], "configuration": settings})
+
+
+# ---------------------------------------------------------------------- whether elements come back
+
+
+def takes_elements(codec: Any) -> bool:
+    """Return whether a filter knows of elements, and not of bytes or of the order of axes only."""
+    return codec_name(codec) not in {"transpose", *OF_TEXTS, *BYTE_FILTERS}
+
+
+def come_back(array: Any) -> bool:
+    """Return whether a few elements that are written to an empty array are read again as they were."""
+    given = _probe(array.shape, array.dtype, array.filters)
+    array[...] = given
+    found = array[...]
+    return bool(np.allclose(found, given) if array.dtype.kind in "fc" else np.array_equal(found, given))
+
+
+def _probe(shape: Sequence[int], dtype: np.dtype, filters: Sequence[Any]) -> np.ndarray:
+    """Return elements that filters of their type hold, in no symmetric order where differences of both signs fit."""
+    values = np.asarray(_values(dtype, filters), None if dtype.kind in "mM" else dtype)
+    places = np.arange(math.prod(shape)) ** 2 % 7 % len(values)
+    return values[places].reshape(shape).astype(dtype)
+
+
+def _values(dtype: np.dtype, filters: Sequence[Any]) -> Sequence[Any]:
+    """Return several elements that filters of their type hold."""
+    scaled = next((_settings(each) for each in filters if codec_name(each) in SCALED), None)
+    narrow = [_settings(each)["astype"] for each in filters if _is_narrow(each) and scaled is None]
+    if scaled is not None:
+        return [scaled.get("offset", 0) + each / scaled.get("scale", 1) for each in (0, 1, 0, 1)]
+    if any(np.dtype(each).kind == "u" for each in narrow):
+        return [1]
+    if narrow or dtype.kind == "b" or any(codec_name(each) in OF_VALUES for each in filters):
+        return [0, 1, 0, 1]
+    return [2, 0, 0.5, 4] if dtype.kind in "fc" else [2, 0, 1, 2 ** (8 * dtype.itemsize - 2)]
