@@ -29,7 +29,7 @@ def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
     """
     if values.dtype.names and dtype.names:
         fields = ((values[a], dtype[b].base) for a, b in zip(values.dtype.names, dtype.names, strict=False))
-        return next((value for each in fields if (value := lost_value(*each)) is not None), None)
+        return next((each_lost for each in fields if (each_lost := lost_value(*each)) is not None), None)
     lost = _check_of(values.dtype, dtype)
     if lost is None or not values.size:
         return None

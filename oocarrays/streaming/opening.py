@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
+from oocarrays.storage.streams.plain import PlainLayout, PlainStreams, plain_file
 from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile, create_file, open_file
 from oocarrays.stored.array import placer
 from oocarrays.streaming.items import check_view
@@ -48,6 +50,8 @@ def open_streams(
     ranks: int | None = None,
     memory: int | float | str | None = None,
     overwrite: bool = False,
+    offset: int | None = None,
+    order: Literal["C", "F"] | None = None,
     blocks: dict[str, int] | None = None,
     storage_options: Settings | None = None,
     scheduler: Client | str | None = None,
@@ -57,7 +61,9 @@ def open_streams(
     Parameters
     ----------
     store : path, URL or Zarr store
-        The file: a Zarr group.
+        The file: a Zarr group. To read, any Zarr array, too, ``.npy`` file, or dataset such as ``file.h5/a``: an axis
+        named "stream", or the first, is the streams'. A plain binary file, where ``shape`` and ``dtype`` are given and
+        the file is there, or with ``offset`` or ``order``.
     mode : str
         ``"r"`` to read, ``"w"`` to make a new one, ``"a"`` to append, ``"r+"`` to read and write.
     shape : int or tuple of int
@@ -72,7 +78,12 @@ def open_streams(
     memory : int or str, optional
         Bytes to hold at most, buffers of all cells among them.
     overwrite : bool
-        Whether ``"w"`` replaces a stream file that is there.
+        Whether ``"w"`` replaces a stream file that is there, or a plain one.
+    offset : int, optional
+        Of a plain binary file: the bytes before the first step; ``"w"`` makes them zeros.
+    order : str, optional
+        Of a plain binary file: ``"C"`` (default) or ``"F"``, the order of the cells in a step. A step has one item of
+        each cell; all cells write together.
     blocks : dict, optional
         Bytes of blocks that are not to be chosen: ``cb_block``, ``ib_block``, ``superblock``; and ``ib_pointers``.
 
@@ -111,7 +122,9 @@ def open_streams(
     count = 1 if (given := ranks or setting("ranks")) is None else whole(given, "ranks", 1)
     budget = settings.budget(memory)
     durable = bool(setting("durable"))
-    if mode == "w":
+    if _is_plain(place, mode, (shape, dtype), (offset, order)):
+        file: StreamFile = _plain(place, mode, (shape, dtype, offset, order), overwrite=overwrite, durable=durable)
+    elif mode == "w":
         meta = _asked(shape, dtype, count)
         check_budget(meta, meta.cells.count, count, budget, writes=True)
         file = create_file(place, meta, overwrite=flag(overwrite, "overwrite"), durable=durable)
@@ -128,6 +141,9 @@ def _on_workers(
     file: StreamFile, client: Client, mode: str, ranks: int, budget: int, blocks: dict[str, int]
 ) -> RankStreams:
     """Open the streams of a file on the workers of a cluster; whoever reads deals cells to ranks as they are now."""
+    if isinstance(file, PlainStreams):
+        file.let_go()
+        raise UnsupportedError(f"{file.name} is a plain binary file: open it here; its to_dask() is read by workers")
     if isinstance(file, ArrayStreams):
         raise UnsupportedError(f"{file.name} is a plain Zarr array: open it here; its to_dask() is read by workers")
     if file.folder is None:
@@ -161,6 +177,29 @@ def _asked(shape: Any, dtype: Any, ranks: int) -> Meta:
     return Meta(cells=Cells.of(cells, ranks, item.itemsize), dtype=described(item))
 
 
+def _is_plain(place: Any, mode: str, asked: tuple[Any, Any], layout: tuple[Any, Any]) -> bool:
+    """Return whether a place is that of a plain binary file: one that is there, or is asked for."""
+    if any(each is not None for each in layout):
+        return True
+    there = isinstance(place, str | os.PathLike) and os.path.isfile(place)
+    return there and mode != "w" and all(each is not None for each in asked)
+
+
+def _plain(place: Any, mode: str, asked: tuple[Any, Any, Any, Any], *, overwrite: bool, durable: bool) -> PlainStreams:
+    shape, dtype, offset, order = asked
+    if not isinstance(place, str | os.PathLike) or "://" in os.fspath(place):
+        raise InputError(f"offset= and order= are of a plain binary file at a local path, and {place} is none")
+    if shape is None or dtype is None:
+        raise InputError(f"{place} as a plain binary file has no metadata: give shape= and dtype=")
+    layout = PlainLayout(
+        shape=extents(shape), item=element_type(dtype), offset=whole(offset or 0, "offset", 0),
+        order=chosen(order or "C", "order", ("C", "F")),
+    )  # fmt: skip
+    if not layout.step_bytes:
+        raise InputError(f"shape={shape!r}: a plain binary file has at least one cell")
+    return plain_file(os.fspath(place), mode, layout, overwrite=flag(overwrite, "overwrite"), durable=durable)
+
+
 def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
     """Open a stream file, or any array as one: an axis named "stream", or the first, is its streams'."""
     try:
@@ -169,7 +208,10 @@ def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
         try:
             array = open_array(place)
         except NotFoundError:
-            raise no_streams from None
+            formats = "no Zarr group or array, .npy file or dataset such as 'file.h5/a' is there"
+            if isinstance(place, str | os.PathLike) and os.path.isfile(place):
+                formats += "; to read a plain binary file, give shape= and dtype="
+            raise NotFoundError(f"no streams in {place}: {formats}") from no_streams
     if mode != "r":
         raise UnsupportedError(f"{place} is a plain Zarr array: its streams are read, not written; take mode='r'")
     names = dimension_names(array) or ()

@@ -17,6 +17,7 @@ from oocarrays.plan.streams.facts import committed
 from oocarrays.plan.streams.modes import Mode, ModeAnswer
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
+from oocarrays.storage.streams.plain import PlainStreams
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
 from oocarrays.streaming.cell import Cell, SharedFile
 from oocarrays.streaming.given import CellValues
@@ -161,11 +162,33 @@ class Streams:
         part = self._part
         if not (call.nbytes if isinstance(call, Level) else len(call.cells)):
             return
+        if isinstance(self._file, PlainStreams):
+            self._write_steps(call)
+            return
         try:
             at_end, found = part.goes_to_ends(), part.found(call)
             if at_end and found.mode != part.begun:
                 self._begin(found.mode, found.nbytes, dtype)
             part.write(call, found.mode)
+        except OocError as error:
+            self._kept.failure = error
+            raise
+
+    def _write_steps(self, call: Call) -> None:
+        """Write steps of a plain file, which has NB alone: all cells, at the same place, whole items."""
+        part, nbytes = self._part, self._item_bytes
+        position = part.nb_end if part.goes_to_ends() else part.position
+        if not isinstance(call, Level) or not isinstance(position, int) or (position | call.nbytes) % nbytes:
+            raise UnsupportedError(
+                f"{self._file.name} is a plain binary file, in which all cells write as many items at the same place; "
+                "write a Zarr group, or all cells"
+            )
+        items = np.moveaxis(call.rows.reshape(self._cells, -1, nbytes), 1, 0)
+        try:
+            gap = max(position - part.nb_end, 0) // nbytes
+            part.position = None if gap else part.position
+            for step in (*[np.zeros_like(items[0])] * gap, *items):
+                part.write(Level(values=np.ascontiguousarray(step), nbytes=nbytes, is_contiguous=True), "NB")
         except OocError as error:
             self._kept.failure = error
             raise

@@ -13,7 +13,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from oocarrays.errors import InputError
@@ -119,17 +119,19 @@ def _conversion(match: re.Match[str]) -> Token:
     kind, width, length = match["kind"], int(match["width"] or 0) or None, match["length"]
     if kind == "%":
         return Token(skips=True, text=b"%")
+    value: Callable[[bytes], Any]
+    type_of: type
     if kind[0] in "cs[":
         pattern = _among(kind[1:-1]) if kind[0] == "[" else READ[kind]
         value, type_of, width = _text_of, str, width or (1 if kind == "c" else None)
     elif kind in "fFeEgG":
         pattern, value, type_of = READ["f"], _float_of, float
     else:
-        kind = {"u": "d", "X": "x"}.get(kind, kind)
-        pattern, type_of = READ[kind], int
-        value = lambda data: _integer_of(data, BASES.get(kind), length, match["kind"] in "di")  # noqa: E731
-    type_of = None if match["skip"] else type_of
-    return Token(skips=kind[0] not in "c[", pattern=re.compile(pattern), width=width, value=value, type=type_of)
+        plain = {"u": "d", "X": "x"}.get(kind, kind)
+        pattern, type_of = READ[plain], int
+        value = partial(_integer_of, base=BASES.get(plain), length=length, signed=kind in "di")
+    kept = None if match["skip"] else type_of
+    return Token(skips=kind[0] not in "c[", pattern=re.compile(pattern), width=width, value=value, type=kept)
 
 
 def _among(said: str) -> bytes:

@@ -305,10 +305,13 @@ def type_of(said: Any) -> np.dtype:
     if not isinstance(said, dict):
         return np.dtype(said)
     if "base" in said:
-        return np.dtype((type_of(said["base"]), tuple(said["shape"])))
+        several: np.dtype = np.dtype((type_of(said["base"]), tuple(said["shape"])))
+        return several
     names, types, offsets = zip(*said["fields"], strict=True)
     formats = [type_of(each) for each in types]
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": said["itemsize"]})  # type: ignore[call-overload,no-any-return]
+    whole: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": said["itemsize"]}
+    fields: np.dtype = np.dtype(whole)
+    return fields
 
 
 def ended(meta: Meta) -> Meta:

@@ -55,8 +55,8 @@ class IndependentSegment:
         data, directory = (self.file.array(name, write=writes) for name in ("ib", "directory"))
         words = directory.nbytes // max(directory.shape[0], 1) if directory.shape[0] else 0
         words = words or 8 * directory.shape[1] * directory.shape[2]
-        self._data = RawChunks(data, lambda number: (number, 0), self.ib.superblock, meter, cache)
-        self._directory = RawChunks(directory, lambda number: (number, 0, 0), words, meter, cache, fill=0xFF)
+        self._data = RawChunks.of_array(data, lambda number: (number, 0), self.ib.superblock, meter, cache)
+        self._directory = RawChunks.of_array(directory, lambda number: (number, 0, 0), words, meter, cache, fill=0xFF)
         if meta.ib.block:
             self._know(meta.ib)
         if writes:

@@ -38,7 +38,7 @@ class Directory:
             return np.empty((0, HEAD + self.ib.pointers), np.int64)
         words = self.chunks.get(superblock).view(np.int64).reshape(-1, HEAD + self.ib.pointers)[:valid]
         if superblock >= self.ib.base[1] and words[0, 0] == NONE:
-            raise CorruptChunkError(f"superblock {superblock} of {self.chunks.array.store_path} is missing")
+            raise CorruptChunkError(f"superblock {superblock} of {self.chunks.name} is missing")
         return words
 
     @property
@@ -75,7 +75,7 @@ class Directory:
             steps -= 1
             words = self._words(ids)
             if steps < 0 or not np.isin(words[:, 0], cells).all():
-                raise CorruptChunkError(f"the directory {self.chunks.array.store_path} leads in a circle: resume it")
+                raise CorruptChunkError(f"the directory {self.chunks.name} leads in a circle: resume it")
             found.append(words)
             ids = words[:, 1][words[:, 1] != NONE]
         return extents_of(cells, np.concatenate(found), self.ib.block)
@@ -87,7 +87,7 @@ class Directory:
             here = superblock == number
             known = self.entries(number)
             if not ((place[here] >= 0) & (place[here] < len(known))).all():
-                raise CorruptChunkError(f"the directory {self.chunks.array.store_path} has entries that are not there")
+                raise CorruptChunkError(f"the directory {self.chunks.name} has entries that are not there")
             words[here] = known[place[here]]
         return words
 
@@ -108,7 +108,7 @@ class Directory:
         words = self.entries(superblock)
         if not are_whole(words, cells, self.ib.block, self.ib.superblock).all():
             raise CorruptChunkError(
-                f"superblock {superblock} of {self.chunks.array.store_path} speaks of what is not there: "
+                f"superblock {superblock} of {self.chunks.name} speaks of what is not there: "
                 "rebuild it with oocarrays resume"
             )
         return words

@@ -22,9 +22,9 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.ahead import Ahead, CellBlocks
 from oocarrays.storage.streams.apart import IndependentSegment
 from oocarrays.storage.streams.common import CommonSegment
-from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
+from oocarrays.storage.streams.raw import Cache, RawChunks
 from oocarrays.storage.streams.rows import Rows
-from oocarrays.storage.streams.stream_file import ArrayStreams, StreamFile
+from oocarrays.storage.streams.stream_file import StreamFile
 
 SHARE_OF_ROWS = 8
 """The part of the budget in which rows of one segment are gathered is one of so many."""
@@ -101,14 +101,14 @@ class RanksPart:
         return Chunking(block, rows, width, max(-(-cells.count // width), 1))
 
     def _rows(self, name: str, block: int, count: int) -> Rows:
-        if isinstance(self.file, ArrayStreams):
-            steps = Steps(self.file.source, self.file.axis, self.meter, self.budget)
+        steps = self.file.steps(self.meter, self.budget, self._cache)
+        if steps is not None:
             width = max(self.file.meta.cells.count, 1)
-            return Rows(steps, Chunking(block, 1, width, 1), (self.lower, self.upper), count, writes=False)
+            return Rows(steps, Chunking(block, 1, width, 1), (self.lower, self.upper), count, writes=self.writes)
         array = self.file.array(name, write=self.writes)
         chunking = self._chunking(block, array.chunks[0])
         index = partial(_row_index, chunking.columns, array.ndim)
-        chunks = RawChunks(array, index, chunking.nbytes, self.meter, self._cache)
+        chunks = RawChunks.of_array(array, index, chunking.nbytes, self.meter, self._cache)
         return Rows(chunks, chunking, (self.lower, self.upper), count, writes=self.writes)
 
     def _begin_common(self) -> None:

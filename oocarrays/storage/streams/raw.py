@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import zarr
@@ -63,36 +64,48 @@ class Cache:
 
 
 class RawChunks:
-    """The chunks of an array without codecs, by number.
+    """Chunks without codecs, by number.
 
     Parameters
     ----------
-    index : callable
-        The index of a chunk in the array, of its number.
+    blobs
+        Bytes under keys.
+    key : callable
+        The key of a chunk, of its number.
     nbytes : int
         Bytes of a chunk.
+    name : str
+        Where they are.
     fill : int, optional
         The byte that a chunk is full of that is not there; None where all must be.
     """
 
     def __init__(
-        self, array: zarr.Array, index: Callable[[int], tuple[int, ...]], nbytes: int, meter: Meter,
+        self, blobs: Any, key: Callable[[int], Any], nbytes: int, meter: Meter, *, name: str,
         cache: Cache | None = None, fill: int | None = None,
     ) -> None:  # fmt: skip
-        self.array = array
+        self.name = name
+        self.key = key
         self.nbytes = nbytes
         self.fill = fill
-        self._blobs = blobs_of(array)
-        self._index = index
+        self._blobs = blobs
         self._meter = meter
         self._cache = cache or Cache(0)
         self._views = Cache(VIEWED_BYTES)
         self._tails: dict[int, np.ndarray] = {}
         self._scratch = np.empty(0, np.uint8)
 
-    def key(self, number: int) -> str:
-        """Return the key of a chunk below the array."""
-        return self.array.metadata.encode_chunk_key(self._index(number))
+    @classmethod
+    def of_array(
+        cls, array: zarr.Array, index: Callable[[int], tuple[int, ...]], nbytes: int, meter: Meter,
+        cache: Cache | None = None, fill: int | None = None,
+    ) -> RawChunks:  # fmt: skip
+        """Return the chunks of an array; ``index`` gives the index of a chunk in it, of its number."""
+
+        def key(number: int) -> str:
+            return array.metadata.encode_chunk_key(index(number))
+
+        return cls(blobs_of(array), key, nbytes, meter, name=str(array.store_path), cache=cache, fill=fill)
 
     def hold(self, number: int, data: np.ndarray) -> None:
         """Have a chunk that is in memory read from there, until it is put."""
@@ -120,7 +133,8 @@ class RawChunks:
 
     def exists(self, number: int) -> bool:
         """Return whether a chunk is stored."""
-        return self._blobs.exists(self.key(number))
+        there: bool = self._blobs.exists(self.key(number))
+        return there
 
     def get(self, number: int) -> np.ndarray:
         """Return a chunk, to be looked at.
@@ -167,7 +181,7 @@ class RawChunks:
         finally:
             blob.close()
         if len(pages) < self.nbytes:
-            raise CorruptChunkError(f"chunk {self.key(number)} of {self.array.store_path} is cut short")
+            raise CorruptChunkError(f"chunk {self.key(number)} of {self.name} is cut short")
         self._meter.add(read_requests=1, read_bytes=self.nbytes)
         return pages
 
@@ -190,7 +204,7 @@ class RawChunks:
                 blob.close()
         except MissingBlob:
             if self.fill is None:
-                raise CorruptChunkError(f"chunk {self.key(number)} of {self.array.store_path} is missing") from None
+                raise CorruptChunkError(f"chunk {self.key(number)} of {self.name} is missing") from None
             out[:] = self.fill
         self._meter.add(read_requests=1, read_bytes=len(out))
 
@@ -230,7 +244,8 @@ class Steps(RawChunks):
 
     def __init__(self, array: zarr.Array, axis: int, meter: Meter, budget: int) -> None:
         nbytes = array.nbytes // max(array.shape[axis], 1)
-        super().__init__(array, lambda number: (number,), nbytes, meter)
+        super().__init__(blobs_of(array), str, nbytes, meter, name=str(array.store_path))
+        self._array = array
         self._axis = axis
         self._at_once = max(min(array.chunks[axis], budget // 4 // max(nbytes, 1)), 1)
         self._first, self._rows = -1, np.empty((0, 0), np.uint8)
@@ -246,7 +261,7 @@ class Steps(RawChunks):
         first = number // self._at_once * self._at_once
         if first != self._first:
             steps = slice(first, first + self._at_once)
-            block = np.moveaxis(np.asarray(self.array[(slice(None),) * self._axis + (steps,)]), self._axis, 0)
+            block = np.moveaxis(np.asarray(self._array[(slice(None),) * self._axis + (steps,)]), self._axis, 0)
             self._rows = np.ascontiguousarray(block).reshape(-1).view(np.uint8).reshape(len(block), self.nbytes)
             self._first = first
             self._meter.add(read_requests=1, read_bytes=self._rows.nbytes)

@@ -180,7 +180,7 @@ class Reader:
         superblock, rest = np.divmod(place, self.directory.ib.superblock)
         if int(count.sum()) != int(counts.sum()) or bool((rest + count > self.directory.ib.superblock).any()):
             raise CorruptChunkError(
-                f"the directory {self.directory.chunks.array.store_path} does not know all blocks of its streams: "
+                f"the directory {self.directory.chunks.name} does not know all blocks of its streams: "
                 "rebuild it with oocarrays resume"
             )
         return Pieces(superblock, rest, into, count)

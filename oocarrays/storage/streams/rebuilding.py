@@ -56,7 +56,7 @@ def _rebuilt(file: StreamFile) -> Rebuilt:
         return Rebuilt(place=file.name, flushed_bytes=0, nbytes=0)
     directory = file.array("directory", write=True)
     words = 8 * meta.ib.entries * (HEAD + meta.ib.pointers)
-    chunks = RawChunks(directory, lambda number: (number, 0, 0), words, Meter(), fill=0xFF)
+    chunks = RawChunks.of_array(directory, lambda number: (number, 0, 0), words, Meter(), fill=0xFF)
     cells = meta.cells.count
     before = 0
     with suppress(CorruptChunkError):

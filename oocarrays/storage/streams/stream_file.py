@@ -44,7 +44,9 @@ from oocarrays.storage.local.blobs import byte_view
 from oocarrays.storage.local.durable import told
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.syncing import Syncer
+from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
 
 LOCK = ".oocarrays-streams"
 """The file in the group's folder that who writes it holds locked."""
@@ -93,6 +95,10 @@ class StreamFile:
     def latest(self) -> StreamFile:
         """Open it again, as it was flushed last."""
         return open_file(self.store, durable=self.durable)
+
+    def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks | None:
+        """Return the steps of a file that is nothing but NB of one item a cell; None of a group with segments."""
+        return None
 
     # ------------------------------------------------------------------ writing alone
 
@@ -333,6 +339,10 @@ class ArrayStreams(StreamFile):
     def latest(self) -> StreamFile:
         """Return it as it was opened: nobody writes it."""
         return self
+
+    def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks:
+        """Return its steps."""
+        return Steps(self.source, self.axis, meter, budget)
 
 
 def _opened_again(store: StoreLike, meta: Meta, durable: bool) -> StreamFile:

@@ -1,0 +1,262 @@
+"""Plain binary files as streams: steps of one item of each cell, as an array-oriented program writes them.
+
+    raw.bin   │ offset bytes │ step 0: cell 0 │ cell 1 │ … │ step 1 … │      cells in C order, or in Fortran's
+
+"Files consisting of a single NB segment are laid out exactly as an array-oriented program would write them" (section 6
+of the paper): there is no metadata, and shape and type are those of the program that opens the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, StoreFailure, TargetError
+from oocarrays.plan.streams.meta import Cells, Meta, Regular, described
+from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.meter import Meter
+from oocarrays.storage.streams.raw import Cache, RawChunks
+from oocarrays.storage.streams.stream_file import StreamFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainLayout:
+    """The layout of a plain file, as its user states it."""
+
+    shape: tuple[int, ...]
+    """Extent of each axis of the cells."""
+    item: np.dtype
+    """Type of an item, with its byte order."""
+    offset: int = 0
+    """Bytes before the first step."""
+    order: str = "C"
+    """Order of the cells in a step."""
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of a step."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.item.itemsize
+
+    def steps_in(self, nbytes: int, name: str) -> int:
+        """Return the steps of a file of so many bytes.
+
+        Raises
+        ------
+        InputError
+            If they are no whole steps.
+        """
+        data = nbytes - self.offset
+        if data < 0 or data % self.step_bytes:
+            had = f"{name} has {max(data, 0)} bytes after offset={self.offset}"
+            raise InputError(
+                f"{had}: no whole steps of {self.step_bytes} bytes, "
+                f"an item of {self.item} for each of {self.shape} cells; check shape=, dtype= and offset="
+            )
+        return data // self.step_bytes
+
+    def in_file(self, step: np.ndarray) -> np.ndarray:
+        """Return the bytes of a step as they lie in the file, of those in the order of the cells."""
+        return self._turned(step, self.shape)
+
+    def of_cells(self, step: np.ndarray) -> np.ndarray:
+        """Return the bytes of a step in the order of the cells, of those in the file."""
+        return self._turned(step, self.shape[::-1])
+
+    def _turned(self, step: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Reverse the axes of a step."""
+        items = step.view(f"V{self.item.itemsize}").reshape(shape)
+        return np.ascontiguousarray(items.T).reshape(-1).view(np.uint8)
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether cells lie in the file in another order."""
+        return self.order == "F" and len(self.shape) > 1
+
+
+class PlainSteps:
+    """The steps of an open file, as blobs by number."""
+
+    def __init__(self, path: str, layout: PlainLayout, *, writes: bool) -> None:
+        self.path = path
+        self.layout = layout
+        try:
+            self.file = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
+        self._close = weakref.finalize(self, os.close, self.file)
+
+    def open(self, number: int) -> PlainStep:
+        """Return a step."""
+        return PlainStep(self, number)
+
+    def exists(self, number: int) -> bool:
+        """Return whether the file has a step."""
+        return self._place(number + 1) <= os.fstat(self.file).st_size
+
+    def _place(self, number: int) -> int:
+        return self.layout.offset + number * self.layout.step_bytes
+
+    def put(self, number: int, data: memoryview) -> None:
+        """Write a step.
+
+        Raises
+        ------
+        DiskFullError, StoreFailure
+            If that fails.
+        """
+        view = self.layout.in_file(np.frombuffer(data, np.uint8)).data if self.layout.is_turned else data
+        done, place = 0, self._place(number)
+        try:
+            while done < len(view):
+                done += os.pwrite(self.file, view[done:], place + done)
+        except OSError as error:
+            raise write_error(self.path, error) from error
+
+    def read(self, number: int, start: int, out: memoryview) -> None:
+        """Fill contiguous bytes from those of a step."""
+        if self.layout.is_turned:
+            step = np.empty(self.layout.step_bytes, np.uint8)
+            self._read(self._place(number), step.data)
+            out[:] = self.layout.of_cells(step).data[start : start + len(out)]
+        else:
+            self._read(self._place(number) + start, out)
+
+    def _read(self, place: int, out: memoryview) -> None:
+        done = 0
+        while done < len(out):
+            try:
+                got = os.preadv(self.file, [out[done:]], place + done)
+            except OSError as error:
+                raise StoreFailure(f"cannot read {self.path}: {error.strerror}") from error
+            if not got:
+                raise CorruptChunkError(
+                    f"{self.path} ends at byte {place + done}; it is shorter than when it was opened"
+                )
+            done += got
+
+    def close(self) -> None:
+        """Close the file."""
+        self._close()
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStep:
+    """One step, as a blob."""
+
+    steps: PlainSteps
+    """All of them."""
+    number: int
+    """Its number."""
+
+    def read_into(self, start: int, out: memoryview) -> None:
+        """Fill contiguous bytes from those of the step."""
+        self.steps.read(self.number, start, out)
+
+    def close(self) -> None:
+        """Do nothing: the file stays open."""
+
+
+class PlainStreams(StreamFile):
+    """A plain binary file: all of it is NB, of one item a cell."""
+
+    def __init__(self, path: str, layout: PlainLayout, *, writes: bool, durable: bool = True) -> None:
+        cells = Cells.of(layout.shape, 1, layout.item.itemsize)
+        super().__init__(path, Meta(cells=cells, dtype=described(layout.item), is_closed=True), durable=durable)
+        self.layout = layout
+        self._given = path, layout, durable
+        self._steps = PlainSteps(path, layout, writes=writes)
+        count = layout.steps_in(os.fstat(self._steps.file).st_size, path)
+        size = layout.item.itemsize
+        self.meta = replace(self.meta, nb=Regular(block=size, nbytes=count * size))
+
+    def __reduce__(self) -> Any:
+        return _opened_again, self._given
+
+    def latest(self) -> StreamFile:
+        """Open it again, for reading."""
+        return _opened_again(*self._given)
+
+    def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks:
+        """Return its steps."""
+        return RawChunks(self._steps, int, self.layout.step_bytes, meter, name=self.name, cache=cache)
+
+    def hold(self) -> None:
+        """Be the only one of these programs that writes it."""
+        _lock(self._steps.file, self.name)
+        self.is_held = True
+
+    def let_go(self) -> None:
+        """Close it."""
+        self._steps.close()
+        self.is_held = False
+
+    def begin_again(self, ranks: int) -> None:
+        """Do nothing: the file says nothing of its writers."""
+
+    def commit(self, meta: Meta, *, synced: bool = True) -> None:
+        """Put all that was written on its device."""
+        if self.durable and self.is_held:
+            try:
+                os.fsync(self._steps.file)
+            except OSError as error:
+                raise write_error(self.name, error) from error
+        self.meta = meta
+
+
+def _opened_again(path: str, layout: PlainLayout, durable: bool) -> PlainStreams:
+    return PlainStreams(path, layout, writes=False, durable=durable)
+
+
+def plain_file(path: str, mode: str, layout: PlainLayout, *, overwrite: bool, durable: bool) -> PlainStreams:
+    """Open a plain file, or make one without steps.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no such file, and none is to be made.
+    TargetError
+        If a file is there that was to be made, or something other than a regular file.
+    """
+    if mode == "w":
+        _make(path, layout.offset, overwrite=overwrite)
+    elif not os.path.lexists(path):
+        raise NotFoundError(f"no file {path}; mode='w' makes one")
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise TargetError(f"{path} is no regular file; leave out offset= and order= to open a Zarr store")
+    return PlainStreams(path, layout, writes=mode != "r", durable=durable)
+
+
+def _lock(file: int, name: str) -> None:
+    """Lock an open file, where its file system has locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise TargetError(f"{name} is open for writing elsewhere: close it there first") from None
+    except OSError:
+        return
+
+
+def _make(path: str, offset: int, *, overwrite: bool) -> None:
+    """Make a file of ``offset`` zeros in place of the one that is there."""
+    if os.path.lexists(path) and not overwrite:
+        raise TargetError(f"{path} exists; pass overwrite=True to replace it, or mode='a' to append")
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise TargetError(f"{path} exists and is no regular file; it is not overwritten")
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise write_error(path, error) from error
+    try:
+        _lock(file, path)
+        os.ftruncate(file, 0)
+        os.ftruncate(file, offset)
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        os.close(file)
