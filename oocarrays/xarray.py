@@ -10,10 +10,11 @@ What is packed is decoded and encoded by xarray's own coders; axes are named by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import zarr
 
 try:
     import xarray as xr
@@ -22,13 +23,13 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError("xarray is not installed: pip install 'oocarrays[xarray]'", name="xarray") from None
 from xarray.backends import BackendArray, BackendEntrypoint
-from xarray.backends.zarr import ZarrBackendEntrypoint, ZarrStore
+from xarray.backends.zarr import ZarrArrayWrapper, ZarrBackendEntrypoint, ZarrStore
 from xarray.core import indexing
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.distributed.collective import read_sections
-from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.errors import InputError, NotFoundError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.kernels.binding import bound
@@ -37,10 +38,18 @@ from oocarrays.options.packing import PACKED, Unpacked
 from oocarrays.reductions.asked import Asked, How
 from oocarrays.reductions.reducing import reduced
 from oocarrays.storage.files import array_file
+from oocarrays.storage.foreign.facts import Facts
+from oocarrays.storage.foreign.store import ForeignStore
+from oocarrays.storage.stores.joined import joined_in
 from oocarrays.stored.lazy_array import LazyArray
 
 STALE = ("chunks", "shards", "preferred_chunks")
 """What an encoding says of chunks that blocks do not have: ``to_zarr`` would refuse them."""
+DECODING = (
+    "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables", "use_cftime",
+    "decode_timedelta",
+)  # fmt: skip
+"""Options of ``xarray.open_dataset`` that say how values are decoded."""
 NUMBERS = "biufc"
 """Kinds of elements that are read by us; xarray reads texts."""
 BY_AXIS = ("depth", "boundary", "window", "chunks")
@@ -77,8 +86,8 @@ class GroupStore(ZarrStore):
 
     def open_store_variable(self, name: str) -> xr.Variable:
         """Return one of its variables, not decoded."""
-        made: xr.Variable = super().open_store_variable(name)  # type: ignore[no-untyped-call]
-        stored = self._opened.get(name)
+        stored, facts = self._opened.get(name), self._facts(name)
+        made = self._variable(name) if facts is None else _foreign_variable(self.members[name], facts)
         if stored is None or stored.dtype.kind not in NUMBERS:
             return made
         data: Any = indexing.LazilyIndexedArray(StoredBackendArray(stored))
@@ -88,15 +97,41 @@ class GroupStore(ZarrStore):
             data = _plain(stored.to_dask(chunks, memory=self._memory))
         return xr.Variable(made.dims, data, made.attrs, made.encoding)
 
+    def _variable(self, name: str) -> xr.Variable:
+        made: xr.Variable = super().open_store_variable(name)  # type: ignore[no-untyped-call]
+        return made
+
+    def get_encoding(self) -> dict[str, Any]:
+        """Return the encoding of the dataset: the names of its unlimited dimensions, if a file says so."""
+        endless = [facts.endless for name in self.array_keys() if (facts := self._facts(name)) is not None]
+        return {"unlimited_dims": set().union(*endless)} if endless else {}
+
+    def _facts(self, name: str) -> Facts | None:
+        """Return what a file that is not Zarr says of a variable; None in a store of Zarr."""
+        place = self._opened.zarr.store_path / name
+        found = joined_in(place.store)
+        return found[0].facts(found[1] + place.path) if found and isinstance(found[0], ForeignStore) else None
+
+
+def _foreign_variable(array: zarr.Array, facts: Facts) -> xr.Variable:
+    """Return a variable of a file that is not Zarr, with the attributes and encoding its own readers give."""
+    dims: list[str] = []
+    for name, length in zip(facts.names or (None,) * array.ndim, array.shape, strict=True):
+        dims.append(name or f"phony_dim_{length}{'_' * sum(each.startswith(f'phony_dim_{length}') for each in dims)}")
+    encoding = dict(facts.encoding)
+    if encoding.get("chunksizes"):
+        encoding["preferred_chunks"] = dict(zip(dims, facts.chunks, strict=True))
+    return xr.Variable(
+        dims, indexing.LazilyIndexedArray(ZarrArrayWrapper(array)), facts.attributes | facts.native, encoding
+    )
+
 
 class Engine(BackendEntrypoint):
     """``xr.open_dataset(place, engine="oocarrays")``: whatever `open_group` opens, NetCDF-4 and HDF5 among it."""
 
     description = "Zarr, and what oocarrays reads as Zarr: NetCDF-4, HDF5, TIFF"
-    open_dataset_parameters = (
-        "filename_or_obj", "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables",
-        "use_cftime", "decode_timedelta", "storage_options",
-    )  # fmt: skip
+    open_dataset_parameters = ("filename_or_obj", *DECODING, "group", "storage_options")
+    supports_groups = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return that it is asked for by name."""
@@ -106,13 +141,55 @@ class Engine(BackendEntrypoint):
         self,
         filename_or_obj: Any,
         *,
-        drop_variables: Any = None,
+        group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **decoding: Any,
     ) -> xr.Dataset:
         """Open a group as a dataset; ``decoding`` as ``xarray.open_dataset`` takes it."""
-        group = open_group(filename_or_obj, storage_options=storage_options)
-        return _decoded(GroupStore(group), drop_variables=drop_variables, **decoding)
+        return _decoded(GroupStore(_group(filename_or_obj, group, storage_options)), decoding)
+
+    def open_groups_as_dict(  # type: ignore[override]
+        self,
+        filename_or_obj: Any,
+        *,
+        group: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **decoding: Any,
+    ) -> dict[str, xr.Dataset]:
+        """Open a group and all groups below it, each as a dataset, by their paths."""
+        top = _group(filename_or_obj, group, storage_options)
+        named = {path or "." if group else f"/{path}": each for path, each in _groups(top)}
+        return {path: _decoded(GroupStore(each), decoding) for path, each in named.items()}
+
+    def open_datatree(self, filename_or_obj: Any, **how: Any) -> xr.DataTree:  # type: ignore[override]
+        """Open a group and all groups below it as a tree."""
+        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **how))
+
+
+def _group(place: Any, path: str | None, storage_options: Mapping[str, Any] | None) -> OutOfCoreGroup:
+    """Open a group, or one below it.
+
+    Raises
+    ------
+    NotFoundError
+        If there is none; the message lists those that are there.
+    """
+    top = open_group(place, storage_options=storage_options)
+    inner = "" if path is None else str(path).strip("/")
+    if not inner:
+        return top
+    below = dict(_groups(top))
+    if inner not in below:
+        listed = ", ".join(map(repr, filter(None, below))) or "none"
+        raise NotFoundError(f"no group {path!r} in {top.store}; its groups: {listed}")
+    return below[inner]
+
+
+def _groups(top: OutOfCoreGroup, path: str = "") -> Iterator[tuple[str, OutOfCoreGroup]]:
+    """Yield a group and all groups below it, with their paths."""
+    yield path, top
+    for name, each in top.zarr.groups():
+        yield from _groups(open_group(each), f"{path}/{name}".lstrip("/"))
 
 
 def open_dataset(
@@ -120,6 +197,7 @@ def open_dataset(
     chunks: Mapping[str, Any],
     *,
     memory: int | float | str | None = None,
+    group: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **decoding: Any,
 ) -> xr.Dataset:
@@ -135,6 +213,8 @@ def open_dataset(
         Lengths of blocks by dimension; others are those of the stored chunks.
     memory : int or str
         Bytes that the tasks of a process may hold together, as in `OutOfCoreArray.to_dask`.
+    group : str, optional
+        Path of a group below the place.
     decoding
         As ``xarray.open_dataset`` takes it: ``mask_and_scale``, ``decode_times``, ``drop_variables`` and others.
 
@@ -151,8 +231,8 @@ def open_dataset(
     >>> open_dataset(f"{folder}/a.zarr", {"x": 2}).a.chunks
     ((2, 2),)
     """
-    group = open_group(place, storage_options=storage_options)
-    return _indexed(_decoded(GroupStore(group, chunks, memory), **decoding))
+    opened = _group(place, group, storage_options)
+    return _indexed(_decoded(GroupStore(opened, chunks, memory), decoding))
 
 
 def _plain(lazy: LazyArray) -> Any:
@@ -172,7 +252,10 @@ def _indexed(ds: xr.Dataset) -> xr.Dataset:
     return ds
 
 
-def _decoded(store: GroupStore, **decoding: Any) -> xr.Dataset:
+def _decoded(store: GroupStore, decoding: Mapping[str, Any]) -> xr.Dataset:
+    unknown = sorted(decoding.keys() - set(DECODING))
+    if unknown:
+        raise InputError(f"{unknown[0]}= is not an option of engine='oocarrays'; it takes {', '.join(DECODING)}")
     opened: xr.Dataset = ZarrBackendEntrypoint().open_dataset("", store=store, **decoding)
     return opened
 

@@ -186,7 +186,7 @@ def _variants(
         return tuple(Variant(facts=each) for each in ways), first
     dtype, packings, attributes = agreed(ways, [path(number) for number in firsts], name)
     fill = np.nan if np.dtype(dtype).kind == "f" and np.dtype(first.dtype) != np.dtype(dtype) else first.fill
-    whole = replace(first, dtype=dtype, attributes=attributes, fill=fill)
+    whole = replace(first, dtype=dtype, attributes=attributes, native={}, fill=fill)
     return tuple(Variant(facts=f, packing=p) for f, p in zip(ways, packings, strict=True)), whole
 
 

@@ -45,6 +45,12 @@ class Facts:
     """The value of what is not stored; None for zero."""
     attributes: Document = field(default_factory=dict)
     """Its attributes, as JSON has them."""
+    native: Document = field(default_factory=dict)
+    """Those of its attributes that say what values stand for, of the types they have in the file."""
+    encoding: Document = field(default_factory=dict)
+    """How it is stored, as xarray's readers of the format call that: chunksizes, zlib, complevel and others."""
+    endless: frozenset[str] = frozenset()
+    """Names of its axes that have no end."""
     names: tuple[str | None, ...] | None = None
     """Names of its axes."""
     order: tuple[int, ...] | None = None

@@ -18,7 +18,7 @@ import numpy as np
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
-from oocarrays.storage.foreign.packing import TELLING, coded_fill
+from oocarrays.storage.foreign.packing import PACKED, TELLING, coded_fill
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 """How such files begin."""
@@ -27,6 +27,8 @@ HIDDEN = frozenset(
      "_NCProperties", "_FillValue")
 )  # fmt: skip
 """Attributes that say how the file is made; `_FillValue` is written anew."""
+NON_COORDINATE = "_nc4_non_coord_"
+"""How names of variables begin in the file that are called as an axis and are not its coordinate."""
 NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 BLOSC = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 DEFLATE, SHUFFLE, FLETCHER32, BLOSC_ID, ZSTD_ID = 1, 2, 3, 32001, 32015
@@ -125,7 +127,7 @@ def _walked(root: Any) -> Iterator[tuple[str, Any]]:
     while waiting:
         above, group = waiting.pop()
         for name in group:
-            node, path = group.get(name), f"{above}{name}"
+            node, path = group.get(name), f"{above}{name.removeprefix(NON_COORDINATE)}"
             if node is None or _stands_for_an_axis(node):
                 continue
             yield path, node
@@ -164,8 +166,11 @@ def _datasets(file: Readable, names: tuple[str, ...]) -> Iterator[list[Any]]:
 
 
 def _dataset(h5py: Any, file: Any, name: str, path: str) -> Any:
+    group, _, last = name.rpartition("/")
     try:
-        return h5py.Dataset(h5py.h5d.open(file, name.encode()))
+        above = h5py.h5g.open(file, f"/{group}".encode())
+        beside = (NON_COORDINATE + last).encode()
+        return h5py.Dataset(h5py.h5d.open(above, beside if above.links.exists(beside) else last.encode()))
     except (KeyError, ValueError):
         raise NotFoundError(f"no array {name} in {path}") from None
 
@@ -199,8 +204,36 @@ def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
         library=library,
         fill=None if dtype == "O" else _fill(created, node),
         attributes=_packing_attributes(node) if brief else _attributes(node),
-        names=None if brief else _axes(node),
+        **({} if brief else _described(node, created)),
     )
+
+
+def _described(node: Any, created: Any) -> dict[str, Any]:
+    """Return what readers of NetCDF-4 tell of a variable beside its attributes."""
+    names = _axes(node)
+    endless = {name for name, most in zip(names or (), node.maxshape, strict=False) if name and most is None}
+    return {
+        "names": names,
+        "endless": frozenset(endless),
+        "native": {name: _scalar(node.attrs[name]) for name in PACKED if name in node.attrs and _is_told(node, name)},
+        "encoding": _encoding(created),
+    }
+
+
+def _scalar(value: Any) -> Any:
+    """Return an attribute as h5netcdf does: an array of one element as that element, bytes as text."""
+    value = value[0] if isinstance(value, np.ndarray) and value.size == 1 and value.ndim == 1 else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _encoding(created: Any) -> Document:
+    """Return layout and filters by the names that xarray's readers of NetCDF-4 give them."""
+    chunked = created.get_layout() == _h5py().h5d.CHUNKED
+    filters = {code: values for code, _, values, _ in map(created.get_filter, range(created.get_nfilters()))}
+    made: Document = {"contiguous": not chunked, "chunksizes": created.get_chunk() if chunked else None}
+    made |= {"zlib": DEFLATE in filters, "shuffle": SHUFFLE in filters, "fletcher32": FLETCHER32 in filters}
+    made |= {"zstd": ZSTD_ID in filters, "blosc": BLOSC_ID in filters}
+    return made | ({"complevel": int(filters[DEFLATE][0])} if filters.get(DEFLATE) else {})
 
 
 def _is_elsewhere(node: Any, path: str) -> bool:

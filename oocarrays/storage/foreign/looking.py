@@ -73,7 +73,9 @@ class Contents:
         made = joined(name, all, axis, self.files.path)
         packed = made.variants[0].packing is not None
         said = {key: value for key, value in first.attributes.items() if not (packed and key in PACKED)}
-        return replace(made, facts=replace(made.facts, attributes=said, names=first.names))
+        native = {} if packed else first.native
+        facts = replace(made.facts, attributes=said, native=native, names=first.names, endless=first.endless)
+        return replace(made, facts=facts)
 
     def _axis(self, facts: Facts) -> int | None:
         """The axis along which an array is joined; None where it has none such."""

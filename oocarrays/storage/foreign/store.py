@@ -76,6 +76,10 @@ class ForeignStore(OnlyRead):
             return None
         return None if self._contents.array(path).made else RangeBlobs(self, path)
 
+    def facts(self, path: str) -> Facts | None:
+        """Return what is known of an array; None of any other path."""
+        return self._contents.array(path).facts if path in self._contents.names else None
+
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return all files, their bytes, and what changes with each writing."""
         files = self.source_files
