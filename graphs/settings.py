@@ -135,10 +135,10 @@ def missing(asked: str | None) -> Policy:
     ('fill', 'error')
     """
     word: Any = setting("missing") if asked is None else asked
-    if word not in get_args(Policy):
+    if not isinstance(word, str) or word not in get_args(Policy):
         raise InputError(f"missing={word!r} is not 'fill', 'warn' or 'error'")
-    policy: Policy = word
-    return policy
+    policy: Any = word
+    return policy  # type: ignore[no-any-return]
 
 
 def size_in_bytes(value: int | float | str, name: str) -> int:

@@ -258,6 +258,6 @@ def trust_of(resume: Any) -> Trust | None:
     """
     if isinstance(resume, Trust):
         return resume
-    if not isinstance(resume, bool) and resume not in ("verify", "as-is"):
+    if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in ("verify", "as-is")):
         raise InputError(f"resume={resume!r} is not True, False, 'verify' or 'as-is'")
     return Trust(verify=resume == "verify", as_is=resume == "as-is") if resume else None

@@ -23,6 +23,7 @@ from oocarrays.errors import BudgetError, InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.kernels.differences import HELD, Differences, Tolerance, differences
+from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
@@ -154,7 +155,9 @@ def compare(
     >>> print(compare(a, b))
     1 of 12 elements differ, at most 0.5 apart; the first at (1, 2): 6.0 and 6.5
     """
-    near = Tolerance(rtol=_not_negative(rtol, "rtol"), atol=_not_negative(atol, "atol"), equal_nan=bool(equal_nan))
+    near = Tolerance(
+        rtol=_not_negative(rtol, "rtol"), atol=_not_negative(atol, "atol"), equal_nan=flag(equal_nan, "equal_nan")
+    )
     how, place = _How(tolerance=near, budget=settings.budget(memory), scratch=scratch), placer(storage_options)
     kinds = [_is_group(each, place) for each in (a, b)]
     if kinds[0] != kinds[1]:
@@ -167,7 +170,7 @@ def compare(
 def _not_negative(value: Any, name: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1.0
     if not number >= 0:
         raise InputError(f"{name}={value!r} is not a number from 0 on")

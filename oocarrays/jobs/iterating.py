@@ -407,7 +407,9 @@ def iterate(
     )  # fmt: skip
     single = not isinstance(target, list | tuple)
     stores = [place(each) for each in as_list(target)]
-    places = SweepPlaces(targets=stores, scratch=scratch and place(scratch), single=single, folders=folders)
+    places = SweepPlaces(
+        targets=stores, scratch=None if scratch is None else place(scratch), single=single, folders=folders
+    )
     watch = Watch(residual=watched, until=until)
     if any(isinstance(each, LocalArrays) for each in sources):
         local, cluster, disks = local_course(request, sources, places, watch)

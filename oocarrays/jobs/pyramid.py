@@ -12,7 +12,7 @@ import zarr
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
-from oocarrays.errors import UnsupportedError
+from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.slabs.pyramid import PyramidRun
 from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.jobs.slabs import SlabJob
@@ -39,6 +39,10 @@ from oocarrays.stored.array import missing_of, placer
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+MOST_LEVELS = 64
+"""Levels of a pyramid, at most: an axis has fewer than 2**63 elements."""
 
 
 class PyramidJob(SlabJob[OutOfCoreGroup]):
@@ -128,6 +132,8 @@ def pyramid(
     factors, lengths = factors_of(factor, array.ndim, names, space), chunks_of(array, chunks)
     factors = tuple(whole(each, "factor", 1) for each in Coarsening.of(factors, array.shape).factors)
     count = _count(array.shape, lengths, factors) if levels is None else whole(levels, "levels", 1)
+    if count > MOST_LEVELS:
+        raise InputError(f"levels={levels!r}: at most {MOST_LEVELS}; any array is a single element before that")
     plain = Coarsening((1,) * array.ndim)
     coarser = tuple(accumulate([factors] * (count - 1), Coarsening.then, initial=plain))
     request = SlabRequest(

@@ -25,6 +25,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_pass
 from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
+from oocarrays.mapping.given import flag
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
 from oocarrays.options.asked import check_alike, check_distinct, workspace_of
 from oocarrays.options.chunks import ChunksLike
@@ -321,7 +322,8 @@ def map_slabs(
     kernel = bound(kernel, len(as_list(source)), args, kwargs)
     options = SlabOptions(
         depth=own_depth(kernel) if depth is None else depth, boundary=as_asked(boundary), prefetch=prefetch,
-        reuse=reuse, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
+        reuse=flag(reuse, "reuse"), workspace=workspace_of(workspace), axis=axis, height=height, heights=window,
+        ranks=ranks,
     )  # fmt: skip
     results = ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape)
     request = SlabRequest(

@@ -27,7 +27,7 @@ import numpy as np
 
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.kernels.arguments import check_array, check_out, check_threads
-from oocarrays.mapping.given import whole, wholes
+from oocarrays.mapping.given import MOST_EXTENT, whole, wholes
 
 PADDED = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap"}
 """What lies beyond an edge: scipy's names, as numpy's pad calls them."""
@@ -341,7 +341,7 @@ def refuse(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray
         raise InputError(f"mode {mode!r} is unknown; known are {', '.join(PADDED)}, none")
     if image.dtype.kind not in "biuf":
         raise InputError(f"a median needs integers or real numbers; this is {image.dtype}")
-    if len(sizes) != image.ndim or min(sizes, default=1) < 1:
+    if len(sizes) != image.ndim or min(sizes, default=1) < 1 or max(sizes, default=1) > MOST_EXTENT:
         raise InputError(f"a window of {sizes} does not fit {image.ndim} axes: one length of at least 1 for each")
     check_out(image, out, "image", "the medians are")
     check_threads(threads)

@@ -27,4 +27,5 @@ def end(token: Token[Advising | None]) -> None:
 def method_for(asked: str, array: zarr.Array, requests: Sequence[Axes]) -> str:
     """Return the method that is asked for; where it is "auto", the one that is advised, which may be "auto" too."""
     advising = _ADVISING.get()
-    return asked if asked != "auto" or advising is None else advising(array, requests)
+    is_auto = isinstance(asked, str) and asked == "auto"
+    return advising(array, requests) if is_auto and advising is not None else asked

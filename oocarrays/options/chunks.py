@@ -267,7 +267,7 @@ def _one_axis(length: Any, extent: int) -> int | str | None:
     """
     if length is None or isinstance(length, str):
         return length
-    if isinstance(length, Sequence | np.ndarray):
+    if isinstance(length, Sequence | np.ndarray) and getattr(length, "ndim", 1):
         return _of_blocks(tuple(length), extent)
     try:
         return operator.index(length)

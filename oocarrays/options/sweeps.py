@@ -98,7 +98,7 @@ def course_of(
         said=watch.said(options), functions=watch.functions,
         more={"fuse": options.fuse, "missing": files[0].presence.missing} | places.said,
     )  # fmt: skip
-    asked = places.scratch or setting("scratch")
+    asked = setting("scratch") if places.scratch is None else places.scratch
     where, *_ = [scratch_of(asked, store, file.zarr) for store, file in product(stores, files)]
     stored = (
         [file.stored for file in files],

@@ -119,7 +119,7 @@ def open_streams(
     place = placer(storage_options)(store)
     client = None if scheduler is None else client_of(scheduler)
     ranks = len(workers_of(client)) if client is not None and ranks is None else ranks
-    count = 1 if (given := ranks or setting("ranks")) is None else whole(given, "ranks", 1)
+    count = 1 if (given := setting("ranks") if ranks is None else ranks) is None else whole(given, "ranks", 1)
     budget = settings.budget(memory)
     durable = bool(setting("durable"))
     if _is_plain(place, mode, (shape, dtype), (offset, order)):

@@ -177,7 +177,7 @@ def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[t
     InputError
         Where there are no such ranks.
     """
-    if asked == "auto":
+    if isinstance(asked, str) and asked == "auto":
         counts = {ceil_div(ranks, 2**k) for k in range(ranks.bit_length())} | ({min(disks, ranks)} if disks else set())
         return [spaced(ranks, count) for count in sorted(counts, reverse=True)]
     if isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= ranks:
@@ -190,9 +190,9 @@ def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[t
 
 
 def _are_ranks(asked: Aggregators, ranks: int) -> bool:
-    if isinstance(asked, int | str) or not asked or len({*asked}) < len(asked):
+    if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:
         return False
-    return all(isinstance(rank, int) and 0 <= rank < ranks for rank in asked)
+    return len({*map(repr, asked)}) == len(asked) and all(isinstance(rank, int) and 0 <= rank < ranks for rank in asked)
 
 
 def _plans(

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from oocarrays.errors import InputError
+from oocarrays.mapping.given import chosen
 from oocarrays.mapping.layouts.distribution import MOST_RANKS
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.exchange import Exchange
@@ -77,8 +77,7 @@ class Messaging:
         InputError
             Where the assembly is none.
         """
-        if assembly not in get_args(Assembly):
-            raise InputError(f"assembly={assembly!r} is not 'synchronous' or 'asynchronous'")
+        assembly = chosen(assembly, "assembly", get_args(Assembly))
         together = partial(is_together, assembly=assembly, steps_below=steps_below)  # type: ignore[arg-type]
         known = tuple(_schedule(schedule, transfer, itemsize, costs, together) for transfer in transfers)
         return cls(
@@ -146,7 +145,7 @@ def _schedule(
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     if asked is None or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
-    if isinstance(asked, Schedule) or not (is_auto(asked) or asked.upper() == COLORING):
+    if isinstance(asked, Schedule) or not (is_auto(asked) or (isinstance(asked, str) and asked.upper() == COLORING)):
         return Schedule.of(asked, ranks)
     carrier = Carrier.between_workers(ranks, costs or Costs(), direct=together(complete_exchange(ranks)))
     return order_of(transfer, itemsize, carrier, asked)[0]

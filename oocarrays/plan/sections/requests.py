@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oocarrays.errors import ChunksError
+from oocarrays.mapping.given import whole
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.lattice import floor_sum
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
@@ -100,12 +101,11 @@ def requests_of(
     (2, 2)
     """
     order = axis_order(orientation, len(layout.shape))
-    if isinstance(chunk, Sequence):
+    if isinstance(chunk, Sequence | np.ndarray) and getattr(chunk, "ndim", 1):
         chunk = ChunkGrid.of(layout.shape, tuple(chunk)).chunks
-    elif chunk is not None and chunk < 1:
-        raise ChunksError(f"chunk={chunk!r}: a stripe has at least one element")
-    whole = tuple(max(n, 1) for n in layout.shape)
-    uncut = _parts(layout, order, whole)
+    elif chunk is not None:
+        chunk = whole(chunk, "chunk", 1, error=ChunksError)
+    uncut = _parts(layout, order, tuple(max(n, 1) for n in layout.shape))
     runs = np.array([_product(lines).runs for lines in uncut])
     if isinstance(chunk, tuple):
         cut = np.array([_product(lines).runs for lines in _parts(layout, order, chunk)])

@@ -128,6 +128,8 @@ def files(
         named = ",".join(quote(os.path.abspath(from_home(each)), safe="/:@+~ *") for each in paths)
     asked: Settings = {}
     if concat_dim is not None:
+        if not isinstance(concat_dim, str | int) or not str(concat_dim).isprintable():
+            raise InputError(f"concat_dim={concat_dim!r} is neither the name of an axis nor its number")
         asked["concat_dim"] = concat_dim
     if (shape is None) != (dtype is None):
         raise InputError("a raw file has both shape= and dtype=")
