@@ -21,9 +21,13 @@ from typing import Any, NamedTuple, TypeVar
 from zarr.storage import MemoryStore
 
 from oocarrays.errors import BudgetError, OocError
-from oocarrays.jobs.rechunking import RechunkJob, rechunk
+from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.rechunk.resume import journal_content
+from oocarrays.graphs.rechunk.tasks import RechunkRun
+from oocarrays.jobs.rechunking import RechunkJob, rechunk_job
 from oocarrays.mapping.grid import Stored
-from oocarrays.options.asked import scratch_folder
+from oocarrays.options.asked import resources_of, scratch_folder
+from oocarrays.options.rechunks import Planner
 from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files import array_file
@@ -31,6 +35,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import free_bytes
 from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.stored.array import missing_of
 
 T = TypeVar("T")
 Planned = Callable[[Sequence[Stored]], SlabPlan]
@@ -122,6 +127,17 @@ def _with(things: Sequence[T], place: int, other: T) -> list[T]:
 
 def _job(file: ArrayFile, chunks: tuple[int, ...], budget: int, folder: str, scratch: str) -> RechunkJob:
     """Plan to write an array in the chunks of another one, not coded."""
-    how: Any = {"compressors": None, "filters": [], "missing": file.presence.missing, "scheduler": "threads"}
-    job: RechunkJob = rechunk(file.zarr, f"{folder}/copy", chunks=chunks, memory=budget, scratch=scratch, **how)
-    return job
+    planner = Planner(
+        orientation=None,
+        method="auto",
+        shards=None,
+        zarr_format=None,
+        compressors=None,
+        filters=[],
+        overwrite=False,
+        scratch=scratch,
+        missing=missing_of(file.presence),
+        resources=resources_of(None, budget, ranks=setting("ranks")),
+    )
+    planned = planner.planned(file.zarr, f"{folder}/copy", chunks)  # the folder is made when the job runs
+    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), None)
