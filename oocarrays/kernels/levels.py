@@ -134,7 +134,8 @@ def _median(block: np.ndarray, made: np.ndarray, factors: tuple[int, ...]) -> No
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     if block.dtype.kind in "fc":
         missing = np.isnan(ordered[-1])  # sorted to the end
-        np.divide(low + high, 2, out=made, where=~missing, casting="unsafe")
+        total = np.add(low, high, dtype=_sum_type(block.dtype, 2))
+        np.divide(total, 2, out=made, where=~missing, casting="unsafe")
         made[missing] = np.nan
     else:
         _mean(np.stack([low, high], axis=-1), made[..., np.newaxis], (1,) * made.ndim + (2,))

@@ -3,9 +3,10 @@
     piece ─► state ─┐
     piece ─► state ─┴─ fold ─► state ─► finish
 
-States are folded in the order of the pieces, so that the same pieces give the same bits. Floating-point numbers are
-added in float64: within a piece as numpy does, from piece to piece with what was lost by rounding (Neumaier 1974);
-squares of deviations as Chan, Golub and LeVeque 1979.
+States are folded in the order of the pieces, so that the same pieces give the same bits. Floating-point numbers, and
+integers for their mean, are added in float64: within a piece as numpy does, from piece to piece with what was lost by
+rounding (Neumaier 1974); squares of deviations as Chan, Golub and LeVeque 1979. Sums of integers and of times are as
+numpy has them, beside a sum in float64 that shows where they leave their type.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import InputError
+from oocarrays.errors import RunError
 
 Axes = tuple[int, ...]
 NAMES = ("sum", "mean", "var", "std", "min", "max", "count")
 """Reductions that are known by name."""
 LONG = np.dtype("i8")
+WRAPPED = 2.0**62
+"""Distance of a sum in float64 from one in 64 bits that has left its type: that is wrong by 2**64."""
 PIECE = 2**18
 """Elements of which deviations are held at one time."""
 
@@ -40,9 +43,20 @@ class Reduction:
     """Takes the state of all."""
 
 
-def reduction(name: str, *, skipna: bool, ddof: int = 0, counts: np.dtype = LONG) -> Reduction:
-    """Return a reduction that is known by name; elements are counted in ``counts``, which all of them must fit.
+def reduction(
+    name: str, *, skipna: bool, ddof: int = 0, counts: np.dtype = LONG, some_empty: bool = False
+) -> Reduction:
+    """Return a reduction that is known by name.
 
+    Parameters
+    ----------
+    counts : numpy.dtype
+        Elements are counted in it: their number must fit.
+    some_empty : bool
+        Whether nothing counts for some element of the result: of integers NaN stands there, in float64.
+
+    Examples
+    --------
     >>> mean = reduction("mean", skipna=True)
     >>> first, second = (mean.state(np.array(piece), (0,), None) for piece in ([1.0, np.nan], [4.0]))
     >>> mean.finish(mean.fold(first, second)).item()
@@ -52,35 +66,67 @@ def reduction(name: str, *, skipna: bool, ddof: int = 0, counts: np.dtype = LONG
         return Reduction(
             state=partial(_extreme, counts=counts, smallest=name == "min", skipna=skipna),
             fold=partial(_extremes, smallest=name == "min", skipna=skipna),
-            finish=_some,
+            finish=partial(_some, some_empty=some_empty),
         )
     if name in ("var", "std"):
         deviation = partial(_deviation, ddof=ddof, root=name == "std")
         return Reduction(state=partial(_moments, counts=counts, skipna=skipna), fold=_moments_of_both, finish=deviation)
-    finish: Callable[[Any], np.ndarray] = {"sum": _total, "mean": _mean, "count": _number}[name]
-    return Reduction(state=partial(_sums, counts=counts, skipna=skipna), fold=_sums_of_both, finish=finish)
+    if name == "count":
+        return Reduction(state=partial(_count, counts=counts, skipna=skipna), fold=_counts_of_both, finish=_number)
+    finish = _total if name == "sum" else _mean
+    state = partial(_sums, counts=counts, skipna=skipna, exact=name == "sum")
+    return Reduction(state=state, fold=_sums_of_both, finish=finish)
 
 
 # ---------------------------------------------------------------------- sums
 
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""How many elements count, their sum, and what it lacks by rounding."""
+"""How many elements count, their sum, and what it lacks by rounding; of integers and times the sum in float64."""
 
 
-def _accumulator(dtype: np.dtype) -> np.dtype:
-    """The dtype in which elements are added: as numpy has it, floating-point numbers in 64 bits."""
-    usual: np.dtype = np.add.reduce(np.empty(0, dtype)).dtype
-    return {"f": np.dtype("f8"), "c": np.dtype("c16")}.get(dtype.kind, usual)
+def _sums(
+    block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool, exact: bool = True
+) -> Sums:
+    """Add elements; integers in their own type where their sum is to be ``exact``, else in float64."""
+    if block.dtype.kind == "m":
+        return _sums_of_times(block, axes, mask, counts, skipna)
+    if block.dtype.kind in "biu":
+        return _sums_of_integers(block, axes, mask, counts, exact)
+    dtype = np.dtype("c16" if block.dtype.kind == "c" else "f8")
+    total = _added(block, axes, mask, dtype)
+    if skipna and np.isnan(total).any():
+        mask = _known(block, mask)
+        total = _added(block, axes, mask, dtype)
+    return _counted(block, axes, mask, counts), total, np.zeros_like(total)
 
 
-def _sums(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Sums:
-    dtype = _accumulator(block.dtype)
+def _sums_of_integers(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, exact: bool) -> Sums:
+    count, usual = _counted(block, axes, mask, counts), np.add.reduce(np.empty(0, block.dtype)).dtype
+    wide = block.dtype.itemsize == 8  # the sum of one block of them may leave 64 bits
+    total = _added(block, axes, mask, usual) if exact or not wide else None
+    rounded = _added(block, axes, mask, np.dtype("f8")) if wide or total is None else total.astype("f8")
+    return (count, rounded, np.zeros_like(rounded)) if total is None or not exact else (count, total, rounded)
+
+
+def _sums_of_times(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Sums:
+    """Add durations as integers, for numpy raises where they leave their type; NaT among them makes NaN in float64."""
+    known, numbers = _known(block, mask), block.view(LONG.newbyteorder(block.dtype.byteorder))
+    total, rounded = (_added(numbers, axes, known, np.dtype(kind)) for kind in ("i8", "f8"))
+    mask = known if skipna else mask
+    if not skipna:
+        rounded = np.where(_counted(block, axes, known, counts) < _counted(block, axes, mask, counts), np.nan, rounded)
+    return _counted(block, axes, mask, counts), total.view(block.dtype.newbyteorder("=")), rounded
+
+
+def _added(block: np.ndarray, axes: Axes, mask: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
-        total = np.add.reduce(block, axis=axes, dtype=dtype, where=True if mask is None else mask)
-    if skipna and block.dtype.kind in "fc" and np.isnan(total).any():
-        mask = ~np.isnan(block) if mask is None else mask & ~np.isnan(block)
-        total = np.add.reduce(block, axis=axes, dtype=dtype, where=mask)
-    return _counted(block, axes, mask, counts), np.asarray(total), np.zeros_like(total)
+        return np.asarray(np.add.reduce(block, axis=axes, dtype=dtype, where=True if mask is None else mask))
+
+
+def _known(block: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Return a mask of what counts and is neither NaN nor NaT."""
+    known: np.ndarray = block == block
+    return known if mask is None else mask & known
 
 
 def _counted(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype) -> np.ndarray:
@@ -92,26 +138,69 @@ def _counted(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.
 
 def _sums_of_both(a: Sums, b: Sums) -> Sums:
     with np.errstate(invalid="ignore", over="ignore"):
+        if a[1].dtype.kind not in "fc":
+            return a[0] + b[0], (_whole(a[1]) + _whole(b[1])).view(a[1].dtype), a[2] + b[2]
         total = a[1] + b[1]
-        if total.dtype.kind not in "fc":
-            return a[0] + b[0], total, a[2]
         larger = np.abs(a[1]) >= np.abs(b[1])
         lost = np.where(larger, (a[1] - total) + b[1], (b[1] - total) + a[1])
         lost = np.where(np.isfinite(total), lost, 0)
     return a[0] + b[0], total, a[2] + b[2] + lost
 
 
-def _number(state: Sums) -> np.ndarray:
-    return state[0].astype(LONG)
-
-
 def _total(state: Sums) -> np.ndarray:
-    return state[1] + state[2]
+    _, total, rounded = state
+    if total.dtype.kind in "fc":
+        return total + rounded
+    wrapped = _is_wrapped(total, rounded)
+    if wrapped.any():
+        found = np.asarray(rounded)[wrapped].flat[0]
+        raise RunError(f"a sum is about {found:g}, which {total.dtype} cannot hold: give functions that add floats")
+    return total if total.dtype.kind != "m" else np.where(np.isnan(rounded), np.array("NaT", total.dtype), total)
+
+
+def _whole(total: np.ndarray) -> np.ndarray:
+    """Return sums as integers."""
+    return np.asarray(total).view("i8") if total.dtype.kind == "m" else total
+
+
+def _is_wrapped(total: np.ndarray, rounded: np.ndarray) -> np.ndarray:
+    """Where a sum has left its type; not where it is NaT."""
+    return np.asarray(np.abs(_whole(total).astype("f8") - rounded) > WRAPPED)
 
 
 def _mean(state: Sums) -> np.ndarray:
+    count, total, rounded = state
+    if total.dtype.kind == "m":
+        return _mean_of_times(count, total, rounded)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(_total(state) / state[0])
+        return np.asarray((total + rounded) / count)
+
+
+def _mean_of_times(count: np.ndarray, total: np.ndarray, rounded: np.ndarray) -> np.ndarray:
+    """As numpy has it, cut to whole units; in float64 where the sum leaves its type."""
+    some, known = np.maximum(count, 1), ~np.isnan(rounded)
+    about = np.trunc(np.where(known, rounded, 0) / some).astype("i8").view(total.dtype)
+    made = np.where(_is_wrapped(total, rounded), about, total / some)
+    return np.where((count > 0) & known, made, np.array("NaT", total.dtype))
+
+
+# ---------------------------------------------------------------------- counts
+
+Counts = tuple[np.ndarray, ...]
+"""How many elements count, and what earlier versions kept beside that."""
+
+
+def _count(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Counts:
+    mask = _known(block, mask) if skipna and block.dtype.kind in "fcmM" else mask
+    return (_counted(block, axes, mask, counts),)
+
+
+def _counts_of_both(a: Counts, b: Counts) -> Counts:
+    return (a[0] + b[0],)
+
+
+def _number(state: Counts) -> np.ndarray:
+    return state[0].astype(LONG)
 
 
 # ---------------------------------------------------------------------- deviations
@@ -122,8 +211,8 @@ Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _moments(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Moments:
     if skipna and block.dtype.kind in "fc" and np.isnan(block).any():
-        mask = ~np.isnan(block) if mask is None else mask & ~np.isnan(block)
-    sums = _sums(block, axes, mask, counts, skipna=False)
+        mask = _known(block, mask)
+    sums = _sums(block, axes, mask, counts, skipna=False, exact=False)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(sums[0] > 0, _mean(sums), 0)
     return sums[0], mean, _squares(block, axes, mask, np.expand_dims(mean, axes))
@@ -183,7 +272,7 @@ def _extreme(
     if mask is None and block.size:
         return _counted(block, axes, None, counts), np.asarray(choose.reduce(block, axis=axes))
     if skipna and mask is not None and block.dtype.kind in "fmM":
-        mask = mask & (block == block)
+        mask = _known(block, mask)
     count = _counted(block, axes, mask, counts)
     shown = block if mask is None else np.where(mask, block, last)
     return count, np.asarray(choose.reduce(shown, axis=axes, initial=last))
@@ -204,10 +293,12 @@ def _extremes(a: Extremes, b: Extremes, smallest: bool, skipna: bool) -> Extreme
     return a[0] + b[0], np.asarray(_chooser(smallest=smallest, skipna=skipna)(a[1], b[1]))
 
 
-def _some(state: Extremes) -> np.ndarray:
+def _some(state: Extremes, some_empty: bool) -> np.ndarray:
+    """Return what was chosen, and NaN or NaT where nothing counts."""
     count, chosen = state
-    if (count > 0).all():
-        return chosen
-    if chosen.dtype.kind != "f":
-        raise InputError("where nothing counts there is no smallest and no largest element")
-    return np.where(count > 0, chosen, np.nan)
+    if chosen.dtype.kind in "mM":
+        return np.where(count > 0, chosen, np.array("NaT", chosen.dtype))
+    if chosen.dtype.kind == "f" or some_empty:
+        return np.where(count > 0, chosen, np.nan)
+    assert (count > 0).all(), "where nothing counts is known before"
+    return chosen

@@ -25,7 +25,8 @@ from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.array_file import ArrayFile
 
 NUMBERS = "biufc"
-TIMES = "mM"
+KINDS = {"sum": NUMBERS + "m", "mean": NUMBERS + "m", "min": "biufmM", "max": "biufmM", "count": NUMBERS + "mM"}
+"""Kinds of elements that a reduction takes, where they are not numbers only."""
 
 Decode = Callable[[np.ndarray], np.ndarray]
 How = str | tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
@@ -112,9 +113,9 @@ def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> Check
     shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim)
     dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
     counts = np.dtype("i4" if math.prod(shape[axis] for axis in axes) < 2**31 else "i8")
-    steps = _steps(asked.how, dtype, asked.skipna, asked.ddof, counts)
     groups, labels = (None, None) if asked.by is None else _groups(asked.by, shape, axes)
     mask = None if asked.where is None else _mask(asked.where, shape)
+    steps = _steps(asked, dtype, counts, some_empty=_some_empty(shape, axes, groups, mask))
     cut = ReduceCut(source=file.stored, axes=axes, groups=groups.count if groups else 0)
     reducer = Reducer(file=file, cut=cut, steps=steps, groups=groups, mask=mask, decode=decode, counts=counts)
     name = asked.how if isinstance(asked.how, str) else "functions"
@@ -132,16 +133,28 @@ def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     return found
 
 
-def _steps(how: How, dtype: np.dtype, skipna: bool, ddof: int, counts: np.dtype) -> Reduction:
+def _some_empty(shape: Sequence[int], axes: tuple[int, ...], groups: Groups | None, mask: np.ndarray | None) -> bool:
+    """Whether nothing counts for some element of the result, whatever the elements are."""
+    if mask is None or not math.prod(shape):
+        return any(shape[axis] == 0 for axis in axes)
+    aligned = mask.reshape((1,) * (len(shape) - mask.ndim) + mask.shape)
+    if groups is None or aligned.shape[groups.axis] == 1:
+        return not aligned.any(axis=axes).all()
+    order = np.argsort(groups.codes, kind="stable")[np.count_nonzero(groups.codes < 0) :]
+    begins = np.searchsorted(groups.codes[order], np.arange(groups.count))
+    return not np.logical_or.reduceat(aligned.take(order, axis=groups.axis), begins, axis=groups.axis).all()
+
+
+def _steps(asked: Asked, dtype: np.dtype, counts: np.dtype, *, some_empty: bool) -> Reduction:
+    how, ddof = asked.how, asked.ddof
     if isinstance(how, str):
         if how not in NAMES:
             raise InputError(f"how={how!r} is not one of {', '.join(NAMES)}, nor three functions")
-        allowed = NUMBERS + TIMES if how in ("min", "max") else NUMBERS
-        if dtype.kind not in allowed or (how in ("min", "max") and dtype.kind == "c"):
+        if dtype.kind not in KINDS.get(how, NUMBERS):
             raise UnsupportedError(f"elements of dtype {dtype} have no {how}")
         if isinstance(ddof, bool) or not isinstance(ddof, int) or ddof < 0:
             raise InputError(f"ddof={ddof!r} is not a whole number from 0 on")
-        return reduction(how, skipna=bool(skipna), ddof=ddof, counts=counts)
+        return reduction(how, skipna=bool(asked.skipna), ddof=ddof, counts=counts, some_empty=some_empty)
     if not (isinstance(how, tuple) and len(how) == 3 and all(map(callable, how))):
         raise InputError(f"how={how!r} is neither one of {', '.join(NAMES)}, nor three functions")
     take, fold, finish = how

@@ -127,7 +127,8 @@ def reduce(
         What is reduced.
     how : str or (callable, callable, callable)
         ``"sum"``, ``"mean"``, ``"var"``, ``"std"``, ``"min"``, ``"max"`` or ``"count"``; or three functions: of a block
-        and the axes, of two of their results, and of the last one.
+        and the axes, of two of their results, and of the last one. Durations have no ``"var"`` and ``"std"``, dates no
+        ``"sum"`` and ``"mean"`` either.
     axis : int or sequence of int
         Along which; by default all.
     target : path, URL or Zarr store
@@ -151,10 +152,12 @@ def reduce(
     Returns
     -------
     numpy.ndarray or ReduceJob
-        Sums of integers are as numpy has them, of floating-point numbers float64, from box to box with what rounding
-        lost. The same bits whatever the memory, the threads and the workers. Where nothing counts: 0 for ``"sum"`` and
-        ``"count"``, else NaN. With a target a job, of which ``.run()`` gives the array that was written; `resume` goes
-        on with one that was stopped, with the partial results that it had.
+        Sums of integers and durations are as numpy has them, and an error where they leave their type; means of
+        integers are of sums in float64, as numpy's. Sums of floating-point numbers are float64, from box to box with
+        what rounding lost. The same bits whatever the memory, the threads and the workers. Where nothing counts: 0 for
+        ``"sum"`` and ``"count"``, else NaN (so that extremes of integers are float64 where ``where`` leaves none for
+        some element of the result), and NaT of times. With a target a job, of which ``.run()`` gives the array that was
+        written; `resume` goes on with one that was stopped, with the partial results that it had.
 
     Raises
     ------
@@ -162,7 +165,7 @@ def reduce(
         For an axis that is not there, labels or masks that do not fit; `BudgetError` where not one box of chunks fits;
         `UnsupportedError` for elements that cannot be reduced so.
     KernelError
-        Where a function of ``how`` fails.
+        Where a function of ``how`` fails; `RunError` where a sum does not fit its type.
 
     Examples
     --------
