@@ -17,7 +17,7 @@ from oocarrays.arrays.local_array import LocalArrays, open_local, own_disks
 from oocarrays.errors import ChunksError, LayoutError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.layouts.parts import is_block
-from oocarrays.mapping.given import chosen, element_type, extents, named
+from oocarrays.mapping.given import chosen, element_type, extents, named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, largest_rank
@@ -186,6 +186,7 @@ def create_array(
     ((8, 6), (1, 0), 2)
     """
     shape = extents(shape)
+    dimension_names = names_of_axes(dimension_names, len(shape))
     place = placer(storage_options)(store)
     descriptor = described(shape, layout, ranks, grid, placement, depth)
     known = element_type(dtype, error=UnsupportedError)

@@ -338,7 +338,7 @@ def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | s
     """A descriptor of files that are to be in ``folders``, each on the disk of a worker, and the way to them."""
     if folders is None:
         return descriptor, Disks()
-    if "{rank}" not in folders:
+    if not isinstance(folders, str) or "{rank}" not in folders:
         raise LayoutError(f"folders={folders!r} must have {{rank}} in it: each rank has a file of its own")
     assert descriptor.layout is not None, "local array files have a layout"
     client = client_of(scheduler)

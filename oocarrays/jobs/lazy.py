@@ -21,7 +21,7 @@ from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
-from oocarrays.mapping.given import named
+from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards, uneven_lengths
@@ -169,7 +169,7 @@ def from_dask(
     """
     check_lazy(x)
     target = placer(storage_options)(target)
-    grid, names = block_grid(x), dimension_names
+    grid, names = block_grid(x), names_of_axes(dimension_names, x.ndim)
     lengths = uneven_lengths(chunks, grid, x.dtype, names)
     known = tuple(map(max, lengths)) if lengths else chunks
     shape = grid.chunks if known is None else regular_chunks(known, grid, x.dtype, names)

@@ -8,6 +8,9 @@ import numpy as np
 
 from oocarrays.errors import InputError
 
+MOST_THREADS = 2**16
+"""Threads of one kernel, at most."""
+
 
 def check_array(given: object, name: str) -> None:
     """Refuse what is no array of numpy's kind.
@@ -49,5 +52,5 @@ def check_threads(threads: int) -> None:
     InputError
         It names the number.
     """
-    if not isinstance(threads, Integral) or threads < 1:
+    if not isinstance(threads, Integral) or not 1 <= threads <= MOST_THREADS:
         raise InputError(f"{threads} threads cannot work; 1 or more can")

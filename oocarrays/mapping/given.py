@@ -173,6 +173,25 @@ def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = Inp
     return known
 
 
+def names_of_axes(given: Any, ndim: int, name: str = "dimension_names") -> tuple[str | None, ...] | None:
+    """Return the names of all axes, None for one without a name; None where there are none at all.
+
+    >>> names_of_axes(["time", None], 2)
+    ('time', None)
+
+    Raises
+    ------
+    InputError
+        If there are more or fewer than axes, or something else than text.
+    """
+    if given is None:
+        return None
+    names = tuple(listed(given, name))
+    if len(names) != ndim or not all(each is None or isinstance(each, str) for each in names):
+        raise InputError(f"{name}={given!r} must be one name, or None, for each of {ndim} axes")
+    return names
+
+
 def from_home(path: Any) -> Any:
     """Return a path with a leading ``~`` or ``~user`` replaced by that home directory; anything else as it is.
 

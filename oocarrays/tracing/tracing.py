@@ -30,7 +30,7 @@ from oocarrays.plan.advice.trace import Trace, checked_weight
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.places import name_of
+from oocarrays.storage.files.places import check_is_place, name_of
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.watched import JOB_WATCHERS
 from oocarrays.tracing import drawing
@@ -180,7 +180,7 @@ def _weights(given: Any, names: Sequence[str]) -> dict[str, float]:
         if unknown:
             raise InputError(f"weights={dict(given)!r} names {unknown[0]!r}, which is no block: {', '.join(names)}")
         return {name: checked_weight(given.get(name, 1.0), f"the weight of {name!r}") for name in names}
-    if isinstance(given, Iterable) and not isinstance(given, str):
+    if isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1):
         listed = list(given)
         if len(listed) == len(names):
             return {n: checked_weight(w, f"the weight of {n!r}") for n, w in zip(names, listed, strict=True)}
@@ -276,6 +276,7 @@ def traced(store: Any) -> Traced:
     [(2, True)]
     """
     opened = store_of(store)
+    check_is_place(opened)
     return Traced(opened if isinstance(opened, Store) else LocalStore(opened))
 
 

@@ -343,9 +343,9 @@ Kind = TypeVar("Kind")
 def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
     """Return a list of what is given, all of one kind."""
     each = listed(given, name)
-    wrong = next((one for one in each if not isinstance(one, kind)), None)
-    if wrong is not None:
-        raise InputError(f"{name}: {wrong!r} is no {kind.__name__}")
+    for one in each:
+        if not isinstance(one, kind):
+            raise InputError(f"{name}: {one!r} is no {kind.__name__}")
     return each
 
 

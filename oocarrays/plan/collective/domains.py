@@ -209,7 +209,7 @@ def file_domains(
 def _check(aggregators: Sequence[int], dealing: Dealing) -> None:
     run, known_deals = dealing.run, ("deal", dealing.deal, get_args(Deal))
     for name, value, known in (("domains", dealing.partition, get_args(Partition)), known_deals):
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             raise InputError(f"{name}={value!r} is unknown: it is {' or '.join(map(repr, known))}")
     if run < 1:
         raise InputError(f"run={run}: at least 1 chunk is dealt out at a time")

@@ -174,7 +174,7 @@ class SlabOptions(SlabTerms):
             return None
         if self.height is not None:
             raise InputError(f"height={self.height!r} and window={asked!r}: give the one or the other")
-        is_list = isinstance(asked, Sequence | np.ndarray) and getattr(asked, "ndim", 1)
+        is_list = isinstance(asked, Sequence | np.ndarray) and getattr(asked, "ndim", 1) == 1
         heights = list(asked) if is_list and not isinstance(asked, str) else []
         whole = [None if height is None or height == -1 else height for height in heights]
         good = all(h is None or (isinstance(h, int | np.integer) and not isinstance(h, bool) and h > 0) for h in whole)
