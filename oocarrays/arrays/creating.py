@@ -46,7 +46,7 @@ CHUNKS_IN_MEMORY = 8
 
 
 def open_array(
-    store: StoreLike | zarr.Array | zarr.Group,
+    store: StoreLike | zarr.Array | zarr.Group | np.ndarray,
     *,
     mode: Literal["r", "r+"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -57,8 +57,8 @@ def open_array(
 
     Parameters
     ----------
-    store : path, URL, Zarr store, zarr.Array or zarr.Group
-        Where the array is.
+    store : path, URL, Zarr store, zarr.Array, zarr.Group or numpy.ndarray
+        Where the array is. One in memory is read where it lies.
     mode : str
         As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes; by default ``"r"``, and of a Zarr array what it is.
     storage_options : mapping

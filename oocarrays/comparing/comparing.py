@@ -103,8 +103,8 @@ class _How:
 
 
 def compare(
-    a: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | StoreLike,
-    b: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | StoreLike,
+    a: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
+    b: StoredArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
     *,
     rtol: float = 0.0,
     atol: float = 0.0,

@@ -48,7 +48,7 @@ SectionsLike = LayoutLike | Sequence[Any]
 
 @renamed(partition="domains")
 def read_sections(
-    a: StoredArray | zarr.Array | StoreLike,
+    a: StoredArray | zarr.Array | np.ndarray | StoreLike,
     sections: SectionsLike,
     *,
     ranks: int | None = None,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
+import numpy as np
 import zarr
 from dask.utils import format_bytes
 
@@ -98,7 +99,7 @@ class FilesJob(Job[FilesRun, Result], Generic[Result]):
 
 
 def scatter_files(
-    a: OutOfCoreArray | zarr.Array | StoreLike,
+    a: OutOfCoreArray | zarr.Array | np.ndarray | StoreLike,
     layout: LayoutLike,
     target: StoreLike,
     *,

@@ -59,7 +59,7 @@ else:
     Made = TypeVar("Made")
 
 
-Source = OutOfCoreArray | zarr.Array | StoreLike
+Source = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 
 
 class IterateJob(Job[SweepRun, Made], Generic[Made]):

@@ -8,6 +8,7 @@ from itertools import accumulate
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import zarr
 
 from oocarrays.arrays.array import OutOfCoreArray
@@ -59,7 +60,7 @@ class PyramidJob(SlabJob[OutOfCoreGroup]):
 
 
 def pyramid(
-    source: OutOfCoreArray | zarr.Array | StoreLike,
+    source: OutOfCoreArray | zarr.Array | np.ndarray | StoreLike,
     target: StoreLike,
     *,
     levels: int | None = None,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+import numpy as np
 import zarr
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
@@ -116,7 +117,7 @@ def rechunk(
 
 @overload
 def rechunk(
-    source: OutOfCoreArray | zarr.Array,
+    source: OutOfCoreArray | zarr.Array | np.ndarray,
     target: StoreLike,
     *,
     chunks: ChunksLike | None = None,
@@ -207,7 +208,7 @@ def rechunk(
 
     Parameters
     ----------
-    source : path, URL, Zarr store, array or group, dask.array.Array, xarray.Dataset or xarray.DataArray
+    source : path, URL, Zarr store, array or group, numpy or dask array, xarray.Dataset or xarray.DataArray
         What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec; or a group of such arrays, as
         xarray writes it. Of what is lazy each block is computed once (see `from_dask`), and xarray writes the rest.
     target : path, URL or Zarr store
@@ -249,7 +250,8 @@ def rechunk(
         of which ``chunks`` says nothing keep theirs, and texts go by way of Zarr. No chunks are needed where there is
         one.
     overwrite : bool
-        Whether a Zarr array at ``target`` may be replaced.
+        Whether a Zarr array at ``target`` may be replaced, or a group where a group or dataset is written; it stays
+        until every block of a lazy source has been computed.
     update : bool
         Whether an array at ``target`` that was made of this source is brought up to date, as `update` does it; where
         there is none, it is made.

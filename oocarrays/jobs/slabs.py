@@ -7,6 +7,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
+import numpy as np
 import zarr
 from dask.utils import format_bytes
 
@@ -57,7 +58,7 @@ else:
 
     Made = TypeVar("Made")
 
-Global = OutOfCoreArray | zarr.Array | StoreLike
+Global = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 Sources = Global | LocalArrays
 
 

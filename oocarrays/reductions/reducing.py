@@ -84,7 +84,8 @@ class ReduceJob(Job[GivenReduction | WrittenReduction, OutOfCoreArray]):
 
 @overload
 def reduce(
-    a: StoredArray | zarr.Array | StoreLike, how: How, axis: int | Sequence[int] | None = None, *, target: None = None,
+    a: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    how: How, axis: int | Sequence[int] | None = None, *, target: None = None,
     by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
     memory: int | float | str | None = None, missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None, scheduler: Client | str | None = None,
@@ -94,7 +95,8 @@ def reduce(
 
 @overload
 def reduce(
-    a: StoredArray | zarr.Array | StoreLike, how: How, axis: int | Sequence[int] | None = None, *, target: StoreLike,
+    a: StoredArray | zarr.Array | np.ndarray | StoreLike,
+    how: How, axis: int | Sequence[int] | None = None, *, target: StoreLike,
     by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
     memory: int | float | str | None = None, missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None, scheduler: Client | str | None = None,
@@ -103,7 +105,7 @@ def reduce(
 
 
 def reduce(
-    a: StoredArray | zarr.Array | StoreLike,
+    a: StoredArray | zarr.Array | np.ndarray | StoreLike,
     how: How,
     axis: int | Sequence[int] | None = None,
     *,
