@@ -191,7 +191,7 @@ def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
     layout = created.get_layout()
     h5d = _h5py().h5d
     odd = dtype == "O" or layout not in (h5d.CHUNKED, h5d.CONTIGUOUS) or created.get_external_count()
-    if odd or (library is None and _is_elsewhere(node, path)):
+    if odd or (library is None and (_is_converted(node) or _is_elsewhere(node, path))):
         library = "h5py"
     _check_type(stored, dtype, where)
     size = 16 if dtype == "O" else stored.itemsize
@@ -234,6 +234,14 @@ def _encoding(created: Any) -> Document:
     made |= {"zlib": DEFLATE in filters, "shuffle": SHUFFLE in filters, "fletcher32": FLETCHER32 in filters}
     made |= {"zstd": ZSTD_ID in filters, "blosc": BLOSC_ID in filters}
     return made | ({"complevel": int(filters[DEFLATE][0])} if filters.get(DEFLATE) else {})
+
+
+def _is_converted(node: Any) -> bool:
+    """Return whether stored elements are not as numpy has them: of a few bits, or texts that other bytes fill up."""
+    h5t, stored = _h5py().h5t, node.id.get_type()
+    if stored.get_class() == h5t.STRING and stored.get_size() == 1:
+        return False
+    return not stored.equal(h5t.py_create(node.dtype, logical=True))
 
 
 def _is_elsewhere(node: Any, path: str) -> bool:

@@ -100,8 +100,11 @@ def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, 
         kinds = [_unpacked_type(each) for each in all]
         return np.result_type(*kinds).str, packings, attributes
     plain = np.result_type(*(np.dtype(each.dtype).newbyteorder("=") for each in all))
-    moved = any(not float(number).is_integer() for p in packings for number in (p.scale, p.offset))
-    return (np.dtype("f8") if moved else plain).str, packings, attributes
+    if not any(each.scale != 1.0 or each.offset != 0.0 for each in packings):
+        return plain.str, packings, attributes
+    parts = any(not float(number).is_integer() for p in packings for number in (p.scale, p.offset))
+    wide = "f8" if parts or plain.kind == "f" else "i8"  # what is moved may leave a narrower type
+    return np.dtype(wide).str, packings, attributes
 
 
 def _is_packed(facts: Facts) -> bool:

@@ -137,7 +137,11 @@ def _is_simple(level: Any, chunks: tuple[int, ...], coded: Document) -> bool:
     """Whether bytes of tiles are elements, whole ones, one tile behind the other."""
     keyframe = level.keyframe
     whole_strips = keyframe.is_tiled or not coded or all(n % c == 0 for n, c in zip(level.shape, chunks, strict=True))
-    bits = keyframe.bitspersample % 8 == 0 and int(keyframe.predictor) == 1 and int(keyframe.fillorder) == 1
+    bits = (
+        keyframe.bitspersample == 8 * np.dtype(level.dtype).itemsize
+        and int(keyframe.predictor) == 1
+        and int(keyframe.fillorder) == 1
+    )
     return whole_strips and bits and not keyframe.is_subsampled and all(page is not None for page in level.pages)
 
 
