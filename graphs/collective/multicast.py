@@ -1,9 +1,12 @@
 """A multicast as tasks.
 
-    part, or file ─► give ─╮                     each rank's piece of the section, read once
-    part, or file ─► give ─┴─► gather ─┬─► pass on ─┬─► pass on        a task a message, in the order of the tree
-                                       │            ╰─► pass on
-                                       ╰─► pass on ─── pass on         on threads all of them are one array
+    part ─► give ─╮                     each rank's piece of the section
+    part ─► give ─┴─► gather ─┬─► pass on ─┬─► pass on        a task a message, in the order of the tree
+                              │            ╰─► pass on
+                              ╰─► pass on ─── pass on         on threads all of them are one array
+
+    look ─┬─► read ─┬─► unchanged       pieces of files, each read once, between two looks at all of them
+    look ─┴─► read ─┴─► unchanged
 
 Thakur 1995, section 5.4 (PASSION_oc_multicast).
 """
@@ -11,6 +14,7 @@ Thakur 1995, section 5.4 (PASSION_oc_multicast).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +28,9 @@ from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
 from oocarrays.plan.layouts.halos import lent
 from oocarrays.plan.layouts.multicast import MulticastPlan
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.local_files import LocalFiles
+from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
@@ -51,16 +57,40 @@ class Casting(Tasks):
         """Whether ranks are workers, which tell a cluster what they did."""
         return bool(self.workers)
 
-    def _give(self, rank: int, part: np.ndarray | None = None) -> np.ndarray:
+    def _give(self, rank: int, part: np.ndarray) -> np.ndarray:
         """Return a rank's piece of the section."""
-        places = self.plan.piece(rank)[1]
-        return self._read(rank, places) if part is None else np.ascontiguousarray(lent(part, places))
+        return np.ascontiguousarray(lent(part, self.plan.piece(rank)[1]))
 
-    def _read(self, rank: int, places: Axes) -> np.ndarray:
+    def _look(self, rank: int) -> Versions | None:
+        """Look at the chunks of a rank's file that are wanted, before any is read."""
+        return Versions.of(self._file(rank), [self._there(rank)])
+
+    def _begun(self, rank: int) -> None:
+        """All ranks have looked."""
+
+    def _ended(self, rank: int) -> None:
+        """All ranks have read."""
+
+    def _read(self, rank: int, versions: Versions | None) -> np.ndarray:
+        """Read a rank's piece of the section."""
+        file = self._file(rank)
+        with versions.reading(file) if versions else nullcontext():
+            return read_section(file, self._there(rank), meter=self.meter, threads=1)
+
+    def _unchanged(self, rank: int, piece: np.ndarray, versions: Versions | None) -> np.ndarray:
+        """Return a rank's piece, if its file is as it was before any rank read, now that all have."""
+        if versions:
+            versions.check(self._file(rank), self._there(rank))
+        return piece
+
+    def _file(self, rank: int) -> ArrayFile:
         assert self.files is not None, "ranks without parts have files"
-        depth = self.files.descriptor.depth
-        there = tuple(map(moved, places, depth))
-        return read_section(self.files.file(rank), there, meter=self.meter, threads=1)
+        return self.files.file(rank)
+
+    def _there(self, rank: int) -> Axes:
+        """Where a rank's piece is in its file."""
+        assert self.files is not None, "ranks without parts have files"
+        return tuple(map(moved, self.plan.piece(rank)[1], self.files.descriptor.depth))
 
     def _gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:
         """Join the pieces of the section, which nobody may change: others have the same."""
@@ -81,6 +111,19 @@ class Casting(Tasks):
         """Count a message, where it is one."""
         if self.on_workers and source != rank:
             self.meter.add(messages=1, sent_bytes=data.nbytes)
+
+
+def _given(builder: Builder, parts: Sequence[Key], plan: MulticastPlan) -> list[Key]:
+    return [builder.add("give", rank, buffers=(parts[rank],)) for rank in plan.holders]
+
+
+def _read_alike(builder: Builder, plan: MulticastPlan) -> list[Key]:
+    """Add the tasks that read pieces between two looks at all files, each rank at its own."""
+    looked = {rank: builder.add("look", rank) for rank in plan.holders}
+    begun = builder.add("begun", plan.root, after=looked.values())
+    read = {rank: builder.add("read", rank, buffers=(looked[rank],), after=[begun]) for rank in plan.holders}
+    ended = builder.add("ended", plan.root, after=read.values())
+    return [builder.add("unchanged", rank, buffers=(read[rank], looked[rank]), after=[ended]) for rank in plan.holders]
 
 
 def cast(
@@ -106,7 +149,7 @@ def cast(
     builder, suffix = Builder(casting.id, Casting.task, casting), casting.id
     if workers:
         builder.share("multicast")
-    given = [builder.add("give", rank, buffers=(parts.keys[rank],) if parts else ()) for rank in plan.holders]
+    given = _given(builder, parts.keys, plan) if parts else _read_alike(builder, plan)
     keys: dict[int, Key] = {plan.root: builder.add("gather", plan.root, buffers=tuple(given))}
     for rank in ((plan.root + place) % plan.ranks for place in range(1, plan.ranks)):
         parent, before = plan.parent(rank), plan.before(rank)

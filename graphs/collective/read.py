@@ -78,13 +78,13 @@ def collective_read(
 
 
 def _independent(builder: _ReadBuilder) -> list[Key]:
-    return [builder.add("independent", rank) for rank in range(builder.plan.ranks)]
+    return builder.first("independent")
 
 
 def _between_threads(builder: _ReadBuilder) -> list[Key]:
     """A task for all that an aggregator does in a round: what threads hold at one time is what these tasks hold."""
     ranks = range(builder.plan.ranks)
-    parts = [builder.add("make", rank) for rank in ranks]
+    parts = builder.first("make")
     done: list[list[Key]] = [[] for _ in ranks]
     for number, each in enumerate(builder.plan.rounds):
         for source in (rank for rank in ranks if each[rank]):
@@ -98,7 +98,7 @@ def _between_threads(builder: _ReadBuilder) -> list[Key]:
 def _at_one_time(builder: _ReadBuilder) -> list[Key]:
     """All messages of a round at one time: fewest tasks, and no order."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
-    parts = [builder.add("begin", rank) for rank in ranks]
+    parts = builder.first("begin")
     begun = tuple(parts)
     some = np.asarray(plan.all_sizes.any(axis=1))
     taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
@@ -127,7 +127,7 @@ def _in_steps(builder: _ReadBuilder) -> list[Key]:
     plan, ranks = builder.plan, range(builder.plan.ranks)
     assert plan.schedule is not None, "there are steps"
     exchange = ExchangeTasks(plan.schedule, builder.add)
-    parts: list[Key] = [builder.add("begin", rank) for rank in ranks]
+    parts = builder.first("begin")
     begun = tuple(parts)
     pad = [None] * (plan.schedule.ranks - plan.ranks)
     taken = RoundsAhead[list[list[Key]]](AHEAD, [[] for _ in ranks])
@@ -153,6 +153,11 @@ class _ReadBuilder(Builder):
         super().__init__(reading.id, Reading.task, reading)
         self.share("reading")
         self.reading, self.plan = reading, reading.plan
+
+    def first(self, verb: str) -> list[Key]:
+        """Add the first task of each rank, after a look at all that is wanted."""
+        looked = self.add("look", rank=0)
+        return [self.add(verb, rank, buffers=(looked,)) for rank in range(self.plan.ranks)]
 
     def reads(self, number: int, begun: Sequence[Key], taken: Sequence[Sequence[Key]]) -> list[Key | None]:
         """Add what each rank reads in a round, its own into its part: when all has been taken of an earlier round."""

@@ -25,6 +25,7 @@ from oocarrays.plan.collective.read import CollectivePlan, in_one_piece, part_sh
 from oocarrays.plan.collective.wanted import Place, places
 from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.sections.piecewise import read_pieces
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.watched import WATCHERS, watched_for
@@ -66,13 +67,18 @@ class Reading(Messages):
         self.id = new_suffix()
         self._arrive()
 
+    def _here(self) -> None:
+        super()._here()
+        self.versions: Versions | None = None
+
     @property
     def on_workers(self) -> bool:
         """Whether ranks are workers, which tell a cluster what they did."""
         return bool(self.plan.workers)
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
-        with self._watched(verb, args) if WATCHERS else nullcontext():
+        versions = self.versions.reading(self.file) if self.versions else nullcontext()
+        with versions, self._watched(verb, args) if WATCHERS else nullcontext():
             result = super()._do(verb, args, inputs)
         warn_of_missing(self.meter, self.file.presence.name, so_far=True)
         return result
@@ -91,15 +97,25 @@ class Reading(Messages):
 
     # ------------------------------------------------------------------ each for itself, or all on threads
 
-    def _make(self, rank: int) -> np.ndarray:
+    def _look(self) -> Versions | None:
+        """Look at the chunks that are wanted, before any is read."""
+        self.file.presence.check()
+        self.file.presence.check_planned()
+        return Versions.of(self.file, self.plan.requests)
+
+    def _make(self, rank: int, versions: Versions | None) -> np.ndarray:
         """Make a rank's part, still empty, of an array that is there."""
         self.file.presence.check()
+        self.versions = versions
         return np.empty(part_shape(self.plan, rank), self.file.dtype)
 
-    def _independent(self, rank: int) -> np.ndarray:
+    def _independent(self, rank: int, versions: Versions | None) -> np.ndarray:
         """Read a rank's part, by itself."""
         self.file.presence.check()
-        return self._filled(rank, self._section(self.plan.requests[rank]))
+        self.versions = versions
+        with versions.reading(self.file) if versions else nullcontext():
+            part = self._section(self.plan.requests[rank])
+        return self._filled(rank, part)
 
     def _gather(self, number: int, source: int, *parts: np.ndarray) -> None:
         """Read what an aggregator reads in a round, and fill the parts of those who want any of it."""
@@ -123,16 +139,18 @@ class Reading(Messages):
         return found
 
     def _filled(self, rank: int, part: np.ndarray) -> np.ndarray:
-        """Return a rank's array, when all has been read that it wants."""
+        """Return a rank's array, when all has been read that it wants, and is still as it was."""
+        if self.versions:
+            self.versions.check(self.file, self.plan.requests[rank])
         return self.selections[rank].arranged(part) if self.selections else part
 
     # ------------------------------------------------------------------ between workers
 
-    def _begin(self, rank: int) -> FilledPart:
+    def _begin(self, rank: int, versions: Versions | None) -> FilledPart:
         """Make a rank's part, still empty."""
         from oocarrays.graphs.collective.deliveries import FilledPart
 
-        part = FilledPart(self._make(rank), (self.topic, rank))
+        part = FilledPart(self._make(rank, versions), (self.topic, rank))
         part.expect()
         return part
 

@@ -46,7 +46,7 @@ class TaskAccess:
 def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
     """Whether some tasks read any of the targets."""
     places = _Places(targets)
-    return any(places.numbers(thing) for task in tasks.values() for thing in _held(task))
+    return any(places.numbers(thing) for task in tasks.values() for thing in held(task))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class _Places:
 
 def names_read(node: Any, targets: Iterable[str]) -> bool:
     """Whether a task reads any of the arrays of these names."""
-    read = {thing.file.name if isinstance(thing, StoredPart) else _name(thing) for thing in _held(node)}
+    read = {thing.file.name if isinstance(thing, StoredPart) else _name(thing) for thing in held(node)}
     return any(_is_same(name, target) for name in read for target in targets)
 
 
@@ -167,8 +167,8 @@ def _name(array: zarr.Array) -> str:
     return f"{store.path}/{path}".rstrip("/") if "file" in protocols else location(array)
 
 
-def _held(node: Any) -> Iterator[StoredPart | zarr.Array]:
-    """All that can be read that stands in a task, and in tasks that were fused into it."""
+def held(node: Any) -> Iterator[StoredPart | zarr.Array]:
+    """Yield the stored arrays that a task reads, and those of tasks that were fused into it."""
     inside: Iterable[Any] = ()
     if isinstance(node, Task):
         inside = (*node.args, *node.kwargs.values())
@@ -179,7 +179,7 @@ def _held(node: Any) -> Iterator[StoredPart | zarr.Array]:
     elif (thing := _alone(node)) is not None:
         yield thing
     for each in inside:
-        yield from _held(each)
+        yield from held(each)
 
 
 def _alone(node: Any) -> StoredPart | zarr.Array | None:
@@ -198,7 +198,7 @@ def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[TaskAccess]:
         if key in named or _is_no_read(task):
             continue
         of_others = [named[needed] for needed in get_dependencies(graph, key) if needed in named]
-        for thing in (*_held(task), *of_others):
+        for thing in (*held(task), *of_others):
             for number in places.numbers(thing):
                 yield from (TaskAccess(key=key, number=number, axes=axes) for axes in _taken(task, thing, named))
 

@@ -23,11 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
+from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
-from oocarrays.errors import NotFoundError, RunError
+from oocarrays.errors import NotFoundError, RunError, UnsupportedError
 from oocarrays.graphs.lazy.blocks import block_of
+from oocarrays.graphs.lazy.read_first import held
+from oocarrays.graphs.lazy.reads import StoredPart
 from oocarrays.mapping.grid import Index, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.pieces import PieceWriter
@@ -35,6 +38,7 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch
 from oocarrays.storage.journal.leftovers import discard, hold
+from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
@@ -124,8 +128,55 @@ def _open(folder: str) -> ArrayFile:
     return array_file.describe(array_file.open_array(folder, mode="r+"))
 
 
-def joined(*_: None) -> None:
-    """All blocks are there."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stored array that blocks are read from, as it was when the graph was made."""
+
+    file: ArrayFile
+    """The array."""
+    axes: tuple[range, ...]
+    """What is read of it."""
+    versions: Versions
+    """Of its chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Barrier between the tasks that write blocks and those that read them."""
+
+    sources: tuple[Source, ...]
+    """What the blocks were read from."""
+
+    def __call__(self, *_: None) -> None:
+        """Raise if a source has changed since the graph was made."""
+        for source in self.sources:
+            source.versions.check(source.file, source.axes, compared=False)
+
+
+def sources_of(x: da.Array) -> tuple[Source, ...]:
+    """Look at the stored arrays that a lazy array is read from, one task of each layer: its others read the same."""
+    layers = x.dask.layers.values()
+    read = [each for layer in layers for each in held(_first_task(layer))]
+    found = (_source(each) for each in {id(each): each for each in read}.values())
+    return tuple(source for source in found if source is not None)
+
+
+def _first_task(layer: Any) -> Any:
+    return [each for each, _ in layer.indices] if isinstance(layer, Blockwise) else next(iter(layer.values()), None)
+
+
+def _source(read: StoredPart | zarr.Array) -> Source | None:
+    """Look at what a task reads; None where nobody could see that it changes."""
+    try:
+        part = read if isinstance(read, StoredPart) else _whole(read)
+    except UnsupportedError:
+        return None
+    versions = Versions.of(part.file, [part.axes])
+    return None if versions is None else Source(part.file, part.axes, versions)
+
+
+def _whole(array: zarr.Array) -> StoredPart:
+    return StoredPart(file=array_file.describe(array), axes=tuple(map(range, array.shape)))
 
 
 # ---------------------------------------------------------------------- the graph
@@ -164,7 +215,7 @@ def staged(x: da.Array, stored: Stored, scratch: str, client: Client | None) -> 
     layers: Any = dict(x.dask.layers) | {
         make: {made: Task(made, way.make)},
         put: puts,
-        join: {all: Task(all, joined, *map(TaskRef, puts))},
+        join: {all: Task(all, Joined(sources_of(x)), *map(TaskRef, puts))},
         name: takes,
     }
     depends: Any = dict(x.dask.dependencies) | {make: set(), put: {x.name, make}, join: {put}, name: {join}}

@@ -15,6 +15,7 @@ import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -39,6 +40,7 @@ from oocarrays.storage.files.creating import check_target, finishing
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.receipts import Store
+from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.write import write_section
 
@@ -185,6 +187,8 @@ class GivenReduction(Reducing, Work):
     """One reduction whose result is given in memory."""
 
     destination: InPlace
+    versions: Versions | None = None
+    """Those of the chunks of the array, when it was first read."""
 
     def __init__(self, plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> None:
         self.plan, self.dtype = plan, dtype
@@ -210,10 +214,21 @@ class GivenReduction(Reducing, Work):
 
     def _create(self, *probes: tuple[int, str, str]) -> GivenReduction:
         self.check_placement(probes)
+        self.versions = Versions.of(self.reducer.file)
         return self
+
+    def _reduce(self, rank: int) -> RankPartials:
+        with self.versions.reading(self.reducer.file) if self.versions else nullcontext():
+            return super()._reduce(rank)
+
+    def check_read(self) -> None:
+        """Raise if the array has changed since it was first read."""
+        if self.versions:
+            self.versions.check(self.reducer.file)
 
     def _finish(self, *made: list[Made]) -> np.ndarray:
         """Put the chunks of all ranks together."""
+        self.check_read()
         result = np.empty(self.plan.cut.result_shape, self.dtype)
         for part, chunk, values in (each for of_rank in made for each in of_rank):
             result[self.plan.cut.place(part, chunk).slices] = values
@@ -394,5 +409,7 @@ def reduced_here(plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> tuple[n
     """Reduce on threads of this process at once, without a graph: the result, and the run that made it."""
     run = HereReduction(plan, reducer, dtype)
     run.meter = new_meter()
+    run._create()
     run._reduce(0)
+    run.check_read()
     return run.result, run

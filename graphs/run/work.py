@@ -140,6 +140,8 @@ class Work(Tasks):
         try:
             if verb in LOOKS:
                 self.look()
+            if verb == "create":
+                self.look_for_lost()
             with nullcontext() if verb in TIMED else self.meter.phase(verb, args), _found(verb):
                 yield
         except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
@@ -157,6 +159,11 @@ class Work(Tasks):
         """
         for presence in self.reads():
             presence.check()
+
+    def look_for_lost(self) -> None:
+        """Raise if an array that is read has lost chunks since it was planned."""
+        for presence in self.reads():
+            presence.check_planned()
 
     def reads(self) -> Iterable[Presence]:
         """Return what is read and not made by this run."""

@@ -32,6 +32,7 @@ from oocarrays.show import report
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import StoreLike, location
+from oocarrays.storage.journal.versions import unchanged
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.windows import Windows
 from oocarrays.stored.array import StoredArray, missing_of, placer
@@ -257,7 +258,7 @@ def _arrays(files: Sequence[ArrayFile], how: _How) -> Comparison:
         x, y = (np.asarray(array[()]).reshape(1) for array in arrays)
         found = differences(x, y, (0,), how.tolerance)
         return _comparison(arrays, replace(found, first=None if found.first is None else ()))
-    with alike(files, partial(_planned, budget=how.budget), how.budget, how.scratch) as (best, plan):
+    with unchanged(files), alike(files, partial(_planned, budget=how.budget), how.budget, how.scratch) as (best, plan):
         return _comparison(arrays, _elements(best, plan, how.tolerance))
 
 

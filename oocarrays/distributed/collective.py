@@ -33,7 +33,7 @@ from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.queueing.kept import ChunkTimes
-from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.array_file import ArrayFile, as_planned
 from oocarrays.stored.array import StoredArray, opened
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def read_sections(
     resources = resources_of(cluster, memory, schedule)
     if schedule is None:
         resources = replace(resources, schedule=None)
-    file = a._file
+    file = as_planned(a._file) if a.zarr.read_only else a._file  # what is written may lose chunks
     plan = plan_collective(
         file.stored,
         wanted.requests,

@@ -25,6 +25,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import METADATA
 from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.stores.opening import blobs_of
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
@@ -72,7 +73,7 @@ def _locked(path: str, byte: int) -> int | None:
     """Return the file, open, with the byte locked; None where that cannot be had."""
     while hasattr(fcntl, "F_OFD_SETLKW"):
         try:
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            file = open_regular(path, os.O_RDWR)
         except (PermissionError, FileNotFoundError):
             return None
         except OSError as error:

@@ -34,6 +34,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.journal.texts import FOLDER, NOTE, SOURCE
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.regular import check_regular
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import DOCUMENTS, layers
@@ -207,6 +208,7 @@ def _copy_file(path: str, copy: str) -> int:
     partial = f"{copy}.{uuid.uuid4().hex}.partial"
     try:
         os.makedirs(os.path.dirname(copy), exist_ok=True)
+        check_regular(path)
         shutil.copyfile(path, partial)
         nbytes = os.path.getsize(partial)
         os.replace(partial, copy)

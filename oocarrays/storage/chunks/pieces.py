@@ -19,6 +19,7 @@ from oocarrays.storage.chunks.elements import element_runs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.local.blobs import byte_view
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 
@@ -82,7 +83,7 @@ class PieceWriter:
         if not os.path.isdir(self._folder):
             raise RunError(f"{self._folder} is not there on this worker: scratch must be shared, or has been removed")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        file = open_regular(path, os.O_WRONLY | os.O_CREAT)
         os.truncate(file, self.file.stored.chunk_bytes)  # each writer asks for the same length: that loses nothing
         return file
 

@@ -19,6 +19,7 @@ from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
 from oocarrays.storage.local.pages import want
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
 
@@ -124,7 +125,7 @@ class Places:
         """Return an open file; -1 where there is none."""
         try:
             path, _, nbytes = self._blobs.range_of(key)
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_regular(path)
         except MissingBlob:
             return -1
         except FileNotFoundError:

@@ -17,6 +17,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import StorePath
 
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.local.regular import check_regular
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import Wrapped, span
 
@@ -74,6 +75,8 @@ class ThroughZarr:
 
     def read(self, section: Slices, key: str) -> np.ndarray:
         """Read a chunk: the elements of ``section``, stored under ``key``."""
+        if isinstance(self._folder, str):
+            check_regular(f"{self._folder}/{key}")
         data = np.asarray(self._array[section])
         if self._store:
             self._store.forget((self._place / key).path)

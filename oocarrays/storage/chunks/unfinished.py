@@ -27,6 +27,7 @@ from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.local.blobs import LocalBlobs, make_below
 from oocarrays.storage.local.pages import libc
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.sectors import MOST_BYTES, open_past_cache
 from oocarrays.storage.local.syncing import before_naming, written
 
@@ -162,7 +163,7 @@ class UnfinishedChunks:
         if self._past_cache:
             file, self._past_cache = open_past_cache(path, flags)
             return file
-        return os.open(path, flags, 0o666)
+        return open_regular(path, flags)
 
     def finish(self, key: str) -> bool:
         """Give a chunk its name: nothing of it is missing. Return whether anything was placed in it.

@@ -39,9 +39,9 @@ from oocarrays.storage.codecs.codec import (
     most_shard_bytes,
 )
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
-from oocarrays.storage.files.chunk_names import PAGE, seems_to_hold_chunks
+from oocarrays.storage.files.chunk_names import PAGE, count_chunks, seems_to_hold_chunks
 from oocarrays.storage.files.descriptor import KEY
-from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, documents, said
+from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, check_documents, documents, said
 from oocarrays.storage.files.places import (
     Place,
     StoreLike,
@@ -193,6 +193,8 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     folder = local_folder(store, path)
     if folder is not None and not os.path.exists(folder):
         raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
+    if folder is not None:
+        check_documents(folder)
     try:
         array = zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
         extents(array.shape)  # Zarr takes those that no index can count
@@ -227,7 +229,15 @@ def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
     """How an open array is read by a run, which looks at its beginning and end whether it is there with its chunks."""
     file = describe(array, missing=missing)
     check_priced(file.stored, location(array))
+    return as_planned(file)
+
+
+def as_planned(file: ArrayFile) -> ArrayFile:
+    """Return an array file that knows how many chunks it has now, or whether it has any, where one request tells."""
     there = file.presence
+    planned = count_chunks(there.place, there.chunks) if there.chunks else None
+    if planned is not None:
+        return replace(file, presence=replace(there, planned=planned, had_chunks=planned > 0))
     if isinstance(there.place, str) or _names_below(file) > PAGE:
         return file
     return replace(file, presence=replace(there, had_chunks=seems_to_hold_chunks(there.place)))

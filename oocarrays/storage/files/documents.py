@@ -21,6 +21,7 @@ from oocarrays.errors import StoreFailure
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import DocumentStore
+from oocarrays.storage.local.regular import check_regular
 from oocarrays.storage.stores.remote import is_remote
 
 WRECKED = (
@@ -79,11 +80,25 @@ async def _documents(place: StorePath, names: Sequence[str]) -> list[Document | 
 
 
 def _document_in(folder: str, name: str) -> Document | None:
+    path = os.path.join(folder, name)
+    check_regular(path)
     try:
-        with open(os.path.join(folder, name), "rb") as file:
+        with open(path, "rb") as file:
             return _parsed(file.read())
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def check_documents(folder: str) -> None:
+    """Check what a library is about to read in a folder.
+
+    Raises
+    ------
+    StoreFailure
+        Where a FIFO, socket or device has the name of a metadata document.
+    """
+    for name in (*NODES, ".zattrs"):
+        check_regular(os.path.join(folder, name))
 
 
 def _parsed(text: bytes) -> Document | None:

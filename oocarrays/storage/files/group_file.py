@@ -28,7 +28,16 @@ from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError,
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.creating import is_free
-from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, document_store, documents, said
+from oocarrays.storage.files.documents import (
+    ATTRIBUTES,
+    MARK,
+    METADATA,
+    WRECKED,
+    check_documents,
+    document_store,
+    documents,
+    said,
+)
 from oocarrays.storage.files.making_room import replace_group
 from oocarrays.storage.files.places import StoreLike, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
@@ -109,6 +118,8 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
         Where a run that died left it, unless ``unfinished``.
     """
     place = store.store_path if isinstance(store, zarr.Group) else store
+    if (folder := local_folder(place)) is not None:
+        check_documents(folder)
     try:
         group = zarr.open_group(place, mode="r", use_consolidated=False)
     except NO_GROUP:

@@ -29,6 +29,7 @@ from oocarrays.errors import RunError, StoreFailure
 from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
@@ -79,6 +80,8 @@ class Presence:
     """Whether it is known that a chunk was stored then."""
     missing: Policy | None = None
     """What is made of a chunk that is missing; None where nobody asks: of what a run writes itself."""
+    planned: int | None = None
+    """Chunks that were stored when a plan was made; None where nobody counted them."""
 
     def check(self) -> None:
         """Look at the metadata, in one small read, and for any chunk where there was one.
@@ -93,6 +96,21 @@ class Presence:
         self._check_document()
         if self.had_chunks and not holds_chunks(self.place):
             raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
+
+    def check_planned(self) -> None:
+        """Count chunks before any is read, where they were counted for the plan.
+
+        Raises
+        ------
+        RunError
+            Where there are fewer now.
+        """
+        now = count_chunks(self.place, self.chunks) if self.planned else None
+        if self.planned and now is not None and now < self.planned:
+            raise RunError(
+                f"{self.name} has lost {self.planned - now} of the {self.planned} chunks that it had when this was "
+                "planned; restore them, or plan it again to read fill values"
+            )
 
     def _check_document(self) -> None:
         document = self._document()
@@ -277,7 +295,7 @@ def read_document(path: str) -> bytes | None:
         Where that cannot be told.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return file.read()
     except FileNotFoundError:
         return None

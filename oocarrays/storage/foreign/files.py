@@ -21,6 +21,7 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.storage.foreign.facts import Readable
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 
@@ -132,7 +133,7 @@ class Files:
     def _pread(self, number: int, start: int, stop: int) -> np.ndarray:
         path = self.path(number)
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_regular(path)
             try:
                 self.check(number, file)
                 return np.frombuffer(os.pread(file, stop - start, start), np.uint8)

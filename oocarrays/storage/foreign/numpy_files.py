@@ -31,6 +31,7 @@ from oocarrays.storage.foreign.facts import (
     rows_of,
     whole_chunk,
 )
+from oocarrays.storage.local.regular import open_regular
 
 SIGNATURE = b"\x93NUMPY"
 """How such files begin."""
@@ -78,7 +79,7 @@ FORMATS["raw"] = Raw()
 
 def _header(file: Readable) -> tuple[Facts, int]:
     if isinstance(file, str):
-        with open(file, "rb") as opened:
+        with open(file, "rb", opener=open_regular) as opened:
             return _read_header(opened, file)
     file.seek(0)
     return _read_header(file, "the file")

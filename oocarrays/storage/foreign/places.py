@@ -30,6 +30,7 @@ from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts
 from oocarrays.storage.foreign.references import references
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.foreign.zip_ranges import ZipRanges
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.sessions import session
@@ -228,7 +229,7 @@ def _local(pattern: str, inner: str, dim: Any) -> Any:
 
 def _head(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             head = file.read(8)
             for start in USER_BLOCKS if NAMED.search(path) and _kind_of(head, path) is None else ():
                 file.seek(start)

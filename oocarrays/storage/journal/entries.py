@@ -25,6 +25,7 @@ from oocarrays.storage.local.blobs import remove_tree
 from oocarrays.storage.local.devices import sync_path
 from oocarrays.storage.local.durable import replace
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.sectors import write_all
 from oocarrays.storage.local.syncing import written
 
@@ -70,7 +71,7 @@ class LocalEntries:
     def get(self, key: str) -> bytes | None:
         """Read what is under ``key``; None where there is nothing."""
         try:
-            with open(self._path(key), "rb") as file:
+            with open(self._path(key), "rb", opener=open_regular) as file:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None

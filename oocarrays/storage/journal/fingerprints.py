@@ -52,7 +52,7 @@ def fingerprint(array: zarr.Array, each: Callable[[Sequence[Listed]], None] | No
     each : callable, optional
         Is shown all chunks that are listed, some at a time.
     """
-    found = _listed(array)
+    found = listed(array)
     if found is None:
         return None
     place = array.store_path
@@ -127,8 +127,8 @@ def words_of(chunks: Sequence[Listed], mixed: np.ndarray) -> Iterator[np.ndarray
         yield mixed
 
 
-def _word(text: str) -> int:
-    """A text as 8 bytes: the same in every process."""
+def word_of(text: str) -> int:
+    """Return a text as 8 bytes: the same in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
@@ -144,8 +144,8 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------------- what is listed
 
 
-def _listed(array: zarr.Array) -> Iterator[Listed] | None:
-    """All chunks that are stored; None where nobody lists them with what would change."""
+def listed(array: zarr.Array) -> Iterator[Listed] | None:
+    """Yield all chunks that are stored; return None where the store does not list their versions."""
     place = array.store_path
     folder = local_folder(place.store, place.path)
     if folder is not None:
@@ -162,7 +162,7 @@ def _listed(array: zarr.Array) -> Iterator[Listed] | None:
 def _objects(found: Iterable[tuple[str, int, str]]) -> Iterator[Listed]:
     for key, size, version in found:
         if key.partition("/")[0] not in NO_CHUNKS:
-            yield key, size, _word(version), 0
+            yield of_object(key, version, size)
 
 
 def _files(folder: str) -> Iterator[Listed]:
@@ -185,7 +185,17 @@ def _files(folder: str) -> Iterator[Listed]:
                 if stat.S_ISDIR(status.st_mode):
                     waiting.append(f"{key}/")
                 else:
-                    yield key, status.st_size, status.st_mtime_ns, status.st_ino
+                    yield of_path(key, status)
+
+
+def of_object(key: str, version: str, size: int = 0) -> Listed:
+    """Return what tells an object from another version of it."""
+    return key, size, word_of(version), 0
+
+
+def of_path(key: str, status: os.stat_result) -> Listed:
+    """Return what tells a file from another version of it."""
+    return key, status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -24,6 +24,7 @@ from oocarrays.plan.machine import BATCHED_RUNS
 from oocarrays.storage.local.pages import fetch_ahead, mapped, want
 from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.sectors import (
     MOST_BYTES,
     SECTOR,
@@ -67,7 +68,7 @@ class LocalBlob:
     def __init__(self, path: str, read_ahead: bool) -> None:
         self.path = self.name = path
         try:
-            self._file = os.open(path, os.O_RDONLY)
+            self._file = open_regular(path)
         except FileNotFoundError:
             raise MissingBlob(path) from None
         except OSError as error:
@@ -265,7 +266,7 @@ class LocalBlobs:
         """
         path = self.path(key)
         try:
-            file = os.open(path, os.O_WRONLY)
+            file = open_regular(path, os.O_WRONLY)
             try:
                 write_pieces(file, pieces)
             finally:

@@ -22,6 +22,7 @@ from contextlib import suppress
 import numpy as np
 
 from oocarrays.errors import StoreFailure
+from oocarrays.storage.local.regular import open_regular
 
 MADV_POPULATE_READ = 22
 """Linux 5.14 and later; `mmap` has no name for it, and its ``madvise`` keeps the interpreter's lock."""
@@ -142,7 +143,7 @@ def _fetch(paths: Sequence[str]) -> None:
     left = ANNOUNCED_BYTES
     for path in paths:
         with suppress(OSError):
-            file = os.open(path, os.O_RDONLY)
+            file = open_regular(path)
             try:
                 size = os.fstat(file).st_size
                 want(file, 0, size)

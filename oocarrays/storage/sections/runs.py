@@ -21,6 +21,7 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.watched import watched
@@ -201,14 +202,14 @@ def _opened(file: ArrayFile, key: str) -> tuple[int, int, int | None]:
         Where it is not stored.
     """
     if file.in_folder:
-        return os.open(f"{file.presence.place}/{key}", os.O_RDONLY | os.O_CLOEXEC), 0, None
+        return open_regular(f"{file.presence.place}/{key}"), 0, None
     blobs = blobs_of(file.zarr)
     assert isinstance(blobs, LocalBlobs), "runs are read from local files"
     try:
         path, offset, nbytes = blobs.range_of(key)
     except MissingBlob:
         raise FileNotFoundError(key) from None
-    chunk = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    chunk = open_regular(path)
     try:
         blobs.check_file(key, chunk)
     except BaseException:

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from zarr.abc.store import ByteRequest, Store
@@ -24,6 +25,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.local.refused import FULL, write_error
 from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, layers, span
+from oocarrays.storage.stores.responses import checks_of, version_of, versioned
 from oocarrays.storage.stores.shown import cleaned, shown
 
 T = TypeVar("T")
@@ -64,8 +66,6 @@ class Patience:
 
 Details = list[tuple[str, int, str]]
 """Of objects their keys, their bytes, and what changes when they are written again."""
-VERSIONS = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
-"""What fsspec's file systems call that."""
 
 
 class RemoteStore(Wrapped[Store]):
@@ -131,7 +131,14 @@ class RemoteStore(Wrapped[Store]):
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Get the object under ``key``, or None."""
         span(byte_range, 0)  # what is no range is an error of the caller, and none of the store
-        return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
+        checks = checks_of(self)
+        if not checks:
+            return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
+        get = partial(versioned, innermost(self), self.prefix + key, prototype, byte_range)
+        found, version = await self._tried("read", key, get)
+        for check in checks:
+            check.saw(key, version)
+        return found
 
     async def exists(self, key: str) -> bool:
         """Return whether there is anything under ``key``."""
@@ -220,33 +227,26 @@ class RemoteStore(Wrapped[Store]):
 
 async def _object_details(store: Any, prefix: str) -> Details:
     """List names, sizes and versions as obstore gives them."""
-    return [
-        (obj["path"], obj["size"], obj.get("e_tag") or str(obj["last_modified"])) async for obj in store._list(prefix)
-    ]
+    return [(obj["path"], obj["size"], version_of(obj)) async for obj in store._list(prefix)]
 
 
 async def _file_details(store: Any, prefix: str) -> Details:
     """List names, sizes and versions as fsspec gives them."""
     root = f"{store.path}/"
     found = await store.fs._find(f"{root}{prefix}", detail=True, withdirs=False)
-    return [(name.removeprefix(root), info["size"] or 0, _version(info)) for name, info in found.items()]
+    return [(name.removeprefix(root), info["size"] or 0, version_of(info)) for name, info in found.items()]
 
 
 async def _object_detail(store: Any, key: str) -> tuple[int, str]:
     """Return size and version of one object as obstore gives them."""
     found = await store.store.head_async(key)
-    return found["size"], found.get("e_tag") or str(found["last_modified"])
+    return found["size"], version_of(found)
 
 
 async def _file_detail(store: Any, key: str) -> tuple[int, str]:
     """Return size and version of one file as fsspec gives them."""
     info = await store.fs._info(f"{store.path}/{key}")
-    return info["size"] or 0, _version(info)
-
-
-def _version(info: dict[str, Any]) -> str:
-    """Return the version of an object, which each of fsspec's file systems tells in its own way."""
-    return next((str(info[name]) for name in VERSIONS if info.get(name)), "")
+    return info["size"] or 0, version_of(info)
 
 
 class _UnderWay:
@@ -281,6 +281,13 @@ def _let_finish() -> None:
 def is_remote(store: Any) -> bool:
     """Return whether requests to a store, or to the one that it wraps, travel over a network."""
     return any(isinstance(each, RemoteStore) for each in layers(store))
+
+
+def tells_versions(store: Any) -> bool:
+    """Return whether the responses of a store carry the versions of objects that its listings give."""
+    inner = innermost(store)
+    known = type(inner).__name__ == "ObjectStore" or hasattr(getattr(inner, "fs", None), "_call_s3")
+    return isinstance(store, RemoteStore) and known and not store.name.startswith("http")
 
 
 def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:

@@ -13,6 +13,7 @@ from zarr.storage import LocalStore
 from oocarrays.errors import InputError, NotFoundError, StoreFailure
 from oocarrays.storage.local.ranges import NOWAIT
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.stores.urls import check_path, store_of
 
 JOINED_BYTES = 2**20
@@ -83,7 +84,7 @@ class FolderPart:
     def __init__(self, path: str, flags: int) -> None:
         self.path, self._waits_until = path, 0.0
         try:
-            self._file = os.open(path, flags | os.O_CLOEXEC, 0o666)
+            self._file = open_regular(path, flags)
         except FileNotFoundError:
             raise NotFoundError(f"no such part of a striped file: {path}") from None
         except OSError as error:
@@ -187,7 +188,7 @@ class FolderDisk:
     def get_document(self, name: str) -> bytes | None:
         """Read a small file; None where there is none."""
         try:
-            with open(self._path(name), "rb") as file:
+            with open(self._path(name), "rb", opener=open_regular) as file:
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None

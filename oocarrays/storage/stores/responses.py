@@ -1,0 +1,120 @@
+"""Responses of object stores that say which version of an object they are: compared as they come.
+
+Zarr's store     bytes                     obstore and s3fs know the ETag of each response: Zarr drops it
+while checked    bytes, ETag ──► check     the same request, by the library itself
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+
+NOTHING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""What the libraries raise where there is no such object."""
+Response = tuple[Buffer | None, str | None]
+"""Bytes and version of an object; twice None where there is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class ResponseCheck:
+    """Comparison of responses with what is known of objects."""
+
+    prefix: str
+    """What the keys begin with that are compared; the rest is their name."""
+    expected: Callable[[str, str | None], bool]
+    """Whether an object of a name has this version, or is not there."""
+    unlike: dict[str, str | None] = field(default_factory=dict)
+    """Versions of the objects of which that was not so, by name."""
+
+    def saw(self, key: str, version: str | None) -> None:
+        """Record a response that is not as expected."""
+        if key.startswith(self.prefix):
+            name = key.removeprefix(self.prefix)
+            if not self.expected(name, version):
+                self.unlike[name] = version
+
+
+_checks: dict[int, list[ResponseCheck]] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def checking(store: Any, check: ResponseCheck) -> Iterator[None]:
+    """Check the responses of a store in this process."""
+    with _lock:
+        _checks.setdefault(id(store), []).append(check)
+    try:
+        yield
+    finally:
+        with _lock:
+            _checks[id(store)].remove(check)
+            if not _checks[id(store)]:
+                del _checks[id(store)]
+
+
+def checks_of(store: Any) -> list[ResponseCheck]:
+    """Return the checks of the responses of a store that are active."""
+    return list(_checks.get(id(store), ()))
+
+
+async def versioned(store: Any, key: str, prototype: BufferPrototype, part: ByteRequest | None) -> Response:
+    """Get an object, or a range of it, with its version.
+
+    Parameters
+    ----------
+    store : ObjectStore or FsspecStore
+        Zarr's, of obstore or of s3fs.
+    """
+    get = _by_obstore if type(store).__name__ == "ObjectStore" else _by_s3fs
+    try:
+        data, version = await get(store, key, part)
+    except NOTHING:
+        return None, None
+    return prototype.buffer.from_bytes(data), version
+
+
+async def _by_obstore(store: Any, key: str, part: ByteRequest | None) -> tuple[Any, str]:
+    options: Any = {}
+    if isinstance(part, RangeByteRequest):
+        options = {"range": (part.start, part.end)}
+    elif isinstance(part, OffsetByteRequest):
+        options = {"range": {"offset": part.offset}}
+    elif isinstance(part, SuffixByteRequest):
+        options = {"range": {"suffix": part.suffix}}
+    found = await store.store.get_async(key, options=options)
+    return await found.bytes_async(), version_of(found.meta)
+
+
+async def _by_s3fs(store: Any, key: str, part: ByteRequest | None) -> tuple[bytes, str]:
+    bucket, name, _ = store.fs.split_path(f"{store.path}/{key}")
+    head = {} if part is None else {"Range": f"bytes={_range_text(part)}"}
+    found = await store.fs._call_s3("get_object", Bucket=bucket, Key=name, **head)
+    try:
+        return await found["Body"].read(), version_of(found)
+    finally:
+        found["Body"].close()
+
+
+def _range_text(part: ByteRequest) -> str:
+    if isinstance(part, RangeByteRequest):
+        return f"{part.start}-{part.end - 1}"
+    return f"{part.offset}-" if isinstance(part, OffsetByteRequest) else f"-{part.suffix}"
+
+
+VERSIONS = ("e_tag", "ETag", "etag", "generation", "last_modified", "LastModified", "mtime", "created")
+"""What libraries call that which changes when an object is written again, in listings and in responses."""
+
+
+def version_of(said: Mapping[str, Any]) -> str:
+    """Return the version of an object, as a library tells of it; empty where it does not.
+
+    >>> version_of({"size": 3, "ETag": '"ab"'}), version_of({"e_tag": None, "last_modified": 5})
+    ('"ab"', '5')
+    """
+    return next((str(said[name]) for name in VERSIONS if said.get(name)), "")

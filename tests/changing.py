@@ -1,0 +1,126 @@
+"""Sources that change while they are read, at a named point: when a chunk of them is asked for that was not before."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from zarr.core.buffer import BufferPrototype
+
+import oocarrays as ooc
+from oocarrays.storage.stores.remote import RemoteStore
+
+CHUNK = re.compile(r"(?:^|/)(?:c[/.])?(\d+(?:[/.]\d+)*)$")
+"""The name of a chunk, or of a shard."""
+
+
+class Gate:
+    """The point at which so many chunks have been asked for: a thread then changes the source, and reading waits."""
+
+    def __init__(self, place: str, after: int, change: Callable[[set[str]], None]) -> None:
+        self.place, self.after, self.change = place, after, change
+        self.asked: set[str] = set()
+        self.changing: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def pass_through(self, name: str) -> None:
+        """Ask for a chunk by its path or key; wait while the source changes."""
+        if self.place not in name or not CHUNK.search(name) or threading.current_thread() is self.changing:
+            return
+        with self._lock:
+            self.asked.add(name)
+            if len(self.asked) > self.after and self.changing is None:
+                self.changing = threading.Thread(target=self.change, args=(set(self.asked),))
+                self.changing.start()
+                self.changing.join()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the source has changed."""
+        return self.changing is not None
+
+
+_gates: list[Gate] = []
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if event == "open" and _gates and isinstance(args[0], str | Path):
+        for gate in tuple(_gates):
+            gate.pass_through(str(args[0]))
+
+
+sys.addaudithook(_audit)
+_get = RemoteStore.get
+
+
+async def _gated_get(self: RemoteStore, key: str, prototype: BufferPrototype, byte_range: Any = None) -> Any:
+    for gate in tuple(_gates):
+        gate.pass_through(f"{self.name}/{key}")
+    return await _get(self, key, prototype, byte_range)
+
+
+@contextmanager
+def changes(gate: Gate) -> Iterator[Gate]:
+    """Let files and objects that are asked for in this process pass a gate."""
+    RemoteStore.get = _gated_get  # type: ignore[method-assign]
+    _gates.append(gate)
+    try:
+        yield gate
+    finally:
+        _gates.remove(gate)
+        if gate.changing is not None:
+            gate.changing.join()  # another thread may have ended the run
+        RemoteStore.get = _get  # type: ignore[method-assign]
+
+
+# ---------------------------------------------------------------------- verbs
+
+
+def _sections(method: str) -> Callable[..., Any]:
+    def read(source: Any, place: Callable[[Any], Any], how: Any) -> np.ndarray:
+        parts = ooc.read_sections(place(source), [np.s_[:48], np.s_[48:]], method=method, **how)
+        return np.concatenate(parts.compute())
+
+    return read
+
+
+def _partitions(source: Any, place: Callable[[Any], Any], how: Any) -> np.ndarray:
+    parts = place(source).partitions("(block, *)", ranks=2, memory="64MiB", **how)
+    return np.concatenate([part.local(rank).compute() for part in parts for rank in range(2)])
+
+
+def _compare(source: Any, place: Callable[[Any], Any], how: Any) -> np.ndarray:
+    array = place(source)
+    same = zarr.create_array({}, shape=array.shape, chunks=(8, 80), dtype=array.dtype)
+    assert not ooc.compare(array, same)
+    return np.asarray(array[...])
+
+
+def _reduce(source: Any, place: Callable[[Any], Any], how: Any) -> np.ndarray:
+    array = place(source)
+    ooc.reduce(array, "sum", axis=0, **how)
+    return np.asarray(array[...])
+
+
+VERBS: dict[str, Callable[..., np.ndarray]] = {
+    "read_sections, independent": _sections("independent"),
+    "read_sections, two-phase": _sections("two-phase"),
+    "partitions": _partitions,
+    "distribute": lambda s, place, how: ooc.distribute(place(s), "(block, *)", ranks=2, **how).compute(),
+    "reduce": _reduce,
+    "compare": _compare,
+    "lazy rechunk": lambda s, place, how: ooc.rechunk(place(s).to_dask((8, 80)), chunks=(96, 10)).compute(),
+    "lazy rechunk of from_zarr": lambda s, place, how: ooc.rechunk(
+        da.from_zarr(place(s).zarr), chunks=(96, 10)
+    ).compute(),
+    "lazy rechunk, groups": lambda s, place, how: ooc.rechunk(place(s).to_dask((96, 10)), chunks=(8, 80)).compute(),
+}
+"""Planned reads without a target: each returns all elements."""
