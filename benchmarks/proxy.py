@@ -6,7 +6,7 @@ Every request waits `latency` before it is passed on, however many others wait b
 passed since the last time, as JSON; `POST /-/set` takes a JSON object:
 
     latency    seconds that each request waits
-    fault      a status such as "503"; "drop": the connection ends in the middle of the answer; "hang": no answer; or ""
+    fault      a status such as "503", or with S3's code "400 RequestTimeout"; "drop": the connection ends in the middle of the answer; "hang": no answer; or ""
     times      how many requests the fault befalls
     match      a regular expression of "METHOD path" of the requests that it befalls
 """
@@ -85,9 +85,10 @@ class Proxy:
         fault = self._fault(request)
         if fault == "hang":
             await asyncio.sleep(3600)
-        if fault.isdigit():
-            body = b"" if request.startswith("HEAD ") else REFUSAL % CODES.get(fault, "Refused").encode()
-            writer.write(response(int(fault), body))
+        status, _, code = fault.partition(" ")
+        if status.isdigit():
+            said = REFUSAL % (code or CODES.get(status, "Refused")).encode()
+            writer.write(response(int(status), b"" if request.startswith("HEAD ") else said))
             await writer.drain()
             return True
         answer, kept = await self.asked(head, body)

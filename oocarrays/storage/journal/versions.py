@@ -128,7 +128,7 @@ class Versions:
         check = ResponseCheck(f"{place.path}/" if place.path else "", self._is_listed)
         with checking(place.store, check):
             yield
-        unlike = self._unlike(file, check.unlike) if check.unlike else 0
+        unlike = self._unlike(file, dict(check.unlike)) if check.unlike else 0
         if unlike:
             raise self._changed(unlike)
 

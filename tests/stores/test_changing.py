@@ -1,0 +1,87 @@
+"""A source on S3 that changes while it is read is an error: each response says which version of an object it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+import oocarrays as ooc
+from oocarrays.errors import RunError
+from oocarrays.stored.array import placer
+from tests.changing import VERBS, Gate, changes
+from tests.entries import THREADS
+from tests.small import DATA
+from tests.stores.servers import BUCKET, S3
+from tests.stores.test_s3 import make
+
+STORED: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "format 2": {"zarr_format": 2},
+    "sharded": {"chunks": (8, 40), "shards": (16, 80), "compressors": ZstdCodec()},
+    "through zarr": {"compressors": Crc32cCodec()},
+}
+SEVERAL = [("plain", verb) for verb in VERBS] + [(stored, "reduce") for stored in STORED]
+
+
+def chunks_of(s3: S3, prefix: str) -> list[str]:
+    return [key for key in s3.keys(f"{prefix}/") if key.rpartition("/")[2][0].isdigit()]
+
+
+def rewritten(s3: S3, prefix: str, asked: set[str]) -> None:
+    """Put other bytes of the same length under all keys, in an event loop of nobody's."""
+    for key in chunks_of(s3, prefix):
+        body = s3.client.get_object(Bucket=BUCKET, Key=f"{prefix}-other{key.removeprefix(prefix)}")["Body"].read()
+        s3.client.put_object(Bucket=BUCKET, Key=key, Body=body)
+
+
+def without_a_chunk(s3: S3, prefix: str, asked: set[str]) -> None:
+    names = [name.partition(f"{BUCKET}/")[2] for name in asked]
+    s3.client.delete_object(Bucket=BUCKET, Key=max(key for key in chunks_of(s3, prefix) if key not in names))
+
+
+@pytest.mark.parametrize("change", [rewritten, without_a_chunk])
+@pytest.mark.parametrize(("stored", "verb"), SEVERAL)
+def test_a_source_that_changes_is_noticed(
+    s3: S3, library: str, stored: str, verb: str, change: Callable[..., None]
+) -> None:
+    if verb == "partitions" and change is without_a_chunk:
+        pytest.skip("each partition is planned when the loop comes to it")
+    prefix = f"changing-{library}-{stored.replace(' ', '-')}"
+    url = make(s3, s3.url(prefix), **STORED[stored])
+    make(s3, s3.url(f"{prefix}-other"), DATA + 1, **STORED[stored])
+
+    def place(named: str) -> Any:
+        return ooc.open_array(named, storage_options=s3.direct)
+
+    gate = Gate(f"{url}/", 2, lambda asked: change(s3, prefix, asked))
+    with changes(gate), pytest.raises(RunError, match="changed while it was read") as failed:
+        VERBS[verb](url, place, THREADS)
+    assert gate.reached
+    assert "\n" not in str(failed.value)
+    now = np.asarray(zarr.open_array(placer(s3.direct)(url), mode="r")[...])
+    np.testing.assert_array_equal(VERBS[verb](url, place, THREADS), now)
+
+
+def test_no_request_more_is_made_for_each_chunk(s3: S3, library: str) -> None:
+    url = make(s3, s3.url("counted-reads"))
+    a = ooc.open_array(url, storage_options=s3.options)
+    s3.tell()
+    np.testing.assert_allclose(ooc.reduce(a, "max"), DATA.max())
+    counts = s3.counts()
+    documents_and_listings = 6
+    assert 12 <= counts["GET"] <= 12 + documents_and_listings
+    assert counts.get("HEAD", 0) <= 1  # s3fs asks whether what it lists is an object
+
+
+def test_a_bucket_that_lists_nothing_is_read(s3: S3, library: str) -> None:
+    url = make(s3, s3.url("unlisted"))
+    a = ooc.open_array(url, storage_options=s3.options)
+    s3.tell(fault="403", times=10**6, match="GET .*list-type")
+    np.testing.assert_allclose(ooc.reduce(a, "max"), DATA.max())
+    parts = ooc.read_sections(a, "(block, *)", ranks=2, **THREADS)
+    np.testing.assert_array_equal(parts.compute(), DATA)
