@@ -6,7 +6,8 @@ Every request waits `latency` before it is passed on, however many others wait b
 passed since the last time, as JSON; `POST /-/set` takes a JSON object:
 
     latency    seconds that each request waits
-    fault      a status such as "503", or with S3's code "400 RequestTimeout"; "drop": the connection ends in the middle of the answer; "hang": no answer; or ""
+    fault      a status such as "503", or with S3's code "400 RequestTimeout"; "drop": the connection ends in the middle
+               of the answer; "hang": no answer; "forget": a PUT is acknowledged, and not kept; or ""
     times      how many requests the fault befalls
     match      a regular expression of "METHOD path" of the requests that it befalls
 """
@@ -89,6 +90,10 @@ class Proxy:
         if status.isdigit():
             said = REFUSAL % (code or CODES.get(status, "Refused")).encode()
             writer.write(response(int(status), b"" if request.startswith("HEAD ") else said))
+            await writer.drain()
+            return True
+        if fault == "forget":
+            writer.write(response(200, b"", 'ETag: "forgotten"\r\n'))
             await writer.drain()
             return True
         answer, kept = await self.asked(head, body)

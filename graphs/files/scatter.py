@@ -236,6 +236,9 @@ class FilesRun(Messages, JournaledRun):
         (self._write_part if self.plan.way == "scatter" else self._write_domain)(number, rank, messages, receipts)
         self.record((number, rank), {self._place_name(rank): receipts.kept})
 
+    def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
+        return self.local.place(int(name)) if name else self.destination.store
+
     def _place_name(self, rank: int) -> str:
         """Name the place where a rank writes, as the journal has it."""
         return str(rank) if self.plan.way == "scatter" else ""

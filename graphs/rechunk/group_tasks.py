@@ -27,7 +27,7 @@ from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import create_target, remove_scratch
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store
-from oocarrays.storage.files.places import free_bytes, local_folder, name_of
+from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
@@ -183,6 +183,8 @@ class GroupRun(KeptRun):
             member.look()  # what is not there has no fingerprint
         for presence in self.reads():
             presence.look_for_missing(self.meter)
+        for run in (self, *members):
+            run._list_sources()
         mine = unfinished_run(self.destination.store) == self.id
         self.made = not mine
         if not mine:
@@ -303,6 +305,9 @@ class GroupRun(KeptRun):
                     )  # fmt: skip
                 stored.setdefault(piece.name, {}).update(receipts.kept)
         self.record((batch,), stored)
+
+    def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
+        return member_store(self.destination.store, name)
 
     def _is_done(self, batch: int) -> bool:
         """Whether a batch was copied, before the run was resumed or a worker was lost; when it has ended, all are."""

@@ -354,6 +354,9 @@ class RechunkState(OneTarget):
         """The partitions of a pass of which some rank's part is not done."""
         return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
 
+    def _place_of(self, part: Part, name: str) -> StoreLike | None:
+        return self.destination.store if part[0] == len(self.plan.passes) - 1 else None
+
     def record_chunks(self, part: Part, receipts: Receipts) -> None:
         """Keep that a part is done, and what it has stored."""
         self.record(part, {"": receipts.kept})

@@ -13,13 +13,22 @@ from __future__ import annotations
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, NotFoundError, OocError, RunError, StoreFailure
+from oocarrays.errors import (
+    DiskFullError,
+    JournalError,
+    NotFoundError,
+    OocError,
+    RunError,
+    StoreFailure,
+    UnsupportedError,
+)
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
 from oocarrays.graphs.run.missing import warn_person
@@ -34,12 +43,17 @@ from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.fingerprints import changed
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
+from oocarrays.storage.journal.receipts import Receipt, Store
 from oocarrays.storage.journal.sources import Source, can_keep, drop_source, keep_source
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER
+from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.remote import RemoteStore, is_remote, tells_versions
+from oocarrays.storage.stores.responses import ResponseCheck
 
+AFTER_A_CHANGE = "run the job again, or start over (again=True, --again)"
+"""What to do when a source has changed under a job."""
 CLAIM_SECONDS = 5
 """Seconds that a run waits for tasks of a dead run at the same target to end."""
 
@@ -69,6 +83,7 @@ class EndingRun(Work):
             (gives,) = self.journal.notes.ended(self.id) or (gives,)
         else:
             self._check_read()
+            self._check_written()
             finish_targets = self._finishing()
             self.syncer.finish()
             if self.failure:  # while that took its time
@@ -91,6 +106,9 @@ class EndingRun(Work):
     def _check_read(self) -> None:
         """Refuse to end where what was read has changed meanwhile."""
 
+    def _check_written(self) -> None:
+        """Refuse to end where a store does not have what it acknowledged."""
+
     def _finishing(self) -> Callable[[], None]:
         """Write what can be written before all is synced; what is returned takes the marks away."""
         return self._finish_targets
@@ -105,12 +123,37 @@ class KeptRun(EndingRun):
 
     content: Document
     """What the journal keeps of it."""
+    versions: Sequence[tuple[ArrayFile, Versions]] = ()
+    """What it reads of object stores, as it was listed when this graph began."""
     remains: Remains = NOTHING_LEFT
     """What the run has left with which it goes on."""
     resumes = False
     """Whether it goes on with what another process has left."""
     made = False
     """Whether its target was made by this graph: nothing can be there that an earlier one has written."""
+
+    def _here(self) -> None:
+        super()._here()
+        self._responses: list[ResponseCheck | None] = []
+
+    @contextmanager
+    def _during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
+        with super()._during(verb, args):
+            if self.versions and not self._responses:
+                self._responses = [versions.responses(file) for file, versions in self.versions]
+            yield
+            for (file, versions), responses in zip(self.versions, self._responses, strict=False):
+                versions.check_responses(file, responses, then=AFTER_A_CHANGE)
+
+    def _list_sources(self) -> None:
+        """List what is read of object stores: responses of chunks are compared with that."""
+        seen: list[tuple[ArrayFile, Versions]] = []
+        for array in () if self.remains.trust.as_is else self.read_from:
+            with suppress(UnsupportedError):  # what has no fixed size is compared at the end
+                file = array_file.describe(array)
+                versions = Versions.of(file) if tells_versions(array.store_path.store) else None
+                seen += [] if versions is None else [(file, versions)]
+        self.versions, self._responses = seen, []
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -171,18 +214,47 @@ class KeptRun(EndingRun):
         self.remains = self.remains.begun_again()
 
     def _check_read(self) -> None:
-        """Refuse to finish with a source that has changed while it was read; only folders are looked into again.
+        """Refuse to finish with a source that has changed while it was read.
 
         Raises
         ------
         RunError
             It says how much has changed, and what there is to do.
         """
-        local = any(local_folder(array.store_path.store) for array in self.read_from)
-        content = self._begun_with() if local else None
+        listed = {id(file.zarr.store_path) for file, _ in self.versions}
+        again = [array for array in self.read_from if id(array.store_path) not in listed]
+        content = self._begun_with() if again else None
         refused = self._refused(content) if content else None
         if refused:
             raise RunError(str(refused))
+
+    def _check_written(self) -> None:
+        """Compare receipts with a listing of each target in a store.
+
+        Raises
+        ------
+        RunError
+            Where chunks are not listed, or have another size; the target stays unfinished.
+        """
+        if not is_remote(self.destination.store):
+            return
+        wanted: dict[str, tuple[StoreLike, dict[str, list[Receipt]]]] = {}
+        unsaid = [prepare.args for prepare in self.syncer.unsaid() if isinstance(prepare, partial)]
+        for part, stored in (*unsaid, *self.journal.stored().items()):
+            for name, receipts in (stored or {}).items():
+                place = self._place_of(part, name)
+                for key, receipt in receipts.items() if place is not None else ():
+                    wanted.setdefault(name, (place, {}))[1].setdefault(key, []).append(receipt)
+        for place, receipts in wanted.values():
+            if odd := Store(place).unlike(receipts, verify=False):
+                raise RunError(
+                    f"{name_of(place)} acknowledged {len(odd)} chunk{'s' * (len(odd) > 1)} that it does not have now, "
+                    f"{odd[0]} among them: resume it, and they are written again"
+                )
+
+    def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
+        """Return the target in which a part has written what is recorded under a name; None of other places."""
+        return None if name else self.destination.store
 
     def _begun_with(self) -> Document | None:
         """Return the journal's content, where this run has begun and cares for what it read."""
@@ -242,6 +314,7 @@ class JournaledRun(KeptRun):
             Where what is to be resumed has been replaced.
         """
         self.check_placement(probes)
+        self._list_sources()
         mark = unfinished_run(self.destination.store)
         mine = mark == self.id
         if self.processes is None or not mine:

@@ -228,6 +228,10 @@ class SweepRun(SlabRun):
     def _place_name(self, number: int, rank: int) -> str:
         return field_name(number)
 
+    def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
+        places = {field_name(number): target.store for number, target in enumerate(self.targets)}
+        return places.get(name) if part[0] == self.number else None
+
     def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:
         """Write the chunks of a slab; gives its residual."""
         part = (self.number, number, rank)

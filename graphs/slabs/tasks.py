@@ -392,6 +392,9 @@ class SlabRun(JournaledRun):
                 stored[name] = self._put(rank, file, axes, results[each], self.remains.kept.get(name, {}))
         self.record(slab, stored)
 
+    def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
+        return self.targets[int(name)].store if name.isdigit() and int(name) < len(self.targets) else None
+
     def _place_name(self, number: int, rank: int) -> str:
         """Name the place where a rank writes of a target, as the journal has it."""
         return str(number)

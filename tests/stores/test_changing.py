@@ -17,7 +17,7 @@ from tests.changing import VERBS, Gate, changes
 from tests.entries import THREADS
 from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
-from tests.stores.test_s3 import make
+from tests.stores.test_s3 import make, plan
 
 STORED: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -85,3 +85,59 @@ def test_a_bucket_that_lists_nothing_is_read(s3: S3, library: str) -> None:
     np.testing.assert_allclose(ooc.reduce(a, "max"), DATA.max())
     parts = ooc.read_sections(a, "(block, *)", ranks=2, **THREADS)
     np.testing.assert_array_equal(parts.compute(), DATA)
+
+
+JOBS: dict[str, Callable[..., Any]] = {
+    "rechunk": lambda s3, a, target: plan(s3, a, target, overwrite=True),
+    "map_slabs": lambda s3, a, target: ooc.map_slabs(
+        np.negative, a, target, memory="128MiB", storage_options=s3.options, overwrite=True, **THREADS
+    ),
+    "reduce": lambda s3, a, target: ooc.reduce(
+        a, "sum", axis=0, target=target, memory="128MiB", storage_options=s3.options, overwrite=True, **THREADS
+    ),
+}
+
+
+@pytest.mark.parametrize("change", [rewritten, without_a_chunk])
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_with_a_target_is_not_finished(s3: S3, job: str, change: Callable[..., None]) -> None:
+    prefix = f"changing-under-{job}"
+    url, target = make(s3, s3.url(prefix)), s3.url(f"{prefix}-target")
+    make(s3, s3.url(f"{prefix}-other"), DATA + 1)
+    planned = JOBS[job](s3, ooc.open_array(url, storage_options=s3.options), target)
+    gate = Gate(f"{url}/", 2, lambda asked: change(s3, prefix, asked))
+    with (
+        changes(gate),
+        pytest.raises(RunError, match=r"while it was read: .*; run the job again"),
+    ):
+        planned.run()
+    assert gate.reached
+    with pytest.raises(ooc.errors.UnfinishedError):
+        ooc.open_array(target, storage_options=s3.options)
+
+
+@pytest.mark.parametrize("job", ["rechunk", "map_slabs"])
+def test_a_chunk_that_was_acknowledged_and_not_kept(s3: S3, library: str, job: str) -> None:
+    prefix = f"forgotten-{job}"
+    url, target = make(s3, s3.url(prefix)), s3.url(f"{prefix}-{library}-target")
+    planned = JOBS[job](s3, ooc.open_array(url, storage_options=s3.options), target)
+    s3.tell(fault="forget", times=1, match=f"PUT .*{prefix}-{library}-target/c/")
+    with pytest.raises(RunError, match="acknowledged 1 chunk that it does not have now"):
+        planned.run()
+    with pytest.raises(ooc.errors.UnfinishedError):
+        ooc.open_array(target, storage_options=s3.options)
+    how: Any = {"kernel": np.negative} if job == "map_slabs" else {}
+    with pytest.warns(RuntimeWarning, match=r"1 of .* chunks that had been written are not as they were"):
+        again = ooc.resume(target, storage_options=s3.options, **how, **THREADS)
+    np.testing.assert_array_equal(again.run()[...], -DATA if job == "map_slabs" else DATA)
+
+
+def test_a_listed_chunk_that_answers_not_found_is_no_fill_value(s3: S3, library: str) -> None:
+    url, target = make(s3, s3.url("vanishing")), s3.url(f"vanishing-{library}-target")
+    planned = plan(s3, url, target, overwrite=True)
+    s3.tell(fault="404 NoSuchKey", times=10**6, match="GET .*/vanishing/c/5")
+    with pytest.raises(RunError):
+        planned.run()
+    a = ooc.open_array(url, storage_options=s3.options)
+    with pytest.raises(RunError, match="changed while it was read"):
+        ooc.reduce(a, "sum")

@@ -100,7 +100,7 @@ def test_a_plan_counts_what_is_under_way(s3: S3) -> None:
     assert many.peak_bytes - one.peak_bytes >= (many.requests - 1) * DATA.nbytes // 12
 
 
-@pytest.mark.parametrize("fault", ["503", "429", "drop"])
+@pytest.mark.parametrize("fault", ["503", "429", "400 RequestTimeout", "drop"])
 def test_what_fails_in_passing_is_asked_again(s3: S3, library: str, fault: str) -> None:
     source = make(s3, s3.url("faulty"))
     job = plan(s3, source, s3.url(f"faulty-{library}"), overwrite=True)

@@ -237,7 +237,7 @@ def as_planned(file: ArrayFile) -> ArrayFile:
     there = file.presence
     planned = count_chunks(there.place, there.chunks) if there.chunks else None
     if planned is not None:
-        return replace(file, presence=replace(there, planned=planned, had_chunks=planned > 0))
+        return replace(file, presence=replace(there, planned=planned, had_chunks=there.had_chunks or planned > 0))
     if isinstance(there.place, str) or _names_below(file) > PAGE:
         return file
     return replace(file, presence=replace(there, had_chunks=seems_to_hold_chunks(there.place)))

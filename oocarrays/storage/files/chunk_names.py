@@ -101,10 +101,10 @@ def _files(folder: str) -> Iterator[str]:
             for entry in entries:
                 if not CHUNK.match(entry.name) or entry.name.endswith(".partial"):
                     continue
-                if entry.is_file():
-                    yield entry.name
-                elif entry.is_dir():
+                if entry.is_dir():
                     yield from _files(entry.path)
+                elif entry.is_file() or os.path.exists(entry.path):  # a FIFO is refused when it is read
+                    yield entry.name
     except FileNotFoundError:
         return
     except OSError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice, product
 
@@ -32,7 +32,7 @@ from oocarrays.storage.journal.fingerprints import (
     words_of,
 )
 from oocarrays.storage.stores.remote import tells_versions
-from oocarrays.storage.stores.responses import ResponseCheck, checking
+from oocarrays.storage.stores.responses import ResponseCheck
 
 LISTED_SHARE = 2
 """Folders are listed where one of so many chunks is read, or more."""
@@ -100,9 +100,36 @@ class Versions:
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[place] == keys, self.words[place], np.uint64(0))
 
-    def _changed(self, count: int) -> RunError:
+    def _changed(self, count: int, then: str = "read it again") -> RunError:
         which = f"{count} chunk{'s' * (count > 1)}"
-        return RunError(f"{self.name} changed while it was read: {which} changed, appeared or vanished; read it again")
+        return RunError(f"{self.name} changed while it was read: {which} changed, appeared or vanished; {then}")
+
+    def responses(self, file: ArrayFile) -> ResponseCheck | None:
+        """Begin to compare responses with the listing; None where they do not carry versions.
+
+        `check_responses` ends it.
+        """
+        place = file.zarr.store_path
+        if not tells_versions(place.store):
+            return None
+        return ResponseCheck(f"{place.store}/{place.path}/" if place.path else f"{place.store}/", self._is_listed)
+
+    def check_responses(self, file: ArrayFile, responses: ResponseCheck | None, **then: str) -> None:
+        """Raise if a chunk has had another version, or had gone, in a response.
+
+        Parameters
+        ----------
+        **then
+            ``then=``: how the error says to go on.
+
+        Raises
+        ------
+        RunError
+            It names the array.
+        """
+        unlike = self._unlike(file, dict(responses.unlike)) if responses is not None and responses.unlike else 0
+        if unlike:
+            raise self._changed(unlike, **then)
 
     @contextmanager
     def reading(self, file: ArrayFile) -> Iterator[None]:
@@ -113,24 +140,15 @@ class Versions:
         RunError
             On leaving it, where a chunk has another version, or has gone; also where one could not be decoded.
         """
+        responses = self.responses(file)
         try:
-            with self._checking(file) if tells_versions(file.zarr.store_path.store) else nullcontext():
-                yield
+            yield
         except CorruptChunkError as error:
             now = _seen(file, None)
             if now is not None and (unlike := int(np.count_nonzero(now._at(self.keys) != self.words))):
                 raise self._changed(unlike) from error
             raise
-
-    @contextmanager
-    def _checking(self, file: ArrayFile) -> Iterator[None]:
-        place = file.zarr.store_path
-        check = ResponseCheck(f"{place.path}/" if place.path else "", self._is_listed)
-        with checking(place.store, check):
-            yield
-        unlike = self._unlike(file, dict(check.unlike)) if check.unlike else 0
-        if unlike:
-            raise self._changed(unlike)
+        self.check_responses(file, responses)
 
     def _is_listed(self, key: str, version: str | None) -> bool:
         """Whether a response is as the listing said: nothing, or this version; any of what is no chunk."""

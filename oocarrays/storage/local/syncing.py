@@ -170,6 +170,12 @@ class Syncer:
             if self.active:
                 self._sync()
 
+    def unsaid(self) -> list[Prepare]:
+        """Return what waits to be said."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._syncing)
+            return list(self._waiting)
+
     def drop(self) -> None:
         """Say no more: nobody will ask."""
         with self._changed:

@@ -1,17 +1,15 @@
-"""Stores that are not on this machine: known by a name, asked again when they fail, clear about what failed.
+"""Stores that are not on this machine: known by a name, clear about what failed.
 
-    get ──► fails in passing (503, 429, a dropped connection, silence) ──► waits, twice as long each time ──► get …
+    get ──► fails in passing (503, 429, a dropped connection, silence) ──► obstore or botocore retries it
         ──► is refused (403, a 404 of the bucket, any other 4xx)       ──► StoreFailure: what, of which store, why
 
-Whatever library brings the bytes, it is told not to ask again by itself: there is one way to wait, and one setting.
+The library that makes a request knows which failures pass; one setting says how often it retries.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import random
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
@@ -25,23 +23,19 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.local.refused import FULL, write_error
 from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, layers, span
-from oocarrays.storage.stores.responses import checks_of, version_of, versioned
+from oocarrays.storage.stores.responses import active_checks, version_of, versioned
 from oocarrays.storage.stores.shown import cleaned, shown
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
-"""Seconds before the second attempt, and before any later one at most."""
+"""Seconds before the first retry, and before any later one at most."""
 LAST_WAIT, LAST_WORD = 2.0, 0.05
 """Seconds that the end of a process waits for requests at most, and for what libraries do after them."""
-PASSING = (408, 425, 429)
-"""Refusals of HTTP that are worth another attempt, beside all that begin with 5."""
+LEFT_OUT = ("RequestTimeout",)
+"""Codes of S3 that pass, come with a status of 400, and are not retried by obstore."""
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
 """What libraries raise where there is nothing under a key."""
-LASTING = (*MISSING, PermissionError, ValueError, TypeError, NotImplementedError)
-"""What another attempt will not change."""
-STATUS = re.compile(r"\bstatus(?: code)?\D{0,16}([1-5]\d\d)\b", re.IGNORECASE)
-"""How obstore tells a status."""
-LONGEST_REASON = 160
+LONGEST_REASON = 300
 """Characters of a library's own words in one of our lines."""
 
 
@@ -54,14 +48,10 @@ class Patience:
     timeout: float = 60.0
     """Seconds that one attempt may take."""
 
-    def waits(self) -> Iterator[float]:
-        """Seconds before each new attempt: twice as long each time, less up to a half by chance.
-
-        >>> [round(wait, 1) for wait in Patience(retries=3).waits()] <= [0.1, 0.2, 0.4]
-        True
-        """
-        for attempt in range(self.retries):
-            yield min(FIRST_WAIT * 2**attempt, LONGEST_WAIT) * random.uniform(0.5, 1.0)
+    @property
+    def limit(self) -> float:
+        """Seconds that all attempts may take together, with the waits between them."""
+        return (self.retries + 1) * self.timeout + self.retries * LONGEST_WAIT
 
 
 Details = list[tuple[str, int, str]]
@@ -109,12 +99,12 @@ class RemoteStore(Wrapped[Store]):
     __hash__ = None  # type: ignore[assignment]
 
     async def _tried(self, verb: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of ``call``, made again and again while the store fails in passing."""
-        waits = self.patience.waits()
+        """Return the result of ``call``, which the library that makes it retries."""
+        left = self.patience.retries
         while True:
             try:
                 with _under_way:
-                    async with asyncio.timeout(self.patience.timeout):
+                    async with asyncio.timeout(self.patience.limit):
                         return await call()
             except OocError:
                 raise
@@ -123,21 +113,21 @@ class RemoteStore(Wrapped[Store]):
                     raise
                 if isinstance(error, OSError) and error.errno in FULL:
                     raise write_error(f"{key} of {self}", error) from error
-                wait = next(waits, None) if is_passing(error) else None
-                if wait is None:
+                if not left or not _says(error, LEFT_OUT):
                     raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
-            await asyncio.sleep(wait)
+            left -= 1
+            await asyncio.sleep(FIRST_WAIT)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Get the object under ``key``, or None."""
         span(byte_range, 0)  # what is no range is an error of the caller, and none of the store
-        checks = checks_of(self)
-        if not checks:
+        checks = active_checks()
+        if not checks or not tells_versions(self):
             return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
         get = partial(versioned, innermost(self), self.prefix + key, prototype, byte_range)
         found, version = await self._tried("read", key, get)
         for check in checks:
-            check.saw(key, version)
+            check.saw(f"{self.name}/{key}", version)
         return found
 
     async def exists(self, key: str) -> bool:
@@ -300,19 +290,14 @@ def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The status of HTTP that an error stands for, as far as it tells: botocore, aiohttp and obstore each in its way.
-
-    >>> status_of(OSError("Server returned non-2xx status code: 503: slow down")), status_of(OSError("reset"))
-    (503, None)
-    """
+    """Return the status of HTTP that botocore or aiohttp gives with an error; obstore has it in its text."""
     for each in _chain(error):
         response = getattr(each, "response", None)
         told = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
         told = told or getattr(each, "status", None)
         if isinstance(told, int):
             return told
-    found = STATUS.search(str(error))
-    return int(found[1]) if found else None
+    return None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -321,16 +306,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while seen is not None:
         yield seen
         seen = seen.__cause__ or seen.__context__
-
-
-def is_passing(error: BaseException) -> bool:
-    """Return whether another attempt may do better."""
-    status = status_of(error)
-    if status is not None:
-        return status >= 500 or status in PASSING
-    if isinstance(error, LASTING) or isinstance(error.__cause__, MISSING):  # a reference to a file that is gone
-        return False
-    return not is_refused(error)
 
 
 def is_refused(error: BaseException) -> bool:

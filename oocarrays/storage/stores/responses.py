@@ -6,9 +6,10 @@ while checked    bytes, ETag ──► check     the same request, by the librar
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,46 +22,37 @@ Response = tuple[Buffer | None, str | None]
 """Bytes and version of an object; twice None where there is none."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, weakref_slot=True, slots=True)
 class ResponseCheck:
-    """Comparison of responses with what is known of objects."""
+    """Comparison of all responses in this process with what is known of objects, for as long as it is referred to."""
 
     prefix: str
-    """What the keys begin with that are compared; the rest is their name."""
+    """The URL of what is compared; the rest of an object's is its name."""
     expected: Callable[[str, str | None], bool]
     """Whether an object of a name has this version, or is not there."""
     unlike: dict[str, str | None] = field(default_factory=dict)
     """Versions of the objects of which that was not so, by name."""
 
-    def saw(self, key: str, version: str | None) -> None:
+    def __post_init__(self) -> None:
+        with _lock:
+            _checks.add(self)
+
+    def saw(self, url: str, version: str | None) -> None:
         """Record a response that is not as expected."""
-        if key.startswith(self.prefix):
-            name = key.removeprefix(self.prefix)
+        if url.startswith(self.prefix):
+            name = url.removeprefix(self.prefix)
             if not self.expected(name, version):
                 self.unlike[name] = version
 
 
-_checks: dict[int, list[ResponseCheck]] = {}
+_checks: weakref.WeakSet[ResponseCheck] = weakref.WeakSet()
 _lock = threading.Lock()
 
 
-@contextmanager
-def checking(store: Any, check: ResponseCheck) -> Iterator[None]:
-    """Check the responses of a store in this process."""
+def active_checks() -> list[ResponseCheck]:
+    """Return the checks of responses in this process."""
     with _lock:
-        _checks.setdefault(id(store), []).append(check)
-    try:
-        yield
-    finally:
-        with _lock:
-            _checks[id(store)].remove(check)
-            if not _checks[id(store)]:
-                del _checks[id(store)]
-
-
-def checks_of(store: Any) -> list[ResponseCheck]:
-    """Return the checks of the responses of a store that are active."""
-    return list(_checks.get(id(store), ()))
+        return list(_checks)
 
 
 async def versioned(store: Any, key: str, prototype: BufferPrototype, part: ByteRequest | None) -> Response:
@@ -94,11 +86,17 @@ async def _by_obstore(store: Any, key: str, part: ByteRequest | None) -> tuple[A
 async def _by_s3fs(store: Any, key: str, part: ByteRequest | None) -> tuple[bytes, str]:
     bucket, name, _ = store.fs.split_path(f"{store.path}/{key}")
     head = {} if part is None else {"Range": f"bytes={_range_text(part)}"}
-    found = await store.fs._call_s3("get_object", Bucket=bucket, Key=name, **head)
-    try:
-        return await found["Body"].read(), version_of(found)
-    finally:
-        found["Body"].close()
+
+    async def read() -> tuple[bytes, str]:
+        found = await store.fs._call_s3("get_object", Bucket=bucket, Key=name, **head)
+        try:
+            return await found["Body"].read(), version_of(found)
+        finally:
+            found["Body"].close()
+
+    retried = sys.modules[type(store.fs).__module__]._error_wrapper  # as s3fs reads all objects
+    data: tuple[bytes, str] = await retried(read, retries=store.fs.retries)
+    return data
 
 
 def _range_text(part: ByteRequest) -> str:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
@@ -29,7 +30,7 @@ from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetErro
 from oocarrays.mapping.given import from_home, named
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, have_all_entered
-from oocarrays.storage.stores.remote import Patience, RemoteStore, reason
+from oocarrays.storage.stores.remote import FIRST_WAIT, LONGEST_WAIT, Patience, RemoteStore, reason
 from oocarrays.storage.stores.shown import cleaned, shown
 
 Library = Literal["obstore", "fsspec"]
@@ -313,10 +314,16 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
         "pool_max_idle_per_host": str(ways.requests),
     }
     try:
-        store = opener(url, config=config, client_options=client, retry_config={"max_retries": 0})
+        store = opener(url, config=config, client_options=client, retry_config=_retries(ways.patience))
     except (BaseError, ValueError, TypeError) as error:
         raise InputError(f"{shown(url)} cannot be opened: {shown(str(error).splitlines()[0])}") from cleaned(error)
     return ObjectStore(store)
+
+
+def _retries(patience: Patience) -> Settings:
+    """Return how often obstore retries."""
+    wait = {"init_backoff": timedelta(seconds=FIRST_WAIT), "max_backoff": timedelta(seconds=LONGEST_WAIT), "base": 2}
+    return {"max_retries": patience.retries, "backoff": wait, "retry_timeout": timedelta(seconds=patience.limit)}
 
 
 def obstore_config(scheme: str, options: Mapping[str, Any]) -> Settings | None:
@@ -399,12 +406,16 @@ def _missing(url: str, scheme: str) -> str:
 
 
 def _fsspec_options(scheme: str, options: Settings, ways: Ways) -> Settings:
-    """Return the options for fsspec: no lists that are out of date, as many connections as requests, one attempt."""
+    """Return the options for fsspec: no lists that are out of date, as many connections as requests, retries.
+
+    botocore's mode "legacy" retries a status of 429, too, which its mode "standard" does not.
+    """
     ours: Settings = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):
         ours["config_kwargs"] = {
             "max_pool_connections": ways.requests,
-            "retries": {"max_attempts": 0},
+            "retries": {"max_attempts": ways.patience.retries, "mode": "legacy"},
+            "connect_timeout": ways.patience.timeout,
             "read_timeout": ways.patience.timeout,
             **options.get("config_kwargs", {}),
         }
