@@ -114,7 +114,7 @@ def _padded(part: RanksPart, cells: np.ndarray, steps: tuple[int, int], item: np
     start, stop = steps
     ends = part.ends()[cells] // item.itemsize
     counts = np.clip(ends - start, 0, stop - start)
-    data = part.read(cells + part.lower, np.minimum(start, ends) * item.itemsize, counts * item.itemsize)
+    data = part.read(cells + part.lower, np.minimum(start, ends) * item.itemsize, counts * item.itemsize, ahead=False)
     block = np.full((len(cells), stop - start), fill, item)
     block[np.arange(stop - start) < counts[:, None]] = data.view(item)
     return block

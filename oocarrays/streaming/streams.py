@@ -269,7 +269,7 @@ class Streams:
         ends = self._part.ends()
         counts = ends // self._item_bytes
         everyone = np.arange(self._cells) + self._part.lower
-        data = self._part.read(everyone, np.zeros_like(ends), counts * self._item_bytes)
+        data = self._part.read(everyone, np.zeros_like(ends), counts * self._item_bytes, ahead=False)
         return Ragged(counts.reshape(self._shape), data.view(self._item))
 
     def to_zarr(

@@ -28,6 +28,8 @@ class Pieces(NamedTuple):
 
     def by_chunk(self) -> list[tuple[int, Pieces]]:
         """Gather pieces by the chunk that they are in."""
+        if len(self.chunk) == 1:
+            return [(int(self.chunk[0]), self)]
         order = np.argsort(self.chunk, kind="stable")
         ordered = Pieces(*(each[order] for each in self))
         ends = np.flatnonzero(np.diff(ordered.chunk, append=-1)) + 1 if len(order) else np.empty(0, np.int64)

@@ -1,10 +1,11 @@
-"""Reading the same bytes of all cells: out of blocks of all cells where these are, for the next calls as well.
+"""Reading ahead: what calls of all cells, or of each its own, want next.
 
     rows of a segment     │ cell 0: 0 1 2 3 │ cell 1: 0 1 2 3 │ …        a call wants byte 0 of all, the next one byte 1
     of a call, of the next ones    0 0 0 … │ 1 1 1 … │ 2 2 2 … │ 3 3 3 …
 
 What one call wants of a block lies beside what the next ones will want, and memory brings both. So as much as memory
-brings at once is turned into what the next calls return.
+brings at once is turned into what the next calls return. Where cells lie anywhere, or calls want different bytes of
+each, the next bytes of all cells are read together (section 5.3: most programs read as they wrote): a window.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from typing import NamedTuple
 import numpy as np
 
 from oocarrays.plan.streams.directory import LEVEL, NONE, Extents, extents_of, levels_of
-from oocarrays.plan.streams.units import UNITS, unit_of
+from oocarrays.plan.streams.units import UNITS, before, copy_runs, unit_of
 from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.raw import RawChunks
 
 LINE = 64
 """Bytes that memory brings at once."""
+FIRST_SPAN, GROWTH = 256, 4
+"""Bytes of each cell that are read ahead first, and how many times as many each time that more are wanted."""
+FEW = 64
+"""Of so many cells one is few: nothing is read ahead of all where it is read."""
 TURNED = 2048
 """Cells whose bytes are turned at a time: they stay near the processor."""
 
@@ -55,10 +60,8 @@ class Ahead:
         """Forget what has been read."""
         self._ready = {}
 
-    def level(
-        self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], CellBlocks | None]
-    ) -> np.ndarray | None:
-        """Return the same bytes of all streams, a row for each cell; None where they do not lie in such blocks.
+    def level(self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], CellBlocks]) -> np.ndarray:
+        """Return the same bytes of all streams, a row for each cell.
 
         Parameters
         ----------
@@ -74,25 +77,21 @@ class Ahead:
         room = self._most // max(self.cells * nbytes, 1)
         calls = max(min(LINE // nbytes, (end - offset) // nbytes, room), 1)
         outs = [np.empty((self.cells, nbytes), np.uint8) for _ in range(calls)]
-        if not _fill(outs, offset, nbytes, blocks_at):
-            return None
+        _fill(outs, offset, nbytes, blocks_at)
         self._ready = {(offset + turn * nbytes, nbytes): out for turn, out in enumerate(outs)}
         return self._ready.pop((offset, nbytes))
 
 
-def _fill(outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[[int], CellBlocks | None]) -> bool:
+def _fill(outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[[int], CellBlocks]) -> None:
     """Turn the bytes that calls will want, from ``offset`` on, into what each returns."""
     place, end = offset, offset + len(outs) * nbytes
     while place < end:
         blocks = blocks_at(place)
-        if blocks is None:
-            return False
         upper = min(end, blocks.upper)
         for first, last, rows in blocks.parts:
             wanted = rows()[:, place - blocks.lower : upper - blocks.lower]
             _turn([out[first:last] for out in outs], wanted, place - offset, nbytes)
         place = upper
-    return True
 
 
 def _turn(outs: list[np.ndarray], rows: np.ndarray, place: int, nbytes: int) -> None:
@@ -107,6 +106,35 @@ def _turn(outs: list[np.ndarray], rows: np.ndarray, place: int, nbytes: int) -> 
             lower, upper = max(turn * width, place), min((turn + 1) * width, end)
             into = turned[turn][start : start + TURNED, lower - turn * width : upper - turn * width]
             into[...] = part[:, lower - place : upper - place]
+
+
+class Window:
+    """The bytes of all cells that have been read and are not asked for yet.
+
+    Parameters
+    ----------
+    starts, counts : numpy.ndarray
+        Of each cell the first of its bytes, and how many.
+    data : numpy.ndarray
+        The bytes, one cell after the other.
+    """
+
+    def __init__(self, starts: np.ndarray, counts: np.ndarray, data: np.ndarray) -> None:
+        self.starts = starts
+        self.counts = counts
+        self.offsets = before(counts)
+        self.data = data
+
+    def has(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> bool:
+        """Return whether all of some bytes are here."""
+        starts = self.starts[cells]
+        return bool(((offsets >= starts) & (offsets + counts <= starts + self.counts[cells])).all())
+
+    def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return bytes of some cells, one cell after the other."""
+        out = np.empty(int(counts.sum()), np.uint8)
+        copy_runs(out, before(counts), self.data, self.offsets[cells] + offsets - self.starts[cells], counts)
+        return out
 
 
 class LevelBlocks:

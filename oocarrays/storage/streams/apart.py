@@ -179,14 +179,6 @@ class IndependentSegment:
         """Link the directory, as all ranks have settled it: first and level entries, and the length of each cell."""
         return *Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
 
-    def prime(self, starts: np.ndarray) -> None:
-        """Read ahead, of each cell what comes after ``starts``: calls for one cell after the other follow."""
-        if self._reader is None and not self.writers:
-            return
-        lengths = self.lengths()
-        if lengths.any():
-            self.reader.prime(np.minimum(np.maximum(starts, 0), lengths))
-
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:

@@ -19,13 +19,19 @@ from oocarrays.plan.streams.modes import Mode, ModeAnswer, read_mode, write_mode
 from oocarrays.plan.streams.places import Chunking, segments
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.streams.ahead import Ahead, CellBlocks
+from oocarrays.storage.streams.ahead import FEW, FIRST_SPAN, GROWTH, Ahead, CellBlocks, Window
 from oocarrays.storage.streams.apart import IndependentSegment
 from oocarrays.storage.streams.common import CommonSegment
 from oocarrays.storage.streams.raw import Cache, RawChunks
 from oocarrays.storage.streams.rows import Rows
 from oocarrays.storage.streams.stream_file import StreamFile
 
+WINDOW_SHARE = 4
+"""The part of the budget that a window takes is one of so many."""
+MISS_BYTES = 2**18
+"""Bytes that are read of all cells together in the time in which one cell is read alone."""
+FEW_CELLS = 2
+"""Of fewer cells nothing is read ahead."""
 SHARE_OF_ROWS = 8
 """The part of the budget in which rows of one segment are gathered is one of so many."""
 
@@ -76,6 +82,10 @@ class RanksPart:
         )
         self.apart = IndependentSegment(file, ranks, ib, budget, threads=threads)
         self._ahead = Ahead(self.count, budget // 8)
+        self._window: Window | None = None
+        self._level: CellBlocks | None = None
+        self._starts: np.ndarray | None = None
+        self._span, self._misses = FIRST_SPAN, 0
         self._open()
 
     def _chosen(self, itemsize: int, budget: int) -> Independent:
@@ -258,7 +268,7 @@ class RanksPart:
             return False
         if read_mode(offset, call.nbytes, self.nb_block, self.nb_end, self.cb_end) != "NB":
             return False
-        self._ahead.forget()
+        self._forget()
         self._nb.replace(offset // self.nb_block, call.values.reshape(-1).view(np.uint8))
         self.position = offset + call.nbytes
         return True
@@ -304,6 +314,7 @@ class RanksPart:
         """Forget what was read: the file is another one."""
         self._ahead.forget()
         self.apart.forget()
+        self._window = self._level = self._starts = None
 
     def read_level(self, offset: int, nbytes: int) -> np.ndarray:
         """Return the same bytes of all streams, which have them: a row of bytes for each cell."""
@@ -313,26 +324,35 @@ class RanksPart:
             self._nb.read_row(offset // nbytes, out.reshape(-1))
             return out
         self.common.settle()
-        ahead = self._ahead.level(offset, nbytes, self._shared_end(offset), self._blocks_at) if nbytes else None
-        if ahead is not None:
-            return ahead
-        if offset >= self.cb_end and nbytes:
-            return self.apart.reader.level(offset - self.cb_end, nbytes)
-        everyone, counts = np.arange(self.lower, self.upper), np.full(self.count, nbytes)
-        return self.read(everyone, np.full(self.count, offset), counts).reshape(self.count, nbytes)
+        if not nbytes:
+            return np.empty((self.count, 0), np.uint8)
+        return self._ahead.level(offset, nbytes, self._shared_end(offset), self._blocks_at)
 
     def _shared_end(self, offset: int) -> int:
         """Bytes that all streams have, as far as that is known without a look at IB."""
         return self.cb_end if offset < self.cb_end else self.level_end()
 
-    def _blocks_at(self, offset: int) -> CellBlocks | None:
+    def _blocks_at(self, offset: int) -> CellBlocks:
         """The blocks that hold a byte of all streams."""
         if self._nb is not None and offset < self.nb_end:
             return self._nb.blocks(offset // self.nb_block, 0)
         if self.common.rows is not None and offset < self.cb_end:
             blocks = self.common.rows.blocks((offset - self.nb_end) // self.common.block, self.nb_end)
             return blocks._replace(upper=min(blocks.upper, self.cb_end))  # the last row may be in part
-        return self.apart.blocks_at(offset - self.cb_end, self.cb_end)
+        return self.apart.blocks_at(offset - self.cb_end, self.cb_end) or self._level_from(offset)
+
+    def _level_from(self, offset: int) -> CellBlocks:
+        """Bytes of all streams that lie anywhere, put side by side as they are read ahead."""
+        had = self._level
+        if had is not None and had.lower <= offset < had.upper:
+            return had
+        grown = GROWTH * (had.upper - had.lower) if had is not None and had.upper == offset else FIRST_SPAN
+        self._level = self._window = None
+        nbytes = max(min(grown, self.level_end() - offset, self.budget // 8 // self.count), 1)
+        everyone, counts = np.arange(self.lower, self.upper), np.full(self.count, nbytes)
+        rows = self._fetch(everyone, np.full(self.count, offset), counts).reshape(self.count, nbytes)
+        self._level = CellBlocks(offset, offset + nbytes, [(0, self.count, lambda: rows)])
+        return self._level
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, *, ahead: bool = True) -> np.ndarray:
         """Return bytes of some cells, which rise and have them, one cell after the other.
@@ -342,8 +362,54 @@ class RanksPart:
         ahead : bool
             Whether those that come next may be read with them.
         """
+        window = self._window_of(cells - self.lower, offsets, counts) if ahead and self.count >= FEW_CELLS else None
+        if window is not None:
+            return window.read(cells - self.lower, offsets, counts)
+        return self._fetch(cells, offsets, counts)
+
+    def _window_of(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Window | None:
+        """Return a window that has some bytes; None where it is better to read them alone."""
+        if self._window is not None and self._window.has(cells, offsets, counts):
+            return self._window
+        is_few = len(cells) * FEW < self.count
+        self._misses += is_few
+        if self._starts is None and is_few and not self._misses % FEW:
+            self._starts = self._whole_window()
+        if self._starts is not None:
+            starts, self._starts = self._starts, None
+            self._window = self._read_window(starts, np.zeros(self.count, np.int64), self.budget)
+            return self._window_of(cells, offsets, counts)
+        if is_few or int(counts.sum()) >= self.budget // WINDOW_SHARE:
+            return None
+        had, wanted = self._window, np.zeros(self.count, np.int64)
+        starts = np.full(self.count, offsets.min(initial=0)) if had is None else had.starts.copy()
+        starts[cells], wanted[cells] = offsets, counts
+        self._span = FIRST_SPAN if had is None else self._span * GROWTH
+        self._window = had = None
+        self._window = self._read_window(starts, wanted, self._span)
+        return self._window
+
+    def _whole_window(self) -> np.ndarray | None:
+        """Return the beginnings of all streams, where reading all costs no more than the reads of a few have."""
+        nbytes = int(self.ends().sum())
+        is_cheap = nbytes <= min(self._misses * MISS_BYTES, self.budget // WINDOW_SHARE)
+        return np.zeros(self.count, np.int64) if is_cheap else None
+
+    def _read_window(self, starts: np.ndarray, wanted: np.ndarray, each: int) -> Window:
+        """Read what is wanted of every cell, and as much of what follows as is asked for and fits."""
+        self._level = None
+        ends = self.ends()
+        starts = np.minimum(starts, ends)
+        left, most = ends - starts, self.budget // WINDOW_SHARE
+        while each and int(np.minimum(left, each).sum()) > most:
+            each //= 2
+        counts = np.maximum(np.minimum(left, each), wanted)
+        return Window(starts, counts, self._fetch(np.arange(self.lower, self.upper), starts, counts))
+
+    def _fetch(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Read bytes of some cells, one cell after the other, from the segments in which they lie."""
         if len(cells) and int(offsets.min()) >= self.cb_end and self.apart.is_there:
-            return self.apart.reader.read(cells - self.lower, offsets - self.cb_end, counts, ahead=ahead)
+            return self.apart.reader.read(cells - self.lower, offsets - self.cb_end, counts)
         within = np.iinfo(np.int64).max
         parts = segments(offsets, counts, self.nb_end, self.cb_end, np.full(len(cells), within))
         out = np.empty(int(counts.sum()), np.uint8)
@@ -353,13 +419,13 @@ class RanksPart:
             self.common.settle()
             self.common.rows.read(cells, parts.cb, out)
         if parts.ib[1].any():
-            self._read_ib(cells - self.lower, parts.ib, out, ahead=ahead)
+            self._read_ib(cells - self.lower, parts.ib, out)
         return out
 
-    def _read_ib(self, cells: np.ndarray, part: tuple[np.ndarray, ...], out: np.ndarray, *, ahead: bool) -> None:
+    def _read_ib(self, cells: np.ndarray, part: tuple[np.ndarray, ...], out: np.ndarray) -> None:
         some = np.flatnonzero(part[1])
         offsets, counts, into = (each[some] for each in part)
-        data = self.apart.reader.read(cells[some], offsets, counts, ahead=ahead)
+        data = self.apart.reader.read(cells[some], offsets, counts)
         if len(data) == len(out):
             out[:] = data
             return
@@ -380,8 +446,8 @@ class RanksPart:
         return WriterFacts(nb=self.nb_end, cb=common.nbytes, ends=ends, blocks=blocks, ib=apart.ib)
 
     def prime(self) -> None:
-        """Read ahead in IB, of each cell what comes next: calls for one cell after the other follow."""
-        self.apart.prime(self.tell() - self.cb_end)
+        """Read ahead of each cell, once one is read: calls for one cell after the other follow."""
+        self._starts = self.tell()
 
 
 def _row_index(columns: int, ndim: int, number: int) -> tuple[int, ...]:
