@@ -261,3 +261,13 @@ def test_padding_holds_the_fill_value_whatever_the_buffer_held_before(tmp_path) 
     edge = np.frombuffer((tmp_path / "t/c/2/0").read_bytes(), "i4").reshape(4, 64)
     assert (edge[:2] == values[8:]).all()
     assert (edge[2:] == -7).all()
+
+
+@pytest.mark.parametrize("chunks", [None, (None, None), (4, None)], ids=str)
+def test_chunks_that_are_not_asked_for_are_those_of_the_source(tmp_path: Path, chunks: object) -> None:
+    data = np.arange(60).reshape(10, 6)
+    zarr.create_array(tmp_path / "a", data=data, chunks=(4, 6))
+    made = ooc.rechunk(tmp_path / "a", tmp_path / "b", chunks=chunks, compressors=(), scheduler="threads").run()
+    array = zarr.open_array(tmp_path / "b", mode="r")
+    assert (array.chunks, array.compressors, made.chunks) == ((4, 6), (), (4, 6))
+    np.testing.assert_array_equal(array[...], data)

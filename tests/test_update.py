@@ -234,6 +234,20 @@ def test_rechunk_updates_what_is_there_and_makes_what_is_not(maps: Path, tmp_pat
         ooc.rechunk(lazy, target, chunks=(100, 8, 8), update=True, **HERE)
 
 
+@pytest.mark.parametrize("how", [{"chunks": (8, 2)}, {"chunks": (4, 2), "shards": (16, 4)}], ids=str)
+def test_chunks_longer_than_a_growing_axis_stay_as_they_are_asked_for(tmp_path: Path, how: dict[str, Any]) -> None:
+    data = np.arange(120).reshape(30, 4)
+    source = zarr.create_array(tmp_path / "source", data=data[:6], chunks=(1, 4))
+    for days in (6, 9, 11, 30):
+        source.append(data[source.shape[0] : days])
+        job = ooc.rechunk(tmp_path / "source", tmp_path / "target", update=True, **how, **HERE)
+        assert not job.notices
+        np.testing.assert_array_equal(job.run()[...], data[:days])
+        target = zarr.open_array(tmp_path / "target", mode="r")
+        assert (target.chunks, target.shards) == (how["chunks"], how.get("shards"))
+        np.testing.assert_array_equal(target[...], data[:days])
+
+
 def test_what_cannot_be_updated_is_refused_in_one_line(maps: Path, series: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="keeps nothing of the source"):
         ooc.update(maps, **HERE)

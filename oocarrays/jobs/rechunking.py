@@ -40,6 +40,7 @@ from oocarrays.show.notebook import plan_html
 from oocarrays.show.pictures import load_picture
 from oocarrays.show.planned import phase_seconds
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target, is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import dimension_names
@@ -220,9 +221,9 @@ def rechunk(
         Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
         dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
         to have it chosen, as multiples of the source's; or lengths that add up, such as ``(3, 5, 2)``, of which unequal
-        ones are written by one process, where zarr-python knows them (3.3). It may be left out where ``orientation`` is
-        given: chunks then run along the fastest axes and are about as large as those of the source. Of a group or
-        dataset, that for each array that is to be rechunked, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``;
+        ones are written by one process, where zarr-python knows them (3.3). By default those of the source; where
+        ``orientation`` is given, chunks that run along the fastest axes and are about as large. Of a group or dataset,
+        that for each array that is to be rechunked, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``;
         other arrays of a group are copied as they are stored.
     shards : int, str, tuple or dict
         Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for all chunks of the
@@ -254,7 +255,7 @@ def rechunk(
         until every block of a lazy source has been computed.
     update : bool
         Whether an array at ``target`` that was made of this source is brought up to date, as `update` does it; where
-        there is none, it is made.
+        there is none, it is made. Chunks may then be longer than an axis, which is to grow.
     scratch : path or URL
         Where a staged or assembled plan writes what is on its way; by default beside the target, where that is local,
         else in the system's temporary folder.
@@ -334,6 +335,7 @@ def rechunk(
         scratch=scratch_of(place(setting("scratch") if scratch is None else scratch), target, source),
         missing=policy,
         resources=resources,
+        grows=update,
     )
     if update and not is_empty(target):
         where: Any = {"storage_options": storage_options, "scheduler": scheduler, "workers": workers}
@@ -409,6 +411,24 @@ def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
     """The job of a run: a new one, or one that goes on."""
     store = run.destination.store
     return RechunkJob(run, open_array if local_folder(store) else _opener(store), cluster)
+
+
+def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: int, scratch: str) -> RechunkJob:
+    """The job that writes an array again in scratch, in other chunks and not coded.
+
+    Parameters
+    ----------
+    place : str
+        A folder of a folder that is made before the job runs.
+    scratch : str
+        Where its own scratch is made.
+    """
+    planner = Planner(
+        orientation=None, method="auto", shards=None, zarr_format=None, compressors=(), filters=(), overwrite=False,
+        scratch=scratch, missing=file.presence.missing, resources=resources_of(None, budget, None, setting("ranks")),
+    )  # fmt: skip
+    planned = planner.planned(file.zarr, place, chunks)
+    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), None)
 
 
 def _opener(target: StoreLike) -> Callable[[str], OutOfCoreArray]:

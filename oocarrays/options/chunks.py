@@ -34,7 +34,12 @@ SIZE = re.compile(r"auto|\d+(\.\d+)?\s*[a-zA-Z]+")
 
 
 def regular_chunks(
-    chunks: ChunksLike, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
+    chunks: ChunksLike,
+    grid: ChunkGrid,
+    dtype: np.dtype,
+    names: Sequence[str | None] | None = None,
+    *,
+    grows: bool = False,
 ) -> tuple[int, ...]:
     """The chunk length in each axis, in elements: one for each axis of ``grid.shape``.
 
@@ -48,6 +53,8 @@ def regular_chunks(
         Its elements.
     names : sequence of str, optional
         Its dimension names.
+    grows : bool
+        Whether the array is to grow: chunks longer than an axis then stay as they are asked for.
 
     Raises
     ------
@@ -61,13 +68,16 @@ def regular_chunks(
     ((100, 60), (10, 20))
     >>> regular_chunks("16kiB", grid, dtype), regular_chunks(("auto", 6), grid, dtype)
     ((30, 60), (100, 6))
+    >>> regular_chunks((128, 6), grid, dtype), regular_chunks((128, 6), grid, dtype, grows=True)
+    ((100, 6), (128, 6))
     """
     try:
         wanted = [_one_axis(c, n) for c, n in zip(_each_axis(chunks, grid, names), grid.shape, strict=True)]
         kept = (old if c is None else c for c, old in zip(wanted, grid.chunks, strict=True))
         lengths = tuple(max(n, 1) if c == -1 else c for c, n in zip(kept, grid.shape, strict=True))
         found = ChunkGrid.of(grid.shape, _chosen(lengths, grid, dtype)).chunks
-        return tuple(c if asked is None else _cut(c, n) for asked, c, n in zip(wanted, found, grid.shape, strict=True))
+        axes = zip(wanted, found, grid.shape, strict=True)
+        return tuple(c if grows or asked is None else _cut(c, n) for asked, c, n in axes)
     except ChunksError as error:
         raise ChunksError(str(error) if str(error).startswith("chunks=") else f"chunks={chunks!r}: {error}") from None
 
@@ -193,8 +203,15 @@ def regular_shards(
     shape: tuple[int, ...],
     dtype: np.dtype,
     names: Sequence[str | None] | None = None,
+    *,
+    grows: bool = False,
 ) -> tuple[int, ...] | None:
     """The shard length in each axis, in elements: -1, what is chosen and what is cut are whole numbers of ``chunks``.
+
+    Parameters
+    ----------
+    grows : bool
+        As of `regular_chunks`.
 
     Raises
     ------
@@ -212,7 +229,7 @@ def regular_shards(
         return None
     grid = ChunkGrid.of(shape, chunks)
     asked = _each_axis(shards, grid, names)
-    lengths = regular_chunks(shards, grid, dtype, names)
+    lengths = regular_chunks(shards, grid, dtype, names, grows=grows)
     axes = zip(lengths, asked, chunks, shape, strict=True)
     return tuple(_whole_chunks(s, a, c, n) for s, a, c, n in axes)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import zarr
 
-from oocarrays.errors import ChunksError, UnsupportedError
+from oocarrays.errors import UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.destination import Destination
@@ -51,6 +51,8 @@ class Planner:
     """What is made of chunks that the source lacks."""
     resources: Resources
     """Memory, processors and requests that plans may use."""
+    grows: bool = False
+    """Whether the target is to grow with its source: chunks and shards may then be longer than its axes."""
 
     def planned(
         self, opened: zarr.Array, target: StoreLike, chunks: Any, *, member: bool = False
@@ -58,17 +60,15 @@ class Planner:
         """Plan what is to be done with one array, which may be a member of a group, and where."""
         file = array_file.describe_source(opened, self.missing)
         order = None if self.orientation is None else axis_order(self.orientation, opened.ndim)
-        if chunks is order is None and self.zarr_format is not None:
-            chunks = file.stored.grid.chunks
         names = dimension_names(opened)
         lengths = uneven_lengths(chunks, file.stored.grid, file.dtype, names)
         if lengths and member:
             raise UnsupportedError("chunks of unequal lengths are made of one array at a time, not of a group's")
-        shape = _chunks(tuple(map(max, lengths)) if lengths else chunks, order, file)
+        shape = self._chunks(tuple(map(max, lengths)) if lengths else chunks, order, file)
         made = target_settings(
             opened,
             shape,
-            shards=regular_shards(self.shards, shape, file.stored.grid.shape, file.dtype, names),
+            shards=regular_shards(self.shards, shape, file.stored.grid.shape, file.dtype, names, grows=self.grows),
             zarr_format=self.zarr_format,
             compressors=self.compressors,
             filters=self.filters,
@@ -90,16 +90,13 @@ class Planner:
             overwrite=self.overwrite,
             scratch=self.scratch,
             past_cache_above=settings.past_cache_above(),
-            said=cuts(chunks, self.shards, file.stored.grid, names),
+            said=() if self.grows else cuts(chunks, self.shards, file.stored.grid, names),
         )
         return plan, file, destination
 
-
-def _chunks(chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
-    """The target's chunks, checked."""
-    grid = file.stored.grid
-    if chunks is not None:
-        return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr))
-    if order is None:
-        raise ChunksError(f"chunks are needed: one length for each of the {len(grid.shape)} axes of shape {grid.shape}")
-    return chunks_along(order, grid.shape, grid.chunk_size)
+    def _chunks(self, chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
+        """The target's chunks, checked."""
+        grid = file.stored.grid
+        if chunks is not None:
+            return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr), grows=self.grows)
+        return grid.chunks if order is None else chunks_along(order, grid.shape, grid.chunk_size)
