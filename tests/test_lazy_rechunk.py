@@ -102,9 +102,28 @@ def test_xarrays_objects_keep_all_but_their_chunks(tmp_path: Path) -> None:
         ooc.rechunk(ds.chunk(time=2), chunks={"depth": 1})
 
 
+@pytest.mark.parametrize("chunks", [((3, 5, 2), (7,)), ((1, 9), (2, 4, 1)), {0: (2, 3, 5)}, ((10,), (1, 6))], ids=str)
+def test_blocks_may_be_of_unequal_lengths(tmp_path: Path, chunks: Any) -> None:
+    x = da.arange(70, chunks=70).reshape(10, 7).rechunk((3, 2))
+    expected = x.rechunk(chunks)
+    made = ooc.rechunk(x, chunks=chunks, scratch=tmp_path, **HERE)
+    assert made.chunks == expected.chunks
+    np.testing.assert_array_equal(made.compute(**HERE), expected.compute(**HERE))
+    one = da.arange(10, chunks=4)
+    np.testing.assert_array_equal(ooc.rechunk(one, chunks=((3, 5, 2),), **HERE).compute(**HERE), np.arange(10))
+    assert ooc.rechunk(one, chunks=((3, 5, 2),), **HERE).chunks == ((3, 5, 2),)
+
+
+def test_without_chunks_nothing_moves(tmp_path: Path) -> None:
+    x = da.ones((6, 4), chunks=((1, 5), 2))
+    assert ooc.rechunk(x, chunks=None, scratch=tmp_path, **HERE) is x
+    assert ooc.rechunk(x, chunks=x.chunks, scratch=tmp_path, **HERE).name == x.name
+    assert not list(tmp_path.iterdir())
+
+
 WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "stored": ("a.zarr", {"chunks": 3}, InputError, r"to_dask\(chunks=…\) reads each byte once"),
-    "no chunks": (da.zeros(9, chunks=2), {}, ChunksError, "chunks= are needed"),
+    "blocks that do not add up": (da.zeros(9, chunks=2), {"chunks": ((3, 5),)}, ChunksError, "add up to 8"),
     "of a target": (da.zeros(9, chunks=2), {"chunks": 3, "overwrite": True}, InputError, "overwrite=True is for a"),
     "too many axes": (da.zeros(9, chunks=2), {"chunks": (3, 3)}, ChunksError, "has 2 axes"),
     "objects": (da.zeros(9, chunks=2).astype(object), {"chunks": 3}, UnsupportedError, "no fixed size"),

@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, product
@@ -33,6 +34,7 @@ from oocarrays.graphs.lazy.read_first import held
 from oocarrays.graphs.lazy.reads import StoredPart
 from oocarrays.mapping.grid import Index, Stored
 from oocarrays.mapping.section import Section
+from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.storage.chunks.pieces import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -98,18 +100,18 @@ class Staged:
         """
         PieceWriter(self._opened(), Meter()).write(section, block_of(block, section, self.dtype))
 
-    def take(self, index: Index, _: None) -> np.ndarray:
-        """Read a chunk.
+    def take(self, section: Section, _: None) -> np.ndarray:
+        """Read a block.
 
         Raises
         ------
         RunError
             Where it is not there any more.
         """
-        section = self.stored.grid.section(index)
         file = self._opened()
-        if not os.path.isfile(os.path.join(file.folder or "", file.chunk_key(index))):
-            raise RunError(f"{self.folder} has lost what blocks have left there: compute it once more")
+        for index in product(*self.stored.grid.touched(section)):
+            if not os.path.isfile(os.path.join(file.folder or "", file.chunk_key(index))):
+                raise RunError(f"{self.folder} has lost what blocks have left there: compute it once more")
         return read_section(file, tuple(map(range, section.lower, section.upper)), threads=1)
 
     def _opened(self) -> ArrayFile:
@@ -182,11 +184,13 @@ def _whole(array: zarr.Array) -> StoredPart:
 # ---------------------------------------------------------------------- the graph
 
 
-def staged(x: da.Array, stored: Stored, scratch: str, client: Client | None) -> da.Array:
-    """Return a lazy array whose blocks are chunks of ``stored``, and whose elements are those of ``x``.
+def staged(x: da.Array, stored: Stored, blocks: BlockLengths, scratch: str, client: Client | None) -> da.Array:
+    """Return a lazy array in other blocks, whose elements are those of ``x``, by way of chunks of ``stored``.
 
     Parameters
     ----------
+    blocks : tuple of tuples of int
+        Lengths of the blocks along each axis.
     scratch : str
         A folder, in which one is made.
     client : Client, optional
@@ -201,17 +205,15 @@ def staged(x: da.Array, stored: Stored, scratch: str, client: Client | None) -> 
     way = Staged(folder=folder, stored=stored, dtype=x.dtype, owner=owner)
     make, put, join, name = (f"{word}-{suffix}" for word in ("make-scratch", "put-block", "joined", "rechunked"))
     made: Any = (make, 0)
-    starts = [(0, *accumulate(lengths)) for lengths in x.chunks]
     puts: dict[Any, Task] = {}
-    for index in product(*(range(len(lengths)) for lengths in x.chunks)):
-        lower, upper = (tuple(each[i + d] for i, each in zip(index, starts, strict=True)) for d in (0, 1))
+    for index, section in _sections(x.chunks):
         key: Any = (put, *index)
-        puts[key] = Task(key, way.put, Section(lower, upper), TaskRef((x.name, *index)), TaskRef(made))
+        puts[key] = Task(key, way.put, section, TaskRef((x.name, *index)), TaskRef(made))
     all: Any = (join, 0)
     takes: dict[Any, Task] = {}
-    for index in product(*map(range, stored.grid.counts)):
+    for index, section in _sections(blocks):
         key = (name, *index)
-        takes[key] = Task(key, way.take, index, TaskRef(all))
+        takes[key] = Task(key, way.take, section, TaskRef(all))
     layers: Any = dict(x.dask.layers) | {
         make: {made: Task(made, way.make)},
         put: puts,
@@ -219,14 +221,15 @@ def staged(x: da.Array, stored: Stored, scratch: str, client: Client | None) -> 
         name: takes,
     }
     depends: Any = dict(x.dask.dependencies) | {make: set(), put: {x.name, make}, join: {put}, name: {join}}
-    return da.Array(HighLevelGraph(layers, depends), name, _lengths(stored), meta=x._meta)
+    return da.Array(HighLevelGraph(layers, depends), name, blocks, meta=x._meta)
 
 
-def _lengths(stored: Stored) -> tuple[tuple[int, ...], ...]:
-    """Lengths of all chunks along each axis, as Dask writes them."""
-    grid = stored.grid
-    cut = zip(grid.shape, grid.chunks, strict=True)
-    return tuple(tuple(min(c, n - at) for at in range(0, n, c)) or (0,) for n, c in cut)
+def _sections(blocks: BlockLengths) -> Iterator[tuple[Index, Section]]:
+    """Yield the index and the elements of each block."""
+    edges = [(0, *accumulate(lengths)) for lengths in blocks]
+    for index in product(*(range(len(lengths)) for lengths in blocks)):
+        lower, upper = (tuple(each[i + d] for i, each in zip(index, edges, strict=True)) for d in (0, 1))
+        yield index, Section(lower, upper)
 
 
 def _let_go(folder: str, held: Any, suffix: str, client: weakref.ref[Client] | None) -> None:

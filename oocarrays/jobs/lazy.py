@@ -24,7 +24,7 @@ from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import named, names_of_axes
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratch_folder
-from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards, uneven_lengths
+from oocarrays.options.chunks import ChunksLike, block_lengths, cuts, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.resources import Resources
@@ -256,17 +256,18 @@ def rechunk_lazily(
     """Return a lazy array in other chunks, whose blocks are to come by way of scratch: see `oocarrays.rechunk`."""
     check_lazy(x)
     grid = block_grid(x)
-    lengths = regular_chunks(chunks, grid, x.dtype, names)
-    if not x.size:
-        return x.rechunk(lengths)  # type: ignore[no-any-return]  # nothing moves
+    blocks = block_lengths(chunks, grid, x.dtype, names)
+    if not x.size or blocks == x.chunks:
+        return x.rechunk(blocks)  # type: ignore[no-any-return]  # nothing moves
     cluster = cluster_of(scheduler, workers)
     resources = resources_of(cluster, memory)
-    stored = Stored(grid=ChunkGrid.of(x.shape, lengths), itemsize=x.dtype.itemsize, local=True)
+    longest = tuple(max(*lengths, 1) for lengths in blocks)
+    stored = Stored(grid=ChunkGrid.of(x.shape, longest), itemsize=x.dtype.itemsize, local=True)
     most = min(grid.chunk_size * x.dtype.itemsize, stored.chunk_bytes) * resources.threads
     if most > resources.budget:
         raise BudgetError(resources.budget, most, "writing the blocks of each thread")
     folder = scratch_folder(scratch, zarr.storage.MemoryStore())
-    return staged(x, stored, folder, cluster.client if cluster else None)
+    return staged(x, stored, blocks, folder, cluster.client if cluster else None)
 
 
 def block_grid(x: da.Array) -> ChunkGrid:
