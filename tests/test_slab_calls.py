@@ -140,3 +140,53 @@ def test_medians_swept_twice_are_scipys() -> None:
     )
     once = ndimage.median_filter(data, 5, mode="reflect")
     np.testing.assert_array_equal(job.run()[...], ndimage.median_filter(once, 5, mode="reflect"))
+
+
+def both(block: np.ndarray) -> np.ndarray:
+    padded = np.pad(block, ((1, 1), (0, 0)), mode="edge")
+    return padded[:-2] + padded[2:]
+
+
+BOTH = np.pad(ROWS, ((1, 1), (0, 0)), mode="edge")[:-2] + np.pad(ROWS, ((1, 1), (0, 0)), mode="edge")[2:]
+
+
+@pytest.fixture
+def named() -> zarr.Array:
+    return zarr.create_array({}, data=ROWS, chunks=(4, 11), dimension_names=("time", "x"))
+
+
+@pytest.mark.parametrize("depth", [{0: 1}, {-2: 1}, {"time": 1}, {"time": 1, 1: 0}, (1, 0)], ids=str)
+@pytest.mark.parametrize("more", [{}, {"window": {"time": 8}}, {"window": {0: 8, "x": -1}}, {"axis": "time"}], ids=str)
+def test_axes_are_named_by_number_or_name(named: zarr.Array, depth: Any, more: dict[str, Any]) -> None:
+    np.testing.assert_array_equal(ooc.map_slabs(both, named, MemoryStore(), depth=depth, **more, **HERE).run(), BOTH)
+    swept = ooc.iterate(both, named, MemoryStore(), sweeps=1, depth=depth, boundary={"time": "nearest"}, **more, **HERE)
+    np.testing.assert_array_equal(swept.run(), BOTH)
+    slabs = ooc.open_array(named).slabs(depth=depth, memory="64MiB", **more)
+    np.testing.assert_array_equal(np.concatenate([both(slab.data)[slab.inside] for slab in slabs]), BOTH)
+    files = ooc.scatter_files(named, "(block, *)", MemoryStore(), ranks=2, depth=depth, scheduler="threads").run()
+    assert files.depth == (1, 0)
+    np.testing.assert_array_equal(ooc.map_slabs(both, files, MemoryStore(), depth=depth, **HERE).run(), BOTH)
+
+
+@pytest.mark.parametrize("axis", ["time", ("time",), ["x", "time"], ("x", 0), -1])
+def test_reductions_take_names_of_axes(named: zarr.Array, axis: Any) -> None:
+    numbers = [{"time": 0, "x": 1}.get(each, each) for each in (axis if isinstance(axis, tuple | list) else [axis])]
+    np.testing.assert_allclose(ooc.reduce(named, "sum", axis=axis), ROWS.sum(axis=tuple(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"depth": {"z": 1}}, r"depth={'z': 1}: 'z' is not among the 2 axes, 0 to 1, or 'time', 'x'"),
+        ({"depth": {0: 1, "time": 2}}, r"depth=.* names an axis twice"),
+        ({"depth": {0: -1}}, r"depth=\(-1, 0\) is not one whole number"),
+        ({"window": {2: 8}}, r"window={2: 8}: 2 is not among the 2 axes"),
+        ({"axis": "z"}, r"axis='z' is not among the 2 axes, 0 to 1, or 'time', 'x'"),
+    ],
+)
+def test_axes_that_are_not_there_are_one_line(named: zarr.Array, how: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ooc.map_slabs(both, named, MemoryStore(), **how, **HERE)
+    if "axis" in how:
+        with pytest.raises(InputError, match=said):
+            ooc.reduce(named, "sum", axis=how["axis"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import zarr
@@ -11,7 +12,7 @@ import zarr
 from oocarrays.mapping.layouts.boundary import BoundaryLike, checked_boundary
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.layouts import LayoutLike
-from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray, opened
 from oocarrays.stored.slab_iterator import SlabIterator, slabs_of
@@ -69,13 +70,13 @@ class OutOfCoreArray(StoredArray):
         self,
         *,
         memory: int | float | str | None = None,
-        depth: int | Sequence[int] = 0,
+        depth: DepthLike = 0,
         boundary: BoundaryLike = "none",
         prefetch: int = 1,
         reuse: bool = True,
-        axis: int | None = None,
+        axis: int | str | None = None,
         height: int | None = None,
-        window: Sequence[int | None] | None = None,
+        window: WindowLike | None = None,
     ) -> SlabIterator:
         """The array in slabs with their halos, one after the other, the next ones read ahead: for loops.
 
@@ -92,8 +93,9 @@ class OutOfCoreArray(StoredArray):
         reuse : bool
             Whether rows that the next slab needs again are kept instead of being read again.
         axis, height : int
-            Along which axis slabs follow one another, and how many elements each has; by default what is best.
-        window : sequence of int
+            Along which axis, by number or name, slabs follow one another, and how many elements each has; by default
+            what is best.
+        window : sequence of int or mapping
             Elements of a slab along each axis, as in `map_slabs`: for blocks that are whole in no axis.
 
         Yields
@@ -120,11 +122,11 @@ class OutOfCoreArray(StoredArray):
         Section(lower=(0,), upper=(4,)) [0 1 2 3 4] [0 1 2 3]
         Section(lower=(4,), upper=(7,)) [3 4 5 6] [4 5 6]
         """
-        edge = checked_boundary(boundary, self.ndim, self.dtype)
-        options = SlabOptions(
-            depth=depth, boundary=edge, prefetch=prefetch, reuse=reuse, axis=axis, height=height, heights=window
-        )
-        return slabs_of(self._file, options, memory)
+        asked: Any = {"depth": depth, "boundary": boundary, "axis": axis, "heights": window}
+        options = SlabOptions(prefetch=prefetch, reuse=reuse, height=height, **asked)
+        options = options.along(self.ndim, self.dimension_names)
+        edge = checked_boundary(options.boundary, self.ndim, self.dtype)
+        return slabs_of(self._file, replace(options, boundary=edge), memory)
 
     @property
     def T(self) -> da.Array:

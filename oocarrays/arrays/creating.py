@@ -120,7 +120,7 @@ def create_array(
     ranks: int | None = None,
     grid: Sequence[int] | None = None,
     placement: Placement = "global",
-    depth: int | Sequence[int] = 0,
+    depth: int | Sequence[int] | Mapping[Any, int] = 0,
     folders: str | None = None,
     fill_value: Any = None,
     compressors: Any = None,
@@ -153,7 +153,7 @@ def create_array(
         Which rank holds which element, as `Layout.of` takes them. Local array files need it.
     placement : "global" or "local"
         One Zarr array for all ranks, or a group with one for each, ``rank-0000`` and so on.
-    depth : int or sequence of int
+    depth : int, sequence of int or mapping
         How many neighbours a rank sees along each axis. Local array files have room for them on both sides: a halo.
     folders : str
         Where the file of each rank is, such as ``"/scratch/u/{rank}.zarr"``, on the own disk of the worker that the
@@ -188,7 +188,7 @@ def create_array(
     shape = extents(shape)
     dimension_names = names_of_axes(dimension_names, len(shape))
     place = placer(storage_options)(store)
-    descriptor = described(shape, layout, ranks, grid, placement, depth)
+    descriptor = described(shape, layout, ranks, grid, placement, depth, dimension_names)
     known = element_type(dtype, error=UnsupportedError)
     blocks = uneven_blocks(chunks, descriptor)
     if blocks is not None:
@@ -221,14 +221,20 @@ def create_array(
 
 
 def described(
-    shape: tuple[int, ...], layout: Any, ranks: Any, grid: Any, placement: Placement, depth: Any
+    shape: tuple[int, ...],
+    layout: Any,
+    ranks: Any,
+    grid: Any,
+    placement: Placement,
+    depth: Any,
+    names: Sequence[str | None] | None = None,
 ) -> Descriptor:
     """Check what is asked for, and describe it."""
     chosen(placement, "placement", ("global", "local"), error=LayoutError)
     if layout is None and (placement == "local" or ranks is not None or grid is not None):
         raise LayoutError(f"placement={placement!r} over ranks needs a layout, such as layout='(block, *)'")
     wanted = layout_of(shape, layout, ranks, grid)
-    each = depths(depth, len(shape))
+    each = depths(depth, len(shape), names)
     if wanted is not None:
         check_depth(wanted, each)
     return Descriptor(placement=placement, shape=shape, layout=wanted, depth=each)

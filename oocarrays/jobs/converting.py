@@ -105,7 +105,7 @@ def scatter_files(
     *,
     ranks: int | None = None,
     grid: Sequence[int] | None = None,
-    depth: int | Sequence[int] = 0,
+    depth: int | Sequence[int] | Mapping[Any, int] = 0,
     orientation: Literal["row", "column"] | Sequence[int] | None = None,
     chunks: ChunksLike | None = None,
     shards: ChunksLike | None = None,
@@ -167,7 +167,7 @@ def scatter_files(
     opened = open_global(place(a), mode="r").zarr
     store = place(target)
     source, cluster = describe_source(opened, missing_of(a)), cluster_of(scheduler, workers)
-    said = described(tuple(opened.shape), layout, ranks, grid, "local", depth)
+    said = described(tuple(opened.shape), layout, ranks, grid, "local", depth, dimension_names(opened))
     names, size = dimension_names(opened), min(max(source.stored.chunk_bytes, LEAST_CHUNK_BYTES), CHUNK_BYTES)
     runs = orientation_of(opened.shape, source.stored.grid.chunks)
     known = runs if orientation is None and chunks is None else orientation

@@ -39,6 +39,7 @@ from oocarrays.options.slabs import SlabRequest
 from oocarrays.options.sweeps import SweepPlaces, Watch, course_of
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
+from oocarrays.plan.slabs.options import DepthLike, WindowLike
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.show.progress import progress_bar
@@ -291,7 +292,7 @@ def iterate(
     target: StoreLike | Sequence[StoreLike],
     *,
     sweeps: int,
-    depth: int | Sequence[int] | None = None,
+    depth: DepthLike | None = None,
     boundary: BoundaryLike = "none",
     fuse: int | Literal["auto"] = "auto",
     until: float | None = None,
@@ -299,9 +300,9 @@ def iterate(
     memory: int | float | str | None = None,
     prefetch: int = 1,
     workspace: float | str | None = None,
-    axis: int | None = None,
+    axis: int | str | None = None,
     height: int | None = None,
-    window: Sequence[int | None] | None = None,
+    window: WindowLike | None = None,
     ranks: int | None = None,
     folders: str | None = None,
     overwrite: bool = False,
@@ -333,8 +334,8 @@ def iterate(
         array files of the same layout, without halos, where the sources are. Of a list each is like its own source.
     sweeps : int
         How many; with ``until`` at most.
-    depth : int or sequence of int
-        Neighbours that one sweep sees on each side: in all axes, or in each. By default as many as a kernel of
+    depth : int, sequence of int or mapping
+        Neighbours that one sweep sees on each side, as in `map_slabs`. By default as many as a kernel of
         `oocarrays.kernels` needs, as in `map_slabs`, and one for any other kernel.
     boundary : str or number, or a mapping or sequence of them
         What stands beyond the edges in every sweep, as in `map_slabs`.
@@ -396,10 +397,10 @@ def iterate(
         raise InputError(f"residual={residual!r} cannot be called: it takes what was before and after a sweep")
     place, watched = placer(storage_options), residual or (change if until is not None else None)
     sources = as_list(source)
+    along: Any = {"depth": (own_depth(kernel) or 1) if depth is None else depth, "axis": axis, "heights": window}
     options = SweepOptions(
-        sweeps=sweeps, fuse=fuse, watched=watched is not None,
-        depth=(own_depth(kernel) or 1) if depth is None else depth, boundary=as_asked(boundary),
-        prefetch=prefetch, workspace=workspace_of(workspace), axis=axis, height=height, heights=window, ranks=ranks,
+        sweeps=sweeps, fuse=fuse, watched=watched is not None, boundary=as_asked(boundary), prefetch=prefetch,
+        workspace=workspace_of(workspace), height=height, ranks=ranks, **along,
     )  # fmt: skip
     request = SlabRequest(
         kernel=kernel, options=options, memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler,

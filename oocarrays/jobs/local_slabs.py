@@ -166,7 +166,8 @@ class _Ranks:
         disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
         cluster, resources = request.resources(disks.client)
         options = replace(
-            request.options, edges=edges_of(layout), ranks=layout.ranks, shared=False,
+            request.options.along(arrays[0].ndim, dimension_names(arrays[0].like())),
+            edges=edges_of(layout), ranks=layout.ranks, shared=False,
             halos=tuple(array.depth for array in arrays),
         )  # fmt: skip
         return cls(

@@ -31,8 +31,10 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
+from oocarrays.plan.slabs.options import DepthLike
 from oocarrays.show import report
 from oocarrays.show.planned import rows
+from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.journal.calls import call_content, named
 
@@ -83,14 +85,18 @@ class ShiftJob(Job[ShiftRun, LocalArrays]):
 
 @overload
 def shift(
-    x: DistributedArray, depth: int | Sequence[int] | None = None, *, boundary: Any = "none", schedule: str = "auto"
+    x: DistributedArray,
+    depth: DepthLike | None = None,
+    *,
+    boundary: Any = "none",
+    schedule: str = "auto",
 ) -> RankBlocks[HaloPlan]: ...
 
 
 @overload
 def shift(
     x: LocalArrays,
-    depth: int | Sequence[int] | None = None,
+    depth: DepthLike | None = None,
     *,
     boundary: Any = "none",
     schedule: str = "auto",
@@ -102,7 +108,7 @@ def shift(
 
 def shift(
     x: DistributedArray | LocalArrays,
-    depth: int | Sequence[int] | None = None,
+    depth: DepthLike | None = None,
     *,
     boundary: Any = "none",
     schedule: str = "auto",
@@ -117,7 +123,7 @@ def shift(
     x : DistributedArray or LocalArrays
         In blocks: block, gen_block or ``*`` along each axis with a halo. Local array files have their halos on disk,
         which are refreshed; their own elements stay as they are.
-    depth : int or sequence of int
+    depth : int, sequence of int or mapping
         Neighbours that are seen on each side, in all axes or in each; by default 1, or that of the files. Where it is
         more than a rank's part, ranks farther away send their rows, too.
     boundary : "none", "reflect", "nearest", "periodic" or a number, or such by axis
@@ -196,7 +202,7 @@ def schedule_for(halos: Halos, itemsize: int, asked: str) -> Schedule:
 
 def _shift_files(
     a: LocalArrays,
-    depth: int | Sequence[int] | None,
+    depth: DepthLike | None,
     boundary: Boundaries,
     *,
     schedule: str,
@@ -205,7 +211,7 @@ def _shift_files(
     workers: Sequence[str] | None,
 ) -> ShiftJob:
     """Plan to refresh the halos of local array files: see `oocarrays.shift`."""
-    if depth is not None and depths(depth, a.ndim) != a.depth:
+    if depth is not None and depths(depth, a.ndim, dimension_names(a.like())) != a.depth:
         raise LayoutError(f"depth={depth!r}: the files of {a.store} have halos of depth {a.depth}: leave depth out")
     if not any(a.depth):
         raise InputError(f"the files of {a.store} have no halo: create_array and scatter_files take depth=")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -61,6 +61,47 @@ def wholes(given: Any, name: str, least: int | None = None, *, error: type[Input
         limit = "" if least is None else f", at least {least}"
         raise error(f"{name}={given!r} must be whole numbers{limit}")
     return tuple(number for number in numbers if number is not None)
+
+
+def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, word: str = "axis") -> int:
+    """Return the number of an axis that is given by number or name.
+
+    >>> axis_of(-1, 2), axis_of("time", 2, ("time", "x"))
+    (1, 0)
+
+    Raises
+    ------
+    InputError
+        Where there is no such axis.
+    """
+    known = [each for each in names or () if each is not None]
+    if isinstance(given, str) and given in known:
+        return list(names or ()).index(given)
+    number = None if isinstance(given, bool) else _index(given)
+    if number is None or number not in range(-ndim, ndim):
+        said = f"{word}: {given!r}" if "=" in word else f"{word}={given!r}"
+        more = f", or {', '.join(map(repr, known))}" if known else ""
+        raise InputError(f"{said} is not among the {ndim} axes, 0 to {ndim - 1}{more}")
+    return number % ndim
+
+
+def by_axis(given: Any, ndim: int, otherwise: Any, names: Sequence[str | None] | None, word: str) -> Any:
+    """Return one value for each axis, where a mapping gives those of some axes; anything else stays as it is.
+
+    >>> by_axis({0: 1}, 2, 0, None, "depth"), by_axis({"x": 8}, 2, None, ("time", "x"), "window")
+    ((1, 0), (None, 8))
+
+    Raises
+    ------
+    InputError
+        Where it names no axis, or one twice.
+    """
+    if not isinstance(given, Mapping):
+        return given
+    found = {axis_of(axis, ndim, names, f"{word}={given!r}"): value for axis, value in given.items()}
+    if len(found) < len(given):
+        raise InputError(f"{word}={given!r} names an axis twice")
+    return tuple(found.get(axis, otherwise) for axis in range(ndim))
 
 
 def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputError) -> tuple[int, ...]:

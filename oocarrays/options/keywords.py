@@ -14,6 +14,7 @@ from oocarrays.mapping.layouts.boundary import BoundaryLike
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.factors import FactorLike
 from oocarrays.options.shapes import DropLike, NewLike, ShapeLike
+from oocarrays.plan.slabs.options import DepthLike, WindowLike
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -44,7 +45,7 @@ class SlabKeywords(TypedDict, total=False):
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any] | None
-    depth: int | Sequence[int] | None
+    depth: DepthLike | None
     boundary: BoundaryLike
     memory: int | float | str | None
     prefetch: int
@@ -56,9 +57,9 @@ class SlabKeywords(TypedDict, total=False):
     drop_axis: DropLike | Sequence[DropLike | None] | None
     new_axis: NewLike | Sequence[NewLike | None] | None
     shape: ShapeLike | Sequence[ShapeLike | None] | None
-    axis: int | None
+    axis: int | str | None
     height: int | None
-    window: Sequence[int | None] | None
+    window: WindowLike | None
     ranks: int | None
     folders: str | None
     verify: bool
@@ -74,7 +75,7 @@ class SweepKeywords(TypedDict, total=False):
     """Keywords of `oocarrays.iterate` beside kernel, sources and targets."""
 
     sweeps: Required[int]
-    depth: int | Sequence[int] | None
+    depth: DepthLike | None
     boundary: BoundaryLike
     fuse: int | Literal["auto"]
     until: float | None
@@ -82,9 +83,9 @@ class SweepKeywords(TypedDict, total=False):
     memory: int | float | str | None
     prefetch: int
     workspace: float | str | None
-    axis: int | None
+    axis: int | str | None
     height: int | None
-    window: Sequence[int | None] | None
+    window: WindowLike | None
     ranks: int | None
     folders: str | None
     overwrite: bool

@@ -27,7 +27,7 @@ from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
-from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.files.target import TargetSpec
@@ -81,6 +81,7 @@ def course_of(
     InputError
         One of its kinds, where something cannot be.
     """
+    request = request.along(files[0].zarr.ndim, dimension_names(files[0].zarr))
     stores, options = places.targets, request.options
     assert isinstance(options, SweepOptions), "sweeps are asked for"
     _check_places(request, files, stores)

@@ -6,7 +6,6 @@ asked ─► Reducer, plan        the same for a result in memory and one that i
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +16,14 @@ import numpy as np
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.reductions.reducing import Groups, Reducer
 from oocarrays.kernels.reductions import NAMES, Reduction, reduction
+from oocarrays.mapping.given import axis_of
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.reductions.cut import STATE_BYTES, ReduceCut
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.formats import dimension_names
 
 NUMBERS = "biufc"
 KINDS = {"sum": NUMBERS + "m", "mean": NUMBERS + "m", "min": "biufmM", "max": "biufmM", "count": NUMBERS + "mM"}
@@ -38,8 +39,8 @@ class Asked:
 
     how: How
     """Which one."""
-    axis: int | Sequence[int] | None
-    """Along which axes."""
+    axis: int | str | Sequence[int | str] | None
+    """Along which axes, by number or name."""
     by: Any = None
     """Labels."""
     where: Any = None
@@ -110,7 +111,7 @@ def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> Check
         For an axis that is not there, labels or masks that do not fit; `UnsupportedError` for elements that cannot be
         reduced so.
     """
-    shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim)
+    shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim, dimension_names(file.zarr))
     dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
     counts = np.dtype("i4" if math.prod(shape[axis] for axis in axes) < 2**31 else "i8")
     groups, labels = (None, None) if asked.by is None else _groups(asked.by, shape, axes)
@@ -122,12 +123,9 @@ def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> Check
     return CheckedReduction(reducer=reducer, name=name, values=dtype, labels=labels)
 
 
-def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+def _axes(axis: Any, ndim: int, names: Sequence[str | None] | None) -> tuple[int, ...]:
     named: Sequence[Any] = range(ndim) if axis is None else axis if isinstance(axis, list | tuple) else [axis]
-    try:
-        found = tuple(sorted(range(ndim)[operator.index(each)] for each in named))
-    except (IndexError, TypeError, ValueError):
-        raise InputError(f"axis={axis!r} is not among the {ndim} axes of the array") from None
+    found = tuple(sorted(axis_of(each, ndim, names) for each in named))
     if len(set(found)) != len(found):
         raise InputError(f"axis={axis!r} names an axis twice")
     return found

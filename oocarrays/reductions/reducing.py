@@ -85,7 +85,7 @@ class ReduceJob(Job[GivenReduction | WrittenReduction, OutOfCoreArray]):
 @overload
 def reduce(
     a: StoredArray | zarr.Array | np.ndarray | StoreLike,
-    how: How, axis: int | Sequence[int] | None = None, *, target: None = None,
+    how: How, axis: int | str | Sequence[int | str] | None = None, *, target: None = None,
     by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
     memory: int | float | str | None = None, missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None, scheduler: Client | str | None = None,
@@ -96,7 +96,7 @@ def reduce(
 @overload
 def reduce(
     a: StoredArray | zarr.Array | np.ndarray | StoreLike,
-    how: How, axis: int | Sequence[int] | None = None, *, target: StoreLike,
+    how: How, axis: int | str | Sequence[int | str] | None = None, *, target: StoreLike,
     by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
     memory: int | float | str | None = None, missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None, scheduler: Client | str | None = None,
@@ -107,7 +107,7 @@ def reduce(
 def reduce(
     a: StoredArray | zarr.Array | np.ndarray | StoreLike,
     how: How,
-    axis: int | Sequence[int] | None = None,
+    axis: int | str | Sequence[int | str] | None = None,
     *,
     target: StoreLike | None = None,
     by: Any = None,
@@ -131,7 +131,7 @@ def reduce(
         ``"sum"``, ``"mean"``, ``"var"``, ``"std"``, ``"min"``, ``"max"`` or ``"count"``; or three functions: of a block
         and the axes, of two of their results, and of the last one. Durations have no ``"var"`` and ``"std"``, dates no
         ``"sum"`` and ``"mean"`` either.
-    axis : int or sequence of int
+    axis : int, str or sequence of them
         Along which; by default all.
     target : path, URL or Zarr store
         Where the result is to be written; by default it is given in memory, at once.

@@ -21,6 +21,7 @@ import numpy as np
 
 from oocarrays.errors import LayoutError
 from oocarrays.mapping import ranges
+from oocarrays.mapping.given import by_axis
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
@@ -81,18 +82,19 @@ class LocalPart:
         return common(self.seen, box), Section(lower, upper)
 
 
-def depths(depth: int | Sequence[int], axes: int) -> Depth:
-    """One depth for each axis.
+def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> Depth:
+    """One depth for each axis; of a mapping, by numbers or names, 0 for axes that it leaves out.
 
-    >>> depths(1, 3), depths((0, 2), 2)
-    ((1, 1, 1), (0, 2))
+    >>> depths(1, 3), depths((0, 2), 2), depths({"x": 2}, 2, ("time", "x"))
+    ((1, 1, 1), (0, 2), (0, 2))
 
     Raises
     ------
     LayoutError
         Where it is less than zero, or not one an axis.
     """
-    each = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
+    depth = by_axis(depth, axes, 0, names, "depth")
+    each: tuple[Any, ...] = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
     if len(each) != axes or not all(isinstance(d, Integral) and d >= 0 for d in each):
         raise LayoutError(f"depth={depth!r} must be a whole number, at least 0, or one for each of {axes} axes")
     return tuple(map(int, each))

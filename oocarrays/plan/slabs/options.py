@@ -6,7 +6,7 @@ map_slabs, iterate, a.slabs ─► SlabOptions ─► the same, checked, with bu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -14,11 +14,15 @@ import numpy as np
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.coarsening import Coarsening
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import axis_of, by_axis, whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundaries, of_each
 from oocarrays.plan.documents import Document
 
+DepthLike = int | Sequence[int] | Mapping[Any, int]
+"""Neighbours on each side as a person asks for them: in all axes, in each, or in some by number or name."""
+WindowLike = Sequence[int | None] | Mapping[Any, int | None]
+"""Elements of a slab along each axis, or along some by number or name."""
 Edges = tuple[tuple[int, ...], ...]
 """Where the regions of ranks begin along each axis, and the extent."""
 
@@ -85,6 +89,31 @@ class SlabOptions(SlabTerms):
     """Ranks, at most: no more than there are slabs, and in one process fewer, where not all fit; by default one."""
     past_cache_above: float = math.inf
     """Bytes: where more is written, or of a loop read, that goes past the system's cache, and what is read, too."""
+
+    def along(self, ndim: int, names: Sequence[str | None] | None) -> Self:
+        """Return the same with axes as numbers, and one depth and height for each, where some axes are named.
+
+        >>> asked: Any = {"depth": {"time": 1}, "heights": {-1: 8}, "axis": "x"}
+        >>> named = SlabOptions(**asked).along(2, ("time", "x"))
+        >>> named.depth, named.heights, named.axis
+        ((1, 0), (None, 8), 1)
+
+        Raises
+        ------
+        InputError
+            Where there is no such axis, or one is named twice.
+        """
+        numbers = {name: axis for axis, name in enumerate(names or ()) if name is not None}
+        boundary: Any = self.boundary
+        if isinstance(boundary, Mapping):
+            boundary = {numbers.get(axis, axis): each for axis, each in boundary.items()}
+        return replace(
+            self,
+            depth=by_axis(self.depth, ndim, 0, names, "depth"),
+            boundary=boundary,
+            heights=by_axis(self.heights, ndim, None, names, "window"),
+            axis=axis_of(self.axis, ndim, names) if isinstance(self.axis, str) else self.axis,
+        )
 
     def checked(self, shape: tuple[int, ...]) -> Self:
         """Give the same with the depth in each axis.
