@@ -31,6 +31,7 @@ from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Taking
 from oocarrays.graphs.run.telling import BEGUN, is_as_noted, noted, this_worker, write_down
 from oocarrays.graphs.run.work import SUFFIX, Work
+from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
@@ -108,7 +109,7 @@ class WritingRun(Messages, NotedRun):
 
     def _own(self, rank: int, part: Any) -> np.ndarray:
         """Return a rank's part as it is written, checked: a view, where all is taken by slices."""
-        made, wanted = np.asarray(part), lengths(self.plan.requests[rank])
+        made, wanted = on_host(part), lengths(self.plan.requests[rank])
         shape = self.selections[rank].shape if self.selections else wanted
         if made.shape != shape:
             raise RunError(f"the part of rank {rank} has shape {made.shape}; its section has {shape}")

@@ -12,6 +12,7 @@ from dask.task_spec import Task, TaskRef
 from oocarrays.errors import KernelError
 from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.slicing import Slices, local_slices
@@ -74,7 +75,7 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
     for view in shown:
         view.flags.writeable = False
     try:
-        made = np.asarray(function(*shown))
+        made = on_host(function(*shown))
     except Exception as error:
         raise KernelError(f"the function of map_local failed: {type(error).__name__}: {error}") from error
     if made.shape != shape:

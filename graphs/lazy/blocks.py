@@ -34,6 +34,7 @@ from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
+from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
@@ -63,7 +64,7 @@ def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
     RunError
         Where its shape is another, or an element does not fit its type.
     """
-    block = np.asarray(value)
+    block = on_host(value)
     if block.shape != section.shape:
         raise RunError(f"the block at {section.lower} has shape {block.shape}; its array says {section.shape}")
     unfit = misfit(block, dtype)

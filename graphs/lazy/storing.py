@@ -26,6 +26,7 @@ from oocarrays.graphs.lazy.blocks import block_of
 from oocarrays.graphs.lazy.read_first import TaskAccess
 from oocarrays.graphs.lazy.reads import Spans, shared, tiles
 from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.section import Section
 from oocarrays.plan.lazy.blocks import BlockLengths
@@ -112,7 +113,7 @@ def cut(block: Any, place: Place) -> np.ndarray:
 
 def _at(block: Any, place: Place) -> np.ndarray:
     index: Any = (*place, ...)
-    part: np.ndarray = np.asarray(block)[index]
+    part: np.ndarray = on_host(block)[index]
     return part
 
 

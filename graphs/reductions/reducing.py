@@ -21,6 +21,7 @@ import numpy as np
 
 from oocarrays.errors import InputError, KernelError, OocError
 from oocarrays.kernels.reductions import Reduction
+from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.plan.reductions.cut import ReduceCut, Spans, spread_over
 from oocarrays.plan.reductions.plan import REQUESTS
@@ -144,7 +145,7 @@ class Reducer:
         for number, column in enumerate(self.cut.columns(part)):
             spans = {axis: (first, last) for axis, (first, last) in column.items()}
             for group in groups or [ALL]:
-                value = np.asarray(called(self.steps.finish, states[number, group]))
+                value = on_host(called(self.steps.finish, states[number, group]))
                 unfit = misfit(value, dtype)
                 if unfit is not None:
                     raise KernelError(f"the last function of how= gave {unfit}, and {dtype} for zeros: cast it there")
@@ -179,7 +180,7 @@ class Reducer:
         """
         block = np.zeros([1] * len(self.cut.shape), dtype)
         state = called(self.steps.state, block, self.cut.axes, None if self.mask is None else block == block)
-        value = np.asarray(called(self.steps.finish, state))
+        value = on_host(called(self.steps.finish, state))
         if value.ndim != len(self.cut.kept):
             raise InputError(f"the last function of how= gives {value.ndim} axes; {len(self.cut.kept)} are not reduced")
         return value.dtype

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import KernelError
+from oocarrays.kernels.results import on_host
 from oocarrays.mapping.layouts.boundary import Boundary, of_each, standing
 from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
 from oocarrays.storage.local.pages import give_back, keep_freed
@@ -190,9 +191,9 @@ def each_of(given: Any, blocks: Fields) -> list[np.ndarray]:
     ([array([[1, 2]])], 1, 2)
     """
     if len(blocks) > 1:
-        return [np.asarray(each) for each in (given if isinstance(given, list | tuple) else [given])]
+        return [on_host(each) for each in (given if isinstance(given, list | tuple) else [given])]
     alone = isinstance(given, tuple) and len(given) == 1 and np.ndim(given[0]) == blocks[0].ndim
-    return [np.asarray(given[0] if alone else given)]
+    return [on_host(given[0] if alone else given)]
 
 
 def unlike(made: Fields, blocks: Fields) -> str:

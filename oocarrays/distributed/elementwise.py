@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import InputError
+from oocarrays.kernels.results import on_host
 
 
 def applied(operation: Callable[..., Any], other: Any, part: np.ndarray) -> Any:
@@ -34,6 +35,6 @@ def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int
         Where it takes none.
     """
     try:
-        return np.asarray(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
+        return on_host(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
     except Exception as error:
         raise InputError(f"the function takes no part of no elements ({error}): name the dtype, dtype=…") from error

@@ -23,6 +23,9 @@ from oocarrays.mapping.section import Section
 SMALL = 2**22
 """Bytes of the blocks of a trial above which they have one group of elements along each axis, and not several."""
 
+COPIES = ("get", "copy_to_host", "cpu")
+"""Methods that copy an array of a device: of CuPy, Numba and PyTorch."""
+
 
 class ResultTerms(NamedTuple):
     """Terms that the result for one target must meet."""
@@ -33,6 +36,40 @@ class ResultTerms(NamedTuple):
     """Of the result."""
     dtype: np.dtype | None
     """Of the target's elements; None where any will do."""
+
+
+def wide_type(dtype: np.dtype) -> np.dtype:
+    """Return a type at least as large as what NumPy makes of elements of a type, by sums, means and transforms.
+
+    >>> [str(wide_type(np.dtype(each))) for each in ("u1", "f4", "f8", "M8[s]")]
+    ['float64', 'float64', 'complex128', 'datetime64[s]']
+    """
+    if dtype.kind not in "biufc":
+        return dtype
+    return np.dtype("c16" if dtype.kind in "fc" and dtype.itemsize >= 8 else "f8")
+
+
+def on_host(given: Any) -> np.ndarray:
+    """Return a result as a NumPy array; that of a device, such as CuPy's, is copied.
+
+    >>> on_host([1, 2])
+    array([1, 2])
+
+    Raises
+    ------
+    KernelError
+        Where it is on a device, and has no method that copies it.
+    """
+    if isinstance(given, np.ndarray):
+        return given
+    on_device = hasattr(given, "__cuda_array_interface__")
+    if on_device or not hasattr(given, "__array__"):
+        copy = next(filter(callable, (getattr(given, name, None) for name in COPIES)), None)
+        if copy is not None and (on_device or hasattr(given, "dtype")):
+            return np.asarray(copy())
+    if on_device:
+        raise KernelError(f"the kernel gave {type(given).__name__}, which has no method {' or '.join(COPIES)}: copy it")
+    return np.asarray(given)
 
 
 def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...], where: str) -> list[np.ndarray]:
@@ -59,7 +96,7 @@ def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...],
     given = results if isinstance(results, list | tuple) else (results,)
     if len(given) != len(wanted):
         raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(wanted)} targets")
-    made = [np.asarray(each) for each in given]
+    made = [on_host(each) for each in given]
     for array, (target, shape, dtype) in zip(made, wanted, strict=True):
         if array.shape != shape:
             told = f"its block has {block}" if shape == block else f"there {target} has {shape}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from oocarrays.kernels.results import on_host
 from oocarrays.storage.files.places import location
 
 PACKING = ("scale_factor", "add_offset", "_Unsigned")
@@ -64,7 +65,7 @@ class Unpacked:
     def __call__(self, block: np.ndarray, **more: Any) -> np.ndarray:
         import xarray as xr
 
-        made = np.asarray(self.kernel(self.decoded(block), **more))
+        made = on_host(self.kernel(self.decoded(block), **more))
         self._check(made)
         how = {"_FillValue": self.dtype.type(0), **self.packing, "dtype": self.dtype}  # no value, where none is said
         dims = [f"axis {axis}" for axis in range(made.ndim)]  # a result may have others
