@@ -29,12 +29,13 @@ from xarray.core import indexing
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.distributed.collective import read_sections
-from oocarrays.errors import InputError, NotFoundError, UnsupportedError
+from oocarrays.errors import BudgetError, InputError, NotFoundError, UnsupportedError
 from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.kernels.binding import bound
 from oocarrays.options.asked import cluster_of
 from oocarrays.options.packing import PACKED, Unpacked
+from oocarrays.plan.limits import check_budgets
 from oocarrays.reductions.asked import Asked, How
 from oocarrays.reductions.reducing import reduced
 from oocarrays.storage.files import array_file
@@ -77,12 +78,13 @@ class StoredBackendArray(BackendArray):
 class GroupStore(ZarrStore):
     """A Zarr group, whose arrays are read by us: lazily, or as Dask arrays of any blocks."""
 
-    __slots__ = ("_blocks", "_memory", "_opened")
+    __slots__ = ("_blocks", "_memory", "_opened", "refused")
 
     def __init__(self, group: OutOfCoreGroup, blocks: Mapping[str, Any] | None = None, memory: Any = None) -> None:
         masks = group.zarr.metadata.zarr_format == 2
         super().__init__(group.zarr, mode="r", use_zarr_fill_value_as_mask=masks)
         self._opened, self._blocks, self._memory = group, blocks, memory
+        self.refused: list[BudgetError] = []
 
     def open_store_variable(self, name: str) -> xr.Variable:
         """Return one of its variables, not decoded."""
@@ -94,7 +96,10 @@ class GroupStore(ZarrStore):
         if self._blocks is not None and stored.ndim and made.dims != (name,):
             made.encoding = {name: said for name, said in made.encoding.items() if name not in STALE}
             chunks = {axis: self._blocks[str(dim)] for axis, dim in enumerate(made.dims) if dim in self._blocks}
-            data = _plain(stored.to_dask(chunks, memory=self._memory))
+            try:
+                data = _plain(stored.to_dask(chunks, memory=self._memory))
+            except BudgetError as error:  # raised when all variables are known
+                self.refused.append(error)
         return xr.Variable(made.dims, data, made.attrs, made.encoding)
 
     def _variable(self, name: str) -> xr.Variable:
@@ -221,7 +226,7 @@ def open_dataset(
     Raises
     ------
     NotFoundError
-        Where there is no group.
+        Where there is no group; `BudgetError` where the blocks of some variable do not fit.
 
     Examples
     --------
@@ -231,8 +236,10 @@ def open_dataset(
     >>> open_dataset(f"{folder}/a.zarr", {"x": 2}).a.chunks
     ((2, 2),)
     """
-    opened = _group(place, group, storage_options)
-    return _indexed(_decoded(GroupStore(opened, chunks, memory), decoding))
+    store = GroupStore(_group(place, group, storage_options), chunks, memory)
+    decoded = _decoded(store, decoding)
+    check_budgets(store.refused)
+    return _indexed(decoded)
 
 
 def _plain(lazy: LazyArray) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import zarr
@@ -21,6 +22,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.options.group_chunks import LINES, asked_for
 from oocarrays.options.rechunks import Planner
+from oocarrays.plan.limits import within_budget
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
@@ -154,13 +156,17 @@ def group_job(
     wanted = asked_for(file, chunks)
     group_file.check_group_target(file.zarr, target, overwrite=planner.overwrite)
     id = uuid.uuid4().hex[:12]
+    makers: list[Callable[[], Any]] = [
+        partial(_planned_copies, file, target, wanted, resources),
+        *(partial(_planned_member, file, target, name, lengths, planner) for name, lengths in wanted.items()),
+    ]
+    copies, *planned = within_budget(makers)
     members = {
-        name: MemberRun(*planned, journal_content(*planned), id=id)
-        for name, planned in _planned_members(file, target, wanted, planner).items()
+        name: MemberRun(*each, journal_content(*each), id=id) for name, each in zip(wanted, planned, strict=True)
     }
     plan = GroupPlan(
         members=tuple((name, member.plan) for name, member in members.items()),
-        copies=_planned_copies(file, target, wanted, resources),
+        copies=copies,
         budget=resources.budget,
         processes=resources.workers,
     )
@@ -201,22 +207,13 @@ def _to_copy(name: str, array: zarr.Array) -> ToCopy:
     return ToCopy(name=name, nbytes=array.nbytes, object_bytes=math.prod(chunk) * max(array.dtype.itemsize, 1))
 
 
-def _planned_members(
-    file: GroupFile, target: StoreLike, wanted: Mapping[str, Any], planner: Planner
-) -> dict[str, tuple[RechunkPlan, ArrayFile, Destination]]:
-    """Plan each array; an error names the array that cannot be done.
-
-    Raises
-    ------
-    BudgetError, ChunksError, UnsupportedError
-        For the first array of which they are true.
-    """
-    made = {}
-    for name, lengths in wanted.items():
-        try:
-            made[name] = planner.planned(file.arrays[name], member_store(target, name), lengths, member=True)
-        except BudgetError as error:
-            raise BudgetError(error.budget, error.least, f"rechunking {name}") from None
-        except (ChunksError, UnsupportedError) as error:
-            raise type(error)(f"{name}: {error}") from None
-    return made
+def _planned_member(
+    file: GroupFile, target: StoreLike, name: str, lengths: Any, planner: Planner
+) -> tuple[RechunkPlan, ArrayFile, Destination]:
+    """Plan one array; an error names it."""
+    try:
+        return planner.planned(file.arrays[name], member_store(target, name), lengths, member=True)
+    except BudgetError as error:
+        raise BudgetError(error.budget, error.least, f"rechunking {name}") from None
+    except (ChunksError, UnsupportedError) as error:
+        raise type(error)(f"{name}: {error}") from None

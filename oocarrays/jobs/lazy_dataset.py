@@ -32,6 +32,7 @@ from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratc
 from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
+from oocarrays.plan.limits import within_budget
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files.creating import is_empty
@@ -157,14 +158,15 @@ def dataset_job(
     made = _settings(ds, lazy, zarr_format)
     cluster = cluster_of(scheduler, workers)
     resources, id = resources_of(cluster, memory), uuid.uuid4().hex[:12]
-    runs = {
-        name: planned(
-            encoded[name], member_store(store, name), made[name], resources,
+    makers = [
+        partial(
+            planned, encoded[name], member_store(store, name), made[name], resources,
             overwrite=True, straight=new, scratch=scratch_folder(scratch, store), topic=f"oocarrays-{id}",
             said=_cuts(chunks, name, ds.variables[name]),
         )
         for name in lazy
-    }  # fmt: skip
+    ]  # fmt: skip
+    runs = dict(zip(lazy, within_budget(makers), strict=True))
     plan = DatasetPlan(
         arrays=tuple((name, run.blocks) for name, run in runs.items()),
         budget=resources.budget,
@@ -356,16 +358,17 @@ def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any
             "each byte once"
         )
     if chunks is None:
-        raise ChunksError("chunks= are needed: one length for each axis, or by dimension")
+        return source  # in the chunks that it has
     if not is_dataset(source):
         return rechunk_lazily(source, chunks, **how)
     if isinstance(chunks, Mapping) and (unknown := [dim for dim in chunks if dim not in source.dims]):
         raise ChunksError(f"chunks={chunks!r}: {unknown[0]!r} is no dimension; there are {', '.join(source.dims)}")
     if not hasattr(source, "data_vars"):
         return source.copy(data=_relaid(source.variable, chunks, how).data)
-    found = source.copy()
-    for name in set(source.variables) - set(source.xindexes):
-        found[name] = _relaid(source.variables[name], chunks, how)
+    found, names = source.copy(), [name for name in source.variables if name not in source.xindexes]
+    made = within_budget([partial(_relaid, source.variables[name], chunks, how) for name in names])
+    for name, variable in zip(names, made, strict=True):
+        found[name] = variable
     return found
 
 

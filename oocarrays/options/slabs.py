@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import zarr
@@ -20,7 +20,7 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.slabs.resume import Cut, StoppedPass, asked_of, left_by, slab_content, trust_of
 from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
 from oocarrays.kernels.depths import own_ranks
-from oocarrays.kernels.results import ResultTerms, TrialBlock
+from oocarrays.kernels.results import SMALL, ResultTerms, TrialBlock, wide_type
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import element_type
 from oocarrays.mapping.grid import ChunkGrid
@@ -69,6 +69,10 @@ class SlabRequest:
     """Shapes of the targets, where they are others than that of the sources."""
     verify: bool = False
     """Whether some slabs are computed again with a larger halo."""
+
+    def along(self, ndim: int, names: Sequence[str | None] | None) -> Self:
+        """Return the same with the axes of its options as numbers: see `SlabOptions.along`."""
+        return replace(self, options=self.options.along(ndim, names))
 
     def goes_on(self, target: StoreLike) -> bool:
         """Whether it goes on with what a run has left at its first target."""
@@ -175,7 +179,8 @@ def result_types(
     Parameters
     ----------
     budget : int
-        Bytes that may be held.
+        Bytes that may be held. A larger trial block is not tried, if it is not small: the type is then assumed to be a
+        wide one. A slab does not fit either, and the error states a minimum that is enough.
 
     Raises
     ------
@@ -191,14 +196,13 @@ def result_types(
     edges = of_each(checked_boundary(options.boundary, len(shape), *sources), len(shape))
     itemsize = sum(dtype.itemsize for dtype in sources)
     trial = TrialBlock.of(shape, levels, depth, [edge != "none" for edge in edges], itemsize)
-    if trial.window.size * itemsize > budget:  # there is no room for a slab either
-        return known
     asked = request.dtype if isinstance(request.dtype, list | tuple) else [request.dtype] * len(stores)
+    free = [own is None and request.results.others for own in asked]
+    if trial.window.size * itemsize > max(budget, SMALL):
+        return [wide_type(dtype) if any_type else dtype for any_type, dtype in zip(free, known, strict=True)]
     wanted = [
-        ResultTerms(
-            name_of(store), level.shape(trial.window.shape), None if own is None and request.results.others else dtype
-        )
-        for store, level, own, dtype in zip(stores, levels, asked, known, strict=True)
+        ResultTerms(name_of(store), level.shape(trial.window.shape), None if any_type else dtype)
+        for store, level, any_type, dtype in zip(stores, levels, free, known, strict=True)
     ]
     made = trial.results(request.kernel, sources, wanted)
     if made is None:

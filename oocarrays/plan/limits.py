@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from oocarrays.errors import InputError
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored
 
+T = TypeVar("T")
 MOST_TASKS = 4_000_000
 """Tasks of a graph, at most: Dask keeps and orders them in some 10 GB."""
 
@@ -35,6 +39,31 @@ def check_count(tasks: int, what: str = "this job", advice: str = "give more mem
         raise InputError(
             f"{what} has {tasks} tasks, more than the {MOST_TASKS} that can be run: {advice}, or do the array in parts"
         )
+
+
+def within_budget(plans: Iterable[Callable[[], T]]) -> list[T]:
+    """Make several plans for one budget; where it is too small for some, the error's minimum is enough for all.
+
+    Raises
+    ------
+    BudgetError
+        The one with the largest minimum.
+    """
+    made: list[T] = []
+    refused: list[BudgetError] = []
+    for plan in plans:
+        try:
+            made.append(plan())
+        except BudgetError as error:
+            refused.append(error)
+    check_budgets(refused)
+    return made
+
+
+def check_budgets(refused: Sequence[BudgetError]) -> None:
+    """Raise the error with the largest minimum, if there is any."""
+    if refused:
+        raise max(refused, key=lambda error: error.least)
 
 
 def check_rounds(chunks: int, at_once: int) -> None:

@@ -88,11 +88,13 @@ def dask_ragged(file: StreamFile, item: np.dtype, budget: int, ends: np.ndarray)
     import dask.array as da
     from dask.highlevelgraph import HighLevelGraph
 
-    meta, held = file.meta, budget - 2 * (budget // SHARE)
+    meta, held = file.meta, _held(budget)
     try:
         check_budget(meta, meta.cells.count, meta.cells.ranks, held, writes=False)
     except BudgetError as error:
-        raise BudgetError(budget, SHARE * error.least // (SHARE - 2) + SHARE, f"{error.what} as Dask arrays") from None
+        likely = SHARE * error.least // (SHARE - 2)
+        least = next(each for each in range(likely - SHARE, likely + 2 * SHARE) if _held(each) >= error.least)
+        raise BudgetError(budget, least, f"{error.what} as Dask arrays") from None
     counts, most = (ends // item.itemsize).reshape(meta.cells.shape), max(budget // SHARE // item.itemsize, 1)
     chunks = cell_chunks(counts, max(most // 2, 1))
     cuts, name = value_cuts(counts, chunks, most), f"streams-{uuid.uuid4().hex}"
@@ -103,6 +105,11 @@ def dask_ragged(file: StreamFile, item: np.dtype, budget: int, ends: np.ndarray)
     graph = HighLevelGraph.from_collections(name, tasks)
     values = da.Array(graph, name, (tuple(cut.stop - cut.start for cut in cuts),), dtype=item)
     return DaskRagged(da.from_array(counts, chunks=chunks), values)
+
+
+def _held(budget: int) -> int:
+    """Bytes of a budget that a task has for the cells, beside what it reads and gives."""
+    return budget - 2 * (budget // SHARE)
 
 
 # ---------------------------------------------------------------------- writing

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from oocarrays.plan.advice.candidates import MOST_BYTES, SIZES, candidates
 from oocarrays.plan.advice.choice import BlockReader, Choice, ChoiceUnit, Priced, choose, priced
 from oocarrays.plan.advice.graph import CommunicationGraph, Reference
 from oocarrays.plan.advice.price import METHODS, Prices, Use
+from oocarrays.plan.limits import within_budget
 from oocarrays.plan.resources import Resources
 
 MANY_OBJECTS = 100_000
@@ -171,7 +173,7 @@ def verdicts(
     ]
     graph = CommunicationGraph.of(references, weights)
     uses = graph.uses()
-    found = []
+    units = []
     for each in graph.subgraphs:
         readers = [
             BlockReader(block=block, weight=weight, uses=_weighed(uses.get((block, each.dataset, False), ())))
@@ -186,9 +188,9 @@ def verdicts(
             array=each.dataset, producer=each.producer, stored=stored, shapes=shapes, readers=tuple(readers),
             writing=writing, fixed=keep,
         )  # fmt: skip
-        costs = priced(unit, resources)
-        found.append(verdict(costs, choosing(costs)))
-    return tuple(found)
+        units.append(unit)
+    every: list[Priced] = within_budget([partial(priced, unit, resources) for unit in units])
+    return tuple(verdict(costs, choosing(costs)) for costs in every)
 
 
 def _weighed(references: Sequence[Reference]) -> tuple[tuple[Use, float], ...]:

@@ -34,8 +34,6 @@ from oocarrays.plan.exchange.schedule import Schedule, is_auto
 from oocarrays.plan.limits import MOST_TASKS
 from oocarrays.plan.resources import Resources
 
-TRIES = 5
-"""Sizes of a buffer that are tried, until what is held keeps the budget."""
 UNEVEN = 1.5
 """A rank that wants more than so many times its share of the chunks may have others read for it."""
 LEAST_BUFFER_BYTES = 2**16
@@ -228,9 +226,12 @@ def _conforms(alone: CollectivePlan, means: Means) -> bool:
 def _fitted(
     stored: Stored, table: AccessTable, aggregators: Sequence[int], partition: Partition, means: Means
 ) -> CollectivePlan:
-    """A plan whose buffers are as large as the budget allows."""
-    buffer_bytes, least = means.buffer_bytes, _least_buffer(stored, table)
-    for _ in range(TRIES):
+    """A plan whose buffers are as large as the budget allows; the one that holds least, where none fits.
+
+    Sizes that are halved do not depend on the budget, and neither does the least of what their plans hold.
+    """
+
+    def of(buffer_bytes: int) -> CollectivePlan:
         plan = two_phase(
             stored,
             table.requests,
@@ -240,13 +241,25 @@ def _fitted(
             workers=means.resources.workers,
             table=table,
         )
-        best = _ordered(plan, means)
-        if _price(best).peak_bytes <= means.resources.budget or buffer_bytes <= least:
-            break
-        fixed = best.memory["parts"] + best.memory["reading"]
-        left = max(means.resources.budget - fixed, 0) / max(_price(best).peak_bytes - fixed, 1)
-        buffer_bytes = max(int(best.round_bytes * left), least)
-    return best
+        return _ordered(plan, means)
+
+    budget, least = means.resources.budget, _least_buffer(stored, table)
+    tried = [of(means.buffer_bytes)]
+    while _price(tried[-1]).peak_bytes > budget and tried[-1].buffer_bytes > least:
+        last = tried[-1]
+        tried.append(of(max(min(last.buffer_bytes, last.round_bytes) // 2, least)))
+    found = min(tried, key=lambda plan: _price(plan).peak_bytes)
+    if len(tried) == 1 or _price(found).peak_bytes > budget:
+        return found
+    more = of(_between(tried[-2], budget, least))
+    return more if found.buffer_bytes < more.buffer_bytes and _price(more).peak_bytes <= budget else found
+
+
+def _between(plan: CollectivePlan, budget: int, least: int) -> int:
+    """Bytes of a buffer with which a plan that does not fit would."""
+    fixed = plan.memory["parts"] + plan.memory["reading"]
+    left = max(budget - fixed, 0) / max(_price(plan).peak_bytes - fixed, 1)
+    return max(int(plan.round_bytes * left), least)
 
 
 def _least_buffer(stored: Stored, table: AccessTable) -> int:

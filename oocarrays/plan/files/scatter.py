@@ -332,6 +332,7 @@ def plan_files(
     """
     order = schedule_for(resources.order, layout.ranks)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes) if room is None else room
+    tried: list[int] = []
     while True:
         rounds = partitions(whole.grid, max(room, 1))
         check_count(_tasks(rounds.box.count, layout.ranks), f"this {way}", "give larger chunks")
@@ -342,8 +343,9 @@ def plan_files(
         )  # fmt: skip
         if plan.peak_bytes <= plan.budget:
             return plan
+        tried.append(plan.peak_bytes)
         if room <= 1:
-            raise BudgetError(plan.budget, plan.peak_bytes, f"this {way}")
+            raise BudgetError(plan.budget, min(tried), f"this {way}")
         room //= 2
 
 

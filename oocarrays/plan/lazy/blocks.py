@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
 from operator import add
@@ -22,6 +22,7 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
+from oocarrays.plan.limits import within_budget
 from oocarrays.plan.memory import Holding, Memory, largest
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
@@ -89,14 +90,14 @@ def plan_blocks(
     """
     aligned = target.nbytes == 0 or (straight and are_aligned(blocks, target.grid))
     stored = target if aligned else scratch_of(blocks, target.grid.shape, target.itemsize)
-    if aligned:
-        moves = nothing_to_move(stored, target, resources)
-    else:
-        moves = plan_rechunk(stored, target, resources, **choices)
-    plan = BlocksPlan(blocks=blocks, stored=stored, aligned=aligned, threads=resources.threads, rechunk=moves)
-    if plan.peak_bytes > resources.budget:
-        raise BudgetError(resources.budget, plan.peak_bytes, "writing the blocks")
-    return plan
+    still = nothing_to_move(stored, target, resources)
+    writing = BlocksPlan(blocks=blocks, stored=stored, aligned=aligned, threads=resources.threads, rechunk=still)
+
+    def moves() -> RechunkPlan:
+        return still if aligned else plan_rechunk(stored, target, resources, **choices)
+
+    _, rechunk = within_budget([lambda: writing.checked(resources.budget).rechunk, moves])
+    return replace(writing, rechunk=rechunk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,18 @@ class BlocksPlan(Holding):
         """Held by us in a process at one time, at most."""
         writing = Memory.of(chunks=self._of_block * min(self.threads, self.count))
         return largest(writing, self.rechunk.memory)
+
+    def checked(self, budget: int) -> BlocksPlan:
+        """Return the plan if it keeps a budget.
+
+        Raises
+        ------
+        BudgetError
+            Where it does not.
+        """
+        if self.peak_bytes > budget:
+            raise BudgetError(budget, self.peak_bytes, "writing the blocks")
+        return self
 
     @property
     def _of_block(self) -> int:
