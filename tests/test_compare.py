@@ -197,10 +197,10 @@ def decoded(crossing: Path, scratch: Path) -> tuple[ooc.Comparison, int]:
 def test_chunks_that_cross_are_decoded_once_by_way_of_scratch(
     crossing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oocarrays.comparing.scratch.WORTH", 2)  # so small an array is not worth it
+    monkeypatch.setattr("oocarrays.arrays.copying.WORTH", 2)  # so small an array is not worth it
     found, nbytes = decoded(crossing, tmp_path)
     assert found
-    assert nbytes == 2 * 4 * 256**3
+    assert nbytes == 4 * 256**3  # the array that is read as it is: a copy is not coded
     array = zarr.open_array(crossing / "series", mode="r+")
     array[7, 8, 9] += 3
     found, _ = decoded(crossing, tmp_path)

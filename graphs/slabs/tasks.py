@@ -100,6 +100,8 @@ class SlabRun(JournaledRun):
         self.remains = remains
         self._given: Sealed[tuple[Kernel, tuple[Any, ...]]] = Sealed((kernel, tuple(files.sources)))
         self.informs = takes_info(kernel)
+        self.copied: Sequence[ArrayFile] = ()
+        """Sources and copies of sources in scratch, as they are read; by default the sources."""
         super().__init__(self.destination.store, processes, remains.id)
 
     def _here(self) -> None:
@@ -135,7 +137,7 @@ class SlabRun(JournaledRun):
     @property
     def expected(self) -> tuple[float, float]:
         """Requests that read, and chunks that are written, for what is left."""
-        traffic = self.plan.traffic
+        traffic = self.plan.passing
         return self.left * traffic.read_requests, self.left * traffic.write_requests
 
     @property
@@ -242,7 +244,7 @@ class SlabRun(JournaledRun):
     @property
     def windows(self) -> Windows:
         """Return the reader of windows, counted here."""
-        return Windows(self.plan, self.given[1], self.meter, self._pool)
+        return Windows(self.plan, self.copied or self.given[1], self.meter, self._pool)
 
     def _read(self, number: int, rank: int) -> Blocks | None:
         """A window of each source: its band is read into the middle. None, where nobody needs it any more."""

@@ -11,20 +11,23 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import zarr
+from zarr.storage import MemoryStore
 
+from oocarrays.arrays.copying import Copier
 from oocarrays.arrays.groups import OutOfCoreGroup
-from oocarrays.comparing.scratch import alike
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.jobs.rechunking import scratch_copy
 from oocarrays.kernels.differences import HELD, Differences, Tolerance, differences
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
+from oocarrays.options.asked import scratch_folder
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
@@ -258,8 +261,22 @@ def _arrays(files: Sequence[ArrayFile], how: _How) -> Comparison:
         x, y = (np.asarray(array[()]).reshape(1) for array in arrays)
         found = differences(x, y, (0,), how.tolerance)
         return _comparison(arrays, replace(found, first=None if found.first is None else ()))
-    with unchanged(files), alike(files, partial(_planned, budget=how.budget), how.budget, how.scratch) as (best, plan):
-        return _comparison(arrays, _elements(best, plan, how.tolerance))
+    place = scratch_folder(how.scratch, MemoryStore())
+    copier = Copier(files=files, planned=_planned, copy=scratch_copy, place=place)
+    with unchanged(files):
+        best = copier.best(_chunkings(files), how.budget)
+        if isinstance(best, SlabPlan):
+            return _comparison(arrays, _elements(files, best, how.tolerance))
+        with best.made() as copied:
+            return _comparison(arrays, _elements(copied, best.plan, how.tolerance))
+
+
+def _chunkings(files: Sequence[ArrayFile]) -> list[dict[int, tuple[int, ...]]]:
+    """Either array in the chunks of the other, where these differ and any is coded."""
+    chunks = [file.stored.grid.chunks for file in files]
+    if not any(file.stored.coded for file in files) or chunks[0] == chunks[1]:
+        return []
+    return [{0: chunks[1]}, {1: chunks[0]}]
 
 
 def _planned(stored: Sequence[Stored], budget: int) -> SlabPlan:

@@ -26,6 +26,8 @@ else:
     Result = TypeVar("Result")
 
 LOG = logging.getLogger("oocarrays")
+OFTEN = 2
+"""Times that a chunk may be decoded, on average, before a person is told."""
 
 
 class Job(GraphJob[Run], Generic[Run, Result]):
@@ -112,10 +114,14 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Return notices: chunks that are cut; of a run that is resumed, what is written again or not looked at."""
+        """Return notices: chunks that are cut, or decoded more than twice; of a run that is resumed, what is written
+        again or not looked at."""
         places = (self._run.destination, *getattr(self._run, "targets", ()))
         said = (notice for place in places for notice in getattr(place, "said", ()))
-        return (*dict.fromkeys(said), *getattr(self._run, "notices", ()))
+        times = getattr(self.plan, "times_decoded", 0.0)
+        again = f"each chunk is decoded {times:.1f} times: give more memory=, or rechunk the source first"
+        often = (again,) if times > OFTEN else ()
+        return (*dict.fromkeys(said), *often, *getattr(self._run, "notices", ()))
 
     def _planned(self) -> str:
         """The plan as text."""

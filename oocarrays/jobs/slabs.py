@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
 import numpy as np
 import zarr
+from dask.task_spec import Task
 from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
+from oocarrays.arrays.copying import WORTH, Copier, Copying
 from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.disks import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.gathering import GatheringRun
 from oocarrays.graphs.slabs.graph import build_graph
 from oocarrays.graphs.slabs.local import local_graph
 from oocarrays.graphs.slabs.tasks import Kernel, SlabFiles, SlabRun
-from oocarrays.jobs.job import Job
+from oocarrays.jobs.job import OFTEN, Job
 from oocarrays.jobs.local_slabs import local_pass
+from oocarrays.jobs.rechunking import scratch_copy
 from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag
+from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
-from oocarrays.options.asked import check_alike, check_distinct, workspace_of
+from oocarrays.options.asked import check_alike, check_distinct, scratch_folder, workspace_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.factors import FactorLike
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike, shapes_said
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass, reshaping, result_types, targets_of
+from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.coarser import gathered
 from oocarrays.plan.slabs.cuts import plan_slabs
-from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
 from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
+from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Policy
 from oocarrays.stored.array import missing_of, placer
@@ -63,9 +72,25 @@ Sources = Global | LocalArrays
 
 
 class SlabJob(Job[SlabRun, Made], Generic[Made]):
-    """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
+
+    Parameters
+    ----------
+    copying : Copying, optional
+        Copies of sources, on threads, that are made first.
+    """
 
     _counted = tuple(name for name in COUNTED if name != "messages")
+
+    def __init__(
+        self,
+        run: SlabRun,
+        result: Callable[[str], Any],
+        cluster: Cluster | None = None,
+        copying: Copying | None = None,
+    ) -> None:
+        self._copying = copying
+        super().__init__(run, result, cluster)
 
     @property
     def plan(self) -> SlabPlan:
@@ -78,6 +103,24 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
     def _tasks(self) -> int:
         return self.plan.tasks
 
+    def _on_threads(self) -> str:
+        """Run the pass, on copies of sources where they are planned."""
+        if self._copying is None:
+            return super()._on_threads()
+        with self._copying.made() as self._run.copied:
+            try:
+                return super()._on_threads()
+            finally:
+                self._run.copied = ()
+                for job in self._copying.jobs.values():
+                    self._run.meter.put(job.meter.take())
+
+    def __dask_graph__(self) -> dict[Key, Any]:
+        graph = super().__dask_graph__()
+        if self._copying is None or not self._is_fresh():
+            return graph
+        return {self._key: Task(self._key, self._on_threads)}
+
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 
@@ -88,6 +131,16 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         later = f"; {', '.join(kept)} kept in memory, and written at the end" if kept else ""
         shapes = ", ".join(report.shape_text(target.grid.shape) for target in plan.targets)
         return [("targets", f"{shapes}{later}")] if plan.coarser else []
+
+    def _copies(self) -> list[tuple[str, str]]:
+        """Chunks of copies that are read instead of sources, and what they take."""
+        copies = self.plan.copies
+        if copies is None:
+            return []
+        pairs = zip(copies.sources, self.plan.sources, strict=True)
+        made = [report.shape_text(copy.grid.chunks) for source, copy in pairs if source != copy]
+        took = f"{format_bytes(copies.scratch_bytes)} of scratch, {report.seconds_text(copies.seconds)}"
+        return [("copied first", f"into chunks of {', '.join(made)}, not coded: {took}")]
 
     def _rows(self) -> list[tuple[str, str]]:
         plan = self.plan
@@ -108,6 +161,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
                 else "none",
             ),
             ("reuse", reuse_text(plan)),
+            *self._copies(),
             *rows(plan, reads=about, writes=about),
             ("local files", report.cache_text(plan.past_cache)),
             *rows(plan, tasks=""),
@@ -176,7 +230,7 @@ def map_slabs(
     *,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    depth: int | Sequence[int] | None = None,
+    depth: DepthLike | None = None,
     boundary: BoundaryLike = "none",
     memory: int | float | str | None = None,
     prefetch: int = 1,
@@ -188,9 +242,9 @@ def map_slabs(
     drop_axis: DropLike | Sequence[DropLike | None] | None = None,
     new_axis: NewLike | Sequence[NewLike | None] | None = None,
     shape: ShapeLike | Sequence[ShapeLike | None] | None = None,
-    axis: int | None = None,
+    axis: int | str | None = None,
     height: int | None = None,
-    window: Sequence[int | None] | None = None,
+    window: WindowLike | None = None,
     ranks: int | None = None,
     folders: str | None = None,
     verify: bool = False,
@@ -224,8 +278,9 @@ def map_slabs(
     args, kwargs : sequence, mapping
         Arguments of the kernel after its blocks, and by name. Bound as in a `functools.partial` by name, which `resume`
         takes as the kernel.
-    depth : int or sequence of int
-        Neighbours that the kernel sees on each side: in all axes, or in each. By default as many as a kernel of
+    depth : int, sequence of int or mapping
+        Neighbours that the kernel sees on each side: in all axes, in each, or in some by number or name, as
+        ``{"time": 1}``, and none in others. By default as many as a kernel of
         `oocarrays.kernels` needs, by itself or in a `functools.partial`, and none for any other kernel.
     boundary : str or number, or a mapping or sequence of them
         What stands beyond the edges: ``"reflect"``, ``"nearest"``, ``"periodic"`` or a constant, as in Dask's
@@ -262,10 +317,11 @@ def map_slabs(
         Where results are of another shape, the kernel is tried on a few zeros before a target is made: what gives
         another shape than was asked for is refused, and what cannot be called with zeros is left to the first slab.
     axis, height : int
-        Along which axis slabs follow one another, and how many elements each has; by default what is best. Slabs are
-        whole in all other axes where one of them is given.
-    window : sequence of int
-        Elements of a slab along each axis, halo not included; None or -1 is the whole axis. By default slabs are whole
+        Along which axis, by number or name, slabs follow one another, and how many elements each has; by default what
+        is best. Slabs are whole in all other axes where one of them is given.
+    window : sequence of int or mapping
+        Elements of a slab along each axis, halo not included, or along some by number or name; None or -1 is the whole
+        axis. By default slabs are whole
         in all axes but one where there is memory for such, and else blocks, cut on chunks of the targets.
     ranks : int
         Each has a run of slabs; by default as many as there are cores, or workers, and on threads one where the kernel
@@ -321,10 +377,10 @@ def map_slabs(
     if not isinstance(verify, bool):
         raise InputError(f"verify={verify!r} is neither True nor False")
     kernel = bound(kernel, len(as_list(source)), args, kwargs)
+    along: Any = {"depth": own_depth(kernel) if depth is None else depth, "axis": axis, "heights": window}
     options = SlabOptions(
-        depth=own_depth(kernel) if depth is None else depth, boundary=as_asked(boundary), prefetch=prefetch,
-        reuse=flag(reuse, "reuse"), workspace=workspace_of(workspace), axis=axis, height=height, heights=window,
-        ranks=ranks,
+        boundary=as_asked(boundary), prefetch=prefetch, reuse=flag(reuse, "reuse"), workspace=workspace_of(workspace),
+        height=height, ranks=ranks, **along,
     )  # fmt: skip
     results = ResultShapes(factor=factor, drop_axis=drop_axis, new_axis=new_axis, shape=shape)
     request = SlabRequest(
@@ -345,8 +401,8 @@ def map_slabs(
     arrays = [array_file.open_array(place(each)) for each in sources]
     for array in arrays:
         warn_of_packed(array, kernel)
-    plain, cluster = _global_pass(request, arrays, policies, stores, more)
-    return SlabJob(plain, opener(stores, open_array, single=single), cluster)
+    plain, cluster, copying = _global_pass(request, arrays, policies, stores, more)
+    return SlabJob(plain, opener(stores, open_array, single=single), cluster, copying)
 
 
 def _global_pass(
@@ -355,10 +411,11 @@ def _global_pass(
     policies: Sequence[Policy],
     stores: Sequence[StoreLike],
     more: Mapping[str, Any],
-) -> tuple[SlabRun, Cluster | None]:
-    """A pass over arrays in one file each, as `map_slabs` has it."""
+) -> tuple[SlabRun, Cluster | None, Copying | None]:
+    """A pass over arrays in one file each, as `map_slabs` has it, and copies of them that it reads."""
     check_alike(arrays)
     check_distinct(stores)
+    request = request.along(arrays[0].ndim, dimension_names(arrays[0]))
     may_replace = request.may_replace(stores[0])
     for array, store in product(arrays, stores):
         check_target(array, store, overwrite=may_replace)
@@ -372,10 +429,48 @@ def _global_pass(
         shape=arrays[0].shape, dtypes=[array.dtype for array in arrays], sources=files, targets=targets,
         more={**more, "missing": policies[0]}, said=shapes_said(levels, arrays[0].shape),
     )  # fmt: skip
-    stored = [file.stored for file in files], [target.preview() for target in targets]
-    found = planned_pass(request, known, resources, partial(plan_slabs, *stored))
+    way = _Way(files, [target.preview() for target in targets], stores[0], threads=cluster is None)
+    found = planned_pass(request, known, resources, way.planned)
     both, kind = SlabFiles(sources=files, targets=targets), GatheringRun if levels else SlabRun
-    return found.run(kind, request.kernel, both), cluster
+    return found.run(kind, request.kernel, both), cluster, way.copying
+
+
+class _Way:
+    """Slabs of arrays as they are, or of copies of them in scratch, where that takes less time.
+
+    Parameters
+    ----------
+    threads : bool
+        Whether the pass is on threads of this process: workers make no copies.
+    """
+
+    def __init__(
+        self, files: Sequence[ArrayFile], targets: Sequence[Stored], beside: StoreLike, *, threads: bool
+    ) -> None:
+        self._files, self._targets, self._beside, self._threads = files, targets, beside, threads
+        self.copying: Copying | None = None
+        """Copies of the plan that was made last."""
+
+    def planned(self, options: SlabOptions) -> SlabPlan:
+        """Plan the pass."""
+        plan = plan_slabs([file.stored for file in self._files], self._targets, options)
+        self.copying = self._cheaper(plan, options) if self._threads and plan.times_decoded > OFTEN else None
+        return self.copying.planned if self.copying else plan
+
+    def _cheaper(self, plan: SlabPlan, options: SlabOptions) -> Copying | None:
+        def planned(stored: Sequence[Stored], budget: int) -> SlabPlan:
+            return plan_slabs(stored, self._targets, replace(options, budget=budget))
+
+        place = scratch_folder(None, self._beside)
+        copier = Copier(files=self._files, planned=planned, copy=scratch_copy, place=place)
+        return copier.cheapest(self._chunkings(plan), plan.budget, WORTH * seconds(plan))
+
+    def _chunkings(self, plan: SlabPlan) -> Iterator[dict[int, tuple[int, ...]]]:
+        """Chunks as long as slabs, and halves and quarters of them along the axes in which these are cut."""
+        coded = [number for number, file in enumerate(self._files) if file.stored.coded]
+        for part in (1, 2, 4):
+            chunks = [ceil_div(n, part) if axis in plan.cut_axes else n for axis, n in enumerate(plan.heights)]
+            yield dict.fromkeys(coded, tuple(max(n, 1) for n in chunks))
 
 
 def as_list(given: Any) -> list[Any]:

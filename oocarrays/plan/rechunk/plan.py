@@ -86,6 +86,12 @@ class RechunkPlan(Holding):
         return reduce(add, (p.traffic for p in self.passes), frame)
 
     @property
+    def times_decoded(self) -> float:
+        """How often a coded source is decoded, on average; 0 where it is not coded."""
+        decoded = self.passes[0].traffic.decoded_bytes if self.passes and self.source.coded else 0
+        return decoded / max(self.source.padded_bytes, 1)
+
+    @property
     def scratch(self) -> tuple[Stored, ...]:
         """The scratch arrays, in the order in which they are written."""
         return tuple(p.target for p in self.passes[:-1])

@@ -202,6 +202,12 @@ class ReducePlan(Holding, OnePass):
         ranks = ceil_div(self.ranks, self.processes)
         return Memory.of(stacks=PROCESS_BYTES) + largest(reducing, meeting) * ranks
 
+    @property
+    def times_decoded(self) -> float:
+        """How often a coded source is decoded, on average; 0 where it is not coded."""
+        source = self.cut.source
+        return self.traffic.decoded_bytes / max(source.padded_bytes, 1) if source.coded else 0.0
+
     @cached_property
     def traffic(self) -> Traffic:
         """Count what moves; exact where nothing is coded and no chunk is missing."""

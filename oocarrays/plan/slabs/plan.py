@@ -38,8 +38,27 @@ RESULTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCopies:
+    """Copies of sources in scratch, made before a pass, which reads them instead."""
+
+    sources: tuple[Stored, ...]
+    """All sources, as they are stored."""
+    memory: Memory
+    """Held at one time while they are made, at most."""
+    traffic: Traffic
+    """Requests and bytes that they take, beside the pass."""
+    seconds: float
+    """Predicted."""
+    scratch_bytes: int
+    """Bytes of disk at one time, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlabPlan(SlabGeometry, Holding):
     """How arrays of one shape pass through a window, and what that takes."""
+
+    copies: SourceCopies | None = None
+    """Copies that the pass reads; then ``sources`` are as these are stored."""
 
     @property
     def cut(self) -> Document:
@@ -50,7 +69,8 @@ class SlabPlan(SlabGeometry, Holding):
     def memory(self) -> Memory:
         """Held by one process at one time, at most: windows, what is handed on, results, what codecs and the kernel
         need."""
-        return largest(self.bare + self._coding, self._gathering)
+        copying = self.copies.memory if self.copies else Memory()
+        return largest(self.bare + self._coding, self._gathering, copying)
 
     @property
     def bare(self) -> Memory:
@@ -195,12 +215,29 @@ class SlabPlan(SlabGeometry, Holding):
         """Bytes, decoded, that are read for one window when they have been read for another; whole chunks, where they
         are coded."""
         coded = sum(source.padded_bytes for source in self.sources if source.coded)
-        return max(self.read_bytes - self.source_bytes, self.traffic.decoded_bytes - coded if coded else 0)
+        return max(self.read_bytes - self.source_bytes, self.passing.decoded_bytes - coded if coded else 0)
 
     @property
     def traffic(self) -> Traffic:
         """Requests and bytes of a run without faults; of chunks that are coded, stored bytes are an estimate."""
+        return self.passing + self.copies.traffic if self.copies else self.passing
+
+    @property
+    def passing(self) -> Traffic:
+        """Requests and bytes of the pass alone."""
         return slab_traffic(self)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of disk that copies take at one time, at most."""
+        return self.copies.scratch_bytes if self.copies else 0
+
+    @property
+    def times_decoded(self) -> float:
+        """How often a coded source is decoded, on average; 0 where none is coded."""
+        sources = self.copies.sources if self.copies else self.sources
+        coded = sum(source.padded_bytes for source in sources if source.coded)
+        return self.traffic.decoded_bytes / coded if coded else 0.0
 
     @property
     def tasks(self) -> int:

@@ -1,0 +1,152 @@
+"""Arrays that are read through copies in scratch, where their chunks cross the slabs in which they are read.
+
+a   maps, zstd    ──► rechunked into scratch, each chunk decoded once ──┐
+                                                                        ├─ whole chunks of all, slab by slab
+b   series, zstd  ──────────────────────────────────────────────────────┘
+
+Slabs of coded chunks that cross decode each of them as often as there are slabs in it: of maps of an array forty times
+the budget, read as series, all some forty times.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import inf
+from operator import add
+from typing import Any
+
+from oocarrays.errors import BudgetError, OocError
+from oocarrays.mapping.grid import Stored
+from oocarrays.plan.memory import largest
+from oocarrays.plan.slabs.blocks import seconds
+from oocarrays.plan.slabs.plan import SlabPlan, SourceCopies
+from oocarrays.storage.files import array_file
+from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.files.places import free_bytes
+from oocarrays.storage.journal.leftovers import discard, hold
+from oocarrays.storage.journal.scratch import scratch_below
+
+Planned = Callable[[Sequence[Stored], int], SlabPlan]
+"""Plans the slabs in which arrays are read together, within a budget in bytes."""
+Chunkings = Iterable[Mapping[int, tuple[int, ...]]]
+"""Chunks of copies that are considered, by the number of the array."""
+WORTH = 0.8
+"""Share of the time without copies that a way with copies may take: more is not worth the bytes that it writes."""
+TRIES = 16
+"""Budgets that are tried to find the least one of a way: each part of it names its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """Copies of some arrays in scratch, and the slabs in which they and the others are read."""
+
+    files: Sequence[ArrayFile]
+    """All arrays."""
+    folder: str
+    """Where the copies are to be."""
+    jobs: Mapping[int, Any]
+    """Makes each copy, by the number of the array."""
+    plan: SlabPlan
+    """Slabs of all arrays."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted: to make the copies, and to read them."""
+        copying: float = sum(job.plan.seconds for job in self.jobs.values())
+        return copying + seconds(self.plan)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is in scratch at one time, at most."""
+        plans = [job.plan for job in self.jobs.values()]
+        made: int = sum(plan.target.nbytes for plan in plans)
+        return made + max(int(plan.scratch_bytes) for plan in plans)
+
+    @property
+    def planned(self) -> SlabPlan:
+        """The slabs, with what the copies take."""
+        plans = [job.plan for job in self.jobs.values()]
+        copies = SourceCopies(
+            sources=tuple(file.stored for file in self.files),
+            memory=largest(*(plan.memory for plan in plans)),
+            traffic=reduce(add, (plan.traffic for plan in plans)),
+            seconds=sum(plan.seconds for plan in plans),
+            scratch_bytes=self.nbytes,
+        )
+        return replace(self.plan, copies=copies)
+
+    @contextmanager
+    def made(self) -> Iterator[list[ArrayFile]]:
+        """Make the copies, and give all arrays as they are read; the copies are removed at the end."""
+        held = hold(self.folder)
+        try:
+            made = {n: array_file.describe_source(job.run().zarr, "fill") for n, job in self.jobs.items()}
+            yield [made.get(number, file) for number, file in enumerate(self.files)]
+        finally:
+            discard(self.folder, held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copier:
+    """Terms on which copies of arrays are planned."""
+
+    files: Sequence[ArrayFile]
+    """The arrays, all of one shape."""
+    planned: Planned
+    """Plans slabs of them, or of copies in their places."""
+    copy: Callable[..., Any]
+    """Plans to write one array again in scratch, as `scratch_copy`: jobs are made below this room."""
+    place: str
+    """The folder in which scratch is made."""
+
+    def best(self, chunkings: Chunkings, budget: int) -> SlabPlan | Copying:
+        """Return the slabs of the arrays as they are, or the way with copies, where that takes less time.
+
+        Raises
+        ------
+        BudgetError
+            Where neither fits: it states the least budget of all ways.
+        """
+        chunkings = list(chunkings)
+        try:
+            plan = self.planned([file.stored for file in self.files], budget)
+        except BudgetError as error:
+            found = self.cheapest(chunkings, budget, inf)
+            if found is None:
+                least = filter(None, (self._least(chunks, budget) for chunks in chunkings))
+                raise BudgetError(budget, min([error.least, *least]), error.what) from None
+            return found
+        return self.cheapest(chunkings, budget, WORTH * seconds(plan)) or plan
+
+    def cheapest(self, chunkings: Chunkings, budget: int, most: float) -> Copying | None:
+        """Return the way that takes least time; None where that is not less than ``most`` seconds, or has no room."""
+        ways, room = [], free_bytes(self.place)
+        for chunks in chunkings:
+            with suppress(OocError):  # it cannot be copied, or not in this budget
+                ways.append(self._way(chunks, budget))
+        fitting = [way for way in ways if way.seconds < most and way.nbytes < room]
+        return min(fitting, key=lambda way: way.seconds, default=None)
+
+    def _least(self, chunks: Mapping[int, tuple[int, ...]], budget: int) -> int | None:
+        """Return the least budget of a way; None where it is impossible in any."""
+        for _ in range(TRIES):
+            try:
+                return budget if self._way(chunks, budget).nbytes < free_bytes(self.place) else None
+            except BudgetError as error:
+                budget = error.least
+            except OocError:
+                return None
+        return None
+
+    def _way(self, chunks: Mapping[int, tuple[int, ...]], budget: int) -> Copying:
+        folder = str(scratch_below(self.place, uuid.uuid4().hex[:12]))
+        jobs = {
+            number: self.copy(self.files[number], f"{folder}/{number}", lengths, budget, self.place)
+            for number, lengths in chunks.items()
+        }
+        stored = [jobs[n].plan.target if n in jobs else file.stored for n, file in enumerate(self.files)]
+        return Copying(files=self.files, folder=folder, jobs=jobs, plan=self.planned(stored, budget))
