@@ -8,11 +8,14 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+import xarray
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zarr.storage import MemoryStore
 
 import oocarrays as ooc
+from oocarrays.graphs.tracing import graph
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.uses import use_of
 
@@ -102,3 +105,106 @@ def test_a_trace_of_an_earlier_version_says_nothing_of_it() -> None:
     for access in said["accesses"]:
         assert access.pop("cut_by_chunks")
     assert [access.cut_by_chunks for access in Trace.from_json(said).accesses] == [False]
+
+
+# ---------------------------------------------------------------------- strides
+
+
+STRIDED = {
+    "rows of a table": ((2400, 24), (24, 24), np.s_[::24]),
+    "one in ten": ((10_000,), (100,), np.s_[::10]),
+    "one in seven, from three": ((2000, 5), (20, 5), np.s_[3::7]),
+    "more than a chunk apart": ((12_000,), (50,), np.s_[::120]),
+    "one element a chunk": ((400, 16), (4, 16), np.s_[1::4]),
+    "downwards": ((6000,), (60,), np.s_[::-6]),
+    "columns": ((24, 1600), (24, 16), np.s_[:, ::10]),
+    "both axes": ((240, 240), (24, 24), np.s_[::12, ::12]),
+    "every other": ((1600, 4), (16, 4), np.s_[:1600:2]),
+}
+"""Shape, chunks, and what is taken."""
+DOWNWARDS = ("downwards", "zarr")
+"""Zarr refuses it."""
+
+
+class Counting(dict[str, Any]):
+    """What a store holds; it counts the chunks that are asked for."""
+
+    asked = 0
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked += "c/" in key
+        return super().__getitem__(key)
+
+
+def array_of(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[zarr.Array, Counting]:
+    held = Counting()
+    z = zarr.create_array(MemoryStore(held), shape=shape, chunks=chunks, dtype="f4", compressors=None)
+    z[...] = 1
+    held.asked = 0
+    return z, held
+
+
+def by_dask(z: zarr.Array, key: Any) -> Any:
+    return da.from_array(z, chunks=z.chunks)[key].sum()
+
+
+def by_xarray(z: zarr.Array, key: Any) -> Any:
+    names = [f"axis {number}" for number in range(z.ndim)]
+    keys = dict(zip(names, key if isinstance(key, tuple) else (key,), strict=False))
+    return xarray.DataArray(da.from_array(z, chunks=z.chunks), dims=names).isel(keys).sum()
+
+
+@pytest.mark.parametrize(
+    ("case", "seen"),
+    [(case, seen) for case in STRIDED for seen in ("graph", "xarray", "run", "zarr") if (case, seen) != DOWNWARDS],
+)
+def test_strided_slices_get_chunks_that_take_few_requests(case: str, seen: str) -> None:
+    """The oracle is the store, which counts while the program runs."""
+    shape, chunks, key = STRIDED[case]
+
+    def program(z: zarr.Array) -> None:
+        if seen == "zarr":
+            z[key]
+        else:
+            (by_xarray if seen == "xarray" else by_dask)(z, key).compute(scheduler="sync")
+
+    z, held = array_of(shape, chunks)
+    if seen == "graph":
+        trace = ooc.trace(by_dask(z, key), weights=50)
+    else:
+        with ooc.trace(weight=50) as recorded:
+            program(z)
+        trace = recorded.trace
+    (found,) = trace.advise(memory="1GiB", scheduler="threads").arrays
+    held.asked = 0
+    program(z)
+    other, there = array_of(shape, found.copied)
+    program(other)
+    (block,) = found.blocks
+    assert (block.today.requests, block.advised.requests) == (50 * held.asked, 50 * there.asked)
+    assert there.asked * 20 <= held.asked
+    assert block.advised.seconds * 10 < block.today.seconds
+
+
+@settings(max_examples=40, deadline=None)
+@given(found=lengths, other=lengths, start=st.integers(0, EXTENT - 1), steps=st.tuples(*[st.integers(1, 9)] * 2))
+def test_strides_are_counted_as_the_program_reads_in_other_chunks(
+    found: tuple[int, int], other: tuple[int, int], start: int, steps: tuple[int, int]
+) -> None:
+    key = np.s_[start :: steps[0], :: steps[1]]
+
+    def traced(chunks: tuple[int, int]) -> Trace:
+        return ooc.trace(da.from_zarr(stored(chunks))[key].sum())
+
+    (access,), (dataset,) = traced(found).accesses, traced(found).datasets
+    counted = [each.counts(np.array([other])) for each in use_of(access, dataset).footprints]
+    (there,) = traced(other).accesses
+    assert sum(int(each.visits[0]) for each in counted) == there.tasks
+    assert sum(each.elements for each in use_of(access, dataset).footprints) == there.elements
+
+
+def test_large_graphs_tell_the_same_of_strides(monkeypatch: pytest.MonkeyPatch) -> None:
+    program: Any = da.from_zarr(stored((4, 6)))[1::5, ::-4].sum()
+    small = ooc.trace(program).accesses
+    monkeypatch.setattr(graph, "MOST_TASKS", 0)
+    assert ooc.trace(program).accesses == small

@@ -72,7 +72,7 @@ class FoundAccesses:
             name = location(part.array)
             self._blind[name] = key_split(node.key)
             return
-        self.seen.add(part.array, part.take(use.key), writes=use.writes, by=part.by)
+        self.seen.add(part.array, part.take(use.key), writes=use.writes, by=part.by, cut=True)
 
     def _add_wanted(self, read: Reading, rank: int) -> None:
         """Add what a rank wants of a collective read."""

@@ -176,7 +176,7 @@ class Layers:
             for axis, blocks in zip(part.kept, along, strict=True):
                 mine = part.axes[axis]
                 taken[axis] = [r for r in (mine[b.start : b.stop] for b in blocks) if len(r)]
-            fold = self._found.seen.fold(part.array, by=part.by)
+            fold = self._found.seen.fold(part.array, by=part.by, cut=True)
             fold.add_all([Pattern.of(taken, often)] if often else [])
             return
         for index in zip(*np.nonzero(times), strict=True):

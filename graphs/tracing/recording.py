@@ -8,10 +8,12 @@ the same on each worker     ─┘   which workers send back when the recording 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import wraps
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import zarr
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 WAYS = ("basic", "orthogonal", "coordinate", "mask", "block")
 """The ways of reading and writing for which Zarr has methods of their own."""
+GETTERS = ("getter", "getter_inline", "getter_nofancy")
+"""The functions of ``dask.array.core`` by which Dask's arrays read; importing that takes a second."""
 _RECORDED: list[Seen] = []
 _LOCK = threading.Lock()
 _ORIGINAL: dict[str, Callable[..., Any]] = {}
@@ -116,17 +120,26 @@ def _telling(method: Callable[..., Any], way: str, writes: bool) -> Callable[...
     """Return a method of Zarr that tells what it is asked for."""
 
     @wraps(method)
-    def told(self: zarr.Array, selection: Any = ..., *args: Any, **how: Any) -> Any:
+    def tell(self: zarr.Array, selection: Any = ..., *args: Any, **how: Any) -> Any:
         if isinstance(self.store_path.store, CountingStore):  # ours, which tells for itself
             return method(self, selection, *args, **how)
         begun = time.perf_counter()
         answer = method(self, selection, *args, **how)
         seconds = time.perf_counter() - begun
+        told: dict[str, Any] = {"seconds": seconds, "thread": threading.get_ident(), "cut": _is_for_dask()}
         for seen in tuple(_RECORDED):
-            seen.add(self, asked(self, way, selection), writes=writes, seconds=seconds, thread=threading.get_ident())
+            seen.add(self, asked(self, way, selection), writes=writes, **told)
         return answer
 
-    return told
+    return tell
+
+
+def _is_for_dask() -> bool:
+    """Return whether one of Dask's getters waits for this read: its tasks are cut as the array's chunks are."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame and not (frame.f_code.co_name in GETTERS and frame.f_globals["__name__"] == "dask.array.core"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _hear(file: Any, axes: Any, writes: bool, seconds: float, ranks: int | None = None) -> None:

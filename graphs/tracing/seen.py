@@ -22,8 +22,8 @@ from oocarrays.storage.files.places import location
 from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.remote import is_remote
 
-Kind = tuple[str, bool, str, int | None]
-"""Name of the array, whether it is written, by whom, and how many ranks ask at one time."""
+Kind = tuple[str, bool, str, int | None, bool]
+"""Name of the array, whether it is written, by whom, how many ranks ask at one time, whether Dask cuts the tasks."""
 
 
 def dataset_of(array: zarr.Array) -> Dataset:
@@ -111,9 +111,9 @@ class Seen:
                 self._names = {id(array): known}
         return known[1]
 
-    def fold(self, array: zarr.Array, *, writes: bool = False, by: str = "zarr") -> Fold:
+    def fold(self, array: zarr.Array, *, writes: bool = False, by: str = "zarr", cut: bool = False) -> Fold:
         """Return the fold of an array, for one thread that adds many sections."""
-        return self._one((self._name(array), writes, by, None)).fold
+        return self._one((self._name(array), writes, by, None, cut and by == "zarr")).fold
 
     def _one(self, kind: Kind) -> _One:
         if kind not in self._kinds:
@@ -124,7 +124,7 @@ class Seen:
         """Add what will be written to an array that is not there yet."""
         with self._lock:
             self.datasets.setdefault(dataset.name, dataset)
-            _put(self._one((dataset.name, True, "oocarrays", None)).fold, taken)
+            _put(self._one((dataset.name, True, "oocarrays", None, False)).fold, taken)
 
     def add(
         self,
@@ -136,10 +136,11 @@ class Seen:
         seconds: float = 0.0,
         thread: Any = None,
         ranks: int | None = None,
+        cut: bool = False,
     ) -> None:
-        """Add what was read or written of an array."""
+        """Add what was read or written of an array: ``cut``, where Dask cuts its tasks as the array's chunks are."""
         with self._lock:
-            one = self._one((self._name(array), writes, by, ranks))
+            one = self._one((self._name(array), writes, by, ranks, cut and by == "zarr" and not writes))
             _put(one.fold, taken)
             one.seconds += seconds
             if thread is not None:
@@ -163,18 +164,11 @@ class Seen:
                 one.seconds += seconds
                 one.threads |= {(worker, thread) for thread in threads}
 
-    def accesses(self, block: str, weight: float = 1.0, *, cut_by_chunks: bool = False) -> list[Access]:
-        """Return what was seen as the accesses of a block.
-
-        Parameters
-        ----------
-        cut_by_chunks : bool
-            Whether Zarr's reads are those of tasks that Dask has cut as the arrays' chunks are.
-        """
+    def accesses(self, block: str, weight: float = 1.0) -> list[Access]:
+        """Return what was seen as the accesses of a block."""
         found = []
-        for _, (name, writes, by, ranks), patterns, seconds, threads in self.take():
-            how: Any = {"writes": writes, "weight": weight, "ranks": ranks, "by": by}
-            how["cut_by_chunks"] = cut_by_chunks and by == "zarr" and not writes
+        for _, (name, writes, by, ranks, cut), patterns, seconds, threads in self.take():
+            how: Any = {"writes": writes, "weight": weight, "ranks": ranks, "by": by, "cut_by_chunks": cut}
             access = Access(block=block, dataset=name, patterns=patterns, **how)
             if threads:
                 access = replace(access, seconds=seconds, threads=len(threads))

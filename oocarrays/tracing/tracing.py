@@ -202,7 +202,7 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
                 "what it reads is seen in a run, inside 'with ooc.trace() as t:'"
             )
     unseen = trace_collections([each for each in flat if not isinstance(each, GraphJob)], seen)
-    found = _trace_of(seen, name, weight, cut_by_chunks=True)
+    found = _trace_of(seen, name, weight)
     if not found.accesses:
         nothing = (
             f"{name!r} reads no stored array: there is no Zarr array in its graph; what has been computed already is "
@@ -238,8 +238,8 @@ def _by_chunks(shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Product]
     return [tuple(along)] if all(along) else []
 
 
-def _trace_of(seen: Seen, block: str, weight: float, *, cut_by_chunks: bool = False) -> Trace:
-    accesses: list[Access] = seen.accesses(block, weight, cut_by_chunks=cut_by_chunks)
+def _trace_of(seen: Seen, block: str, weight: float) -> Trace:
+    accesses: list[Access] = seen.accesses(block, weight)
     used = {access.dataset for access in accesses}
     return Trace.of([each for each in seen.datasets.values() if each.name in used], accesses)
 

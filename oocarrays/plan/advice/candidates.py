@@ -11,6 +11,7 @@ Every chunk is between the least size that is worth a file and the most that mem
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
@@ -18,6 +19,7 @@ from itertools import combinations
 import numpy as np
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.plan.advice.counting import Footprint
 from oocarrays.plan.advice.price import Use
 
 SIZES = (2**21, 2**23, 2**19, 2**25)
@@ -88,12 +90,20 @@ def _shapes(grid: ChunkGrid, itemsize: int, wanted: Sequence[Shape]) -> Iterator
 
 def _sections(uses: Iterable[Use]) -> list[Shape]:
     """The shapes of the sections that are used, those of which most is used first."""
-    seen: dict[Shape, int] = {}
+    seen: Counter[Shape] = Counter()
     for use in uses:
         for each in use.footprints:
-            if all(each.largest):
-                seen[each.largest] = seen.get(each.largest, 0) + each.elements
-    return sorted(seen, key=lambda shape: -seen[shape])[:MOST_USES]
+            for shape in _shapes_of(each) if all(each.largest) else ():
+                seen[shape] += each.elements
+    return [shape for shape, _ in seen.most_common(MOST_USES)]
+
+
+def _shapes_of(each: Footprint) -> Iterator[Shape]:
+    """The shapes of a section: its elements; with strides what they span, and one element of each strided axis."""
+    yield each.largest
+    if each.span != each.largest:
+        yield each.span
+        yield tuple(1 if n < s else n for n, s in zip(each.largest, each.span, strict=True))
 
 
 def _between(sections: Sequence[Shape]) -> Iterator[Shape]:

@@ -69,6 +69,8 @@ class Intervals:
     """Elements that all sections together take."""
     longest: int
     """Elements of the longest."""
+    span: int
+    """Elements from the first of the longest to where its next one would be, at most the extent."""
 
     @classmethod
     def of(cls, taken: Iterable[range], extent: int) -> Intervals:
@@ -81,7 +83,8 @@ class Intervals:
         lengths = [length for *_, length in alike]
         elements, longest = sum(map(mul, lengths, times)), max(lengths, default=0)
         columns = table[:, 0], table[:, 1], table[:, 2], np.array(times, np.int64)
-        return cls(extent, *columns, tile, sum(times), elements, longest)
+        span = min(max((step * length for _, step, length in alike), default=0), extent)
+        return cls(extent, *columns, tile, sum(times), elements, longest, span)
 
     def counts(self, chunks: np.ndarray) -> Counts:
         """Count what is taken of chunks of each length."""
@@ -196,6 +199,11 @@ class Footprint:
     def largest(self) -> tuple[int, ...]:
         """Extent of the largest section along each axis."""
         return tuple(axis.longest for axis in self.axes)
+
+    @property
+    def span(self) -> tuple[int, ...]:
+        """Extent of the largest section along each axis, with what its strides leave out."""
+        return tuple(axis.span for axis in self.axes)
 
     def counts(self, chunks: np.ndarray) -> Counts:
         """Count what is taken in each of some chunk shapes, a row each; runs as elements lie in C order."""

@@ -12,6 +12,10 @@ from oocarrays.plan.advice.price import Use
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.verdict import SeenSummary
 
+_Awaited = dict[int, list[tuple[int, int]]]
+"""Stride and number of the ranges that an element would continue."""
+_Alone = dict[int, list[int]]
+"""Numbers of ranges of one element, whose stride is open, by that element."""
 ALIKE = 1024
 """Patterns that are kept, so that those who are alike are counted once."""
 
@@ -64,28 +68,47 @@ def _cut_use(patterns: tuple[Pattern, ...], shape: tuple[int, ...], chunks: tupl
 
 
 def joined(taken: Iterable[range], chunk: int) -> list[range]:
-    """Join ranges of one chunk each that meet where one chunk ends and the next begins.
+    """Join ranges of one chunk each that continue each other, with one stride, across chunk edges.
 
     >>> joined([range(2, 4), range(4, 8), range(8, 9), range(3, 4)], 4)
     [range(2, 9), range(3, 4)]
-    >>> joined([range(0, 8), range(8, 16)], 4), joined([range(0, 4, 2), range(4, 8, 2)], 4)
-    ([range(0, 8), range(8, 16)], [range(0, 4, 2), range(4, 8, 2)])
+    >>> joined([range(0, 8), range(8, 16)], 4), joined([range(0, 4, 3), range(6, 7), range(9, 10)], 4)
+    ([range(0, 8), range(8, 16)], [range(0, 10, 3)])
+    >>> joined([range(1, 2), range(11, 12), range(21, 22)], 4)
+    [range(1, 22, 10)]
     """
     made: list[range] = []
-    open_at: dict[int, list[int]] = {}
-    """Where a range may be gone on with, and the numbers of those that end there."""
+    awaited: _Awaited = {}
+    alone: _Alone = {}
     for each in sorted(taken, key=lambda r: (r.start, -r.stop)):
-        in_one = each.step == 1 and each.start // chunk == (each.stop - 1) // chunk
-        before = open_at.get(each.start, []) if in_one else []
-        if before:
-            number = before.pop(0)
-            made[number] = range(made[number].start, each.stop)
-        else:
+        in_one = each.start // chunk == each[-1] // chunk
+        number = _continued(each, awaited, alone, chunk) if in_one else None
+        if number is None:
             number = len(made)
             made.append(each)
-        if in_one and each.stop % chunk == 0:
-            open_at.setdefault(each.stop, []).append(number)
+        else:
+            made[number] = range(made[number].start, each.stop, each.start - made[number][-1])
+        step = made[number].step
+        if in_one and len(made[number]) == 1:
+            alone.setdefault(each.start, []).append(number)
+        elif in_one and (each[-1] + step) // chunk != each[-1] // chunk:
+            awaited.setdefault(each[-1] + step, []).append((step, number))
     return made
+
+
+def _continued(each: range, awaited: _Awaited, alone: _Alone, chunk: int) -> int | None:
+    """Return the number of the range that another one continues, which then waits no longer; None for a new one."""
+    for entry in awaited.get(each.start, []):
+        if len(each) == 1 or entry[0] == each.step:
+            awaited[each.start].remove(entry)
+            return entry[1]
+    before = each.start - each.step if len(each) > 1 else next(iter(alone), each.start)
+    if before // chunk == each.start // chunk or before not in alone:
+        return None
+    number = alone[before].pop(0)
+    if not alone[before]:
+        del alone[before]
+    return number
 
 
 @lru_cache(maxsize=ALIKE)
