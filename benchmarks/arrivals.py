@@ -13,16 +13,18 @@ import argparse
 import statistics
 import time
 
-import dask
 import machine
 import numpy as np
 from distributed import Client, LocalCluster, wait
 
 import oocarrays as ooc
 
-MANY = 10**6
-WAYS = {"arrivals": (2, "auto"), "steps, auto": (MANY, "auto"), "steps, pex": (MANY, "pex")}
-"""Ranks from which they take what is there, and the schedule."""
+WAYS = {
+    "arrivals": ("asynchronous", "auto"),
+    "steps, auto": ("synchronous", "auto"),
+    "steps, pex": ("synchronous", "pex"),
+}
+"""The assembly and the schedule of each way."""
 FIGURES = (
     ("3.7", "cyclic", "block", tuple((ranks, 2**20) for ranks in (8, 16, 32))),
     ("3.10, 3.11", "cyclic(4)", "cyclic(2)", ((8, 2**20), (16, 2**20), (32, 2**20), (32, 2**16), (32, 2**24))),
@@ -81,11 +83,10 @@ def assemblies(client: Client, layouts: tuple[str, str], ranks: int, n: int, rou
     return ", ".join(f"{assembly} {statistics.median(each):.3f} s" for assembly, each in took.items())
 
 
-def seconds(held: ooc.DistributedArray, below: int, schedule: str) -> tuple[float, int]:
+def seconds(held: ooc.DistributedArray, assembly: str, schedule: str) -> tuple[float, int]:
     """Return what it takes until every rank has its column slab, and tasks."""
-    with dask.config.set({"oocarrays.steps-below": below}):
-        asked = held.redistribute("(*, block)", schedule=schedule)
-        tasks = len(asked.tasks.graph) - len(held.tasks.graph)
+    asked = held.redistribute("(*, block)", schedule=schedule, assembly=assembly)
+    tasks = len(asked.tasks.graph) - len(held.tasks.graph)
     start = time.perf_counter()
     there = asked.persist()
     wait(list(there.__dask_graph__().values()))

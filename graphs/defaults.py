@@ -20,9 +20,9 @@ DEFAULTS: dict[str, Any] = {
     "durable": True,  # whether what a run writes is on its device before the run relies on that; False: in its own time
     "fingerprints": True,  # whether a finished target keeps those of its source's chunks, by which `update` goes
     "record-every": "10s",  # time after which what is done of a part is recorded: so much is lost of a slow run
-    "assembly": "synchronous",  # or "asynchronous": messages between workers come as they come, more of them at a time
-    "schedule": "auto",  # the order in which ranks exchange, such as "pex"; "auto": of least predicted time
-    "steps-below": 8,  # ranks on workers, so many and more of which have one task each for all steps of an exchange
+    "assembly": "synchronous",  # of a rechunk; or "asynchronous": messages are unpacked in the order of arrival
+    "schedule": "auto",  # order of messages, such as "pex", "coloring", "unordered"; "auto": of least predicted time
+    "steps-below": 8,  # ranks from which a rechunk in steps on workers has one task per rank for all steps of a round
     "collective-buffer": "64MiB",  # bytes that a rank reads for all at one time, at most, or one chunk
     "same-machine": True,  # whether workers of one machine get messages out of each other's memory, where they can
     "give-up": "60s",  # time after which a run stops whose workers are paused, or all gone

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import dask.config
 from dask.utils import parse_bytes, parse_timedelta
 
-from oocarrays.errors import InputError, UnsupportedError
+from oocarrays.errors import InputError, ScheduleError, UnsupportedError
 from oocarrays.graphs.defaults import setting
 from oocarrays.plan.exchange.carrier import Carrier
-from oocarrays.plan.exchange.schedule import Schedule, is_auto
+from oocarrays.plan.exchange.schedule import COLORING, NAMES, UNORDERED, Schedule, is_auto
 from oocarrays.plan.machine import COST_NAMES, Costs
 from oocarrays.plan.queueing.kept import ChunkTimes, KeptDisks, kept_times
 from oocarrays.storage.files.presence import Policy
@@ -21,19 +21,27 @@ from oocarrays.storage.meter import available_bytes
 from oocarrays.storage.stores.remote import Patience
 from oocarrays.storage.stores.urls import Ways
 
-Order = TypeVar("Order", str, str | Schedule)
 
+def schedule(asked: Any) -> Any:
+    """Return the order of messages that is asked for, a `Schedule` or a name; of None or "auto" the one that is set.
 
-def schedule(asked: Order) -> Order:
-    """The order of messages that is asked for: where it is "auto", the one that is set, which may be "auto" too."""
-    order: Order = setting("schedule") if is_auto(asked) else asked
+    Raises
+    ------
+    ScheduleError
+        For a name that is unknown.
+    """
+    order = setting("schedule") if is_auto(asked) else asked
+    if is_auto(order):
+        return "auto"
+    names = [*(name.lower() for name in (*NAMES, COLORING)), UNORDERED]
+    if not isinstance(order, Schedule) and str(order).lower() not in names:
+        raise ScheduleError(f"schedule={order!r} is unknown; pass 'auto' or one of {', '.join(names)}")
     return order
 
 
 def carrier(ranks: int, assembly: str = "asynchronous") -> Carrier:
     """Return what carries messages between workers, as `oocarrays calibrate` has measured it."""
-    direct = assembly == "asynchronous" and ranks >= setting("steps-below")
-    return Carrier.between_workers(ranks, costs(), direct=direct)
+    return Carrier.between_workers(ranks, costs(), direct=assembly == "asynchronous")
 
 
 def record_seconds() -> float:

@@ -88,7 +88,7 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
         transfer = Transfer(slabs.layout, _columns(slabs.layout))
         own = known.graph_seconds + crowded_seconds(transfer, 1, known)
         for schedule in schedules(ranks, names=SCHEDULES):
-            messaging = Messaging(schedules=(schedule,), assembly="asynchronous", ordered=True)
+            messaging = Messaging(schedules=(schedule,), assembly="synchronous", ordered=True)
             took = [_seconds(client, exchanged(slabs, transfer, schedule, messaging, workers)) for _ in range(TIMES)]
             seconds = median(took[1:])
             measured.append((Exchange.of(schedule, transfer.sizes()), max(seconds - own, seconds / 10)))

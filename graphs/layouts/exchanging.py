@@ -27,7 +27,6 @@ from dask.task_spec import Task
 
 from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.exchange.messages import Came, Messages, Round
 from oocarrays.graphs.exchange.rounds import arrivals
 from oocarrays.graphs.layouts.parts import RankParts, layered
@@ -264,7 +263,6 @@ def exchange_tasks(
     *,
     ordered: bool = True,
     meter: Meter | None = None,
-    steps_below: int | None = None,
 ) -> Exchanged:
     """Add the tasks of one exchange, after which there are so many ``ranks``.
 
@@ -278,15 +276,12 @@ def exchange_tasks(
         Whether a step waits for the one before.
     meter : Meter, optional
         Counts what threads do.
-    steps_below : int, optional
-        Ranks, so many and more of which take what is there; by default as it is set.
     """
     if exchanging.schedule is None:
         exchanging.meter = meter or exchanging.meter
         return _between_threads(exchanging, old, ranks)
     builder = _ExchangeBuilder(exchanging, sides(len(old), ranks, workers))
-    many = setting("steps-below") if steps_below is None else steps_below
-    if is_together(exchanging.schedule, exchanging.assembly, many):
+    if is_together(exchanging.schedule, exchanging.assembly):
         keys = builder.together(old, ranks)
         return Exchanged(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=builder.homes)
     sizes, every, waits = exchanging.sizes(), exchanging.schedule.ranks, exchanging.assembly == "synchronous"

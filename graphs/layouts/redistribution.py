@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -90,6 +89,6 @@ def exchanged(
     """Return the parts after a transfer: between threads, where there is no schedule."""
     travels = transfer.bare() if schedule else transfer
     moving = Moving(transfer=travels, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
-    how: Any = {"ordered": messaging.ordered, "meter": meter, "steps_below": messaging.steps_below}
-    made = exchange_tasks(moving, parts.keys, transfer.target.ranks, workers, **how)
+    ranks = transfer.target.ranks
+    made = exchange_tasks(moving, parts.keys, ranks, workers, ordered=messaging.ordered, meter=meter)
     return parts.followed_by(made.suffix, made.tasks, transfer.target, made.keys, made.homes)

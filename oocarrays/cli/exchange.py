@@ -11,7 +11,7 @@ from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.options.networks import NAMED, NETWORKS, carrier_of
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Mesh
-from oocarrays.plan.exchange.schedule import NAMES, Schedule
+from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule
 from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
 from oocarrays.show.exchanges import schedule_json, schedule_text
 from oocarrays.show.pictures import load_picture
@@ -88,7 +88,7 @@ def _print_schedule(options: argparse.Namespace, schedule: Schedule, carrier: Ca
 
 def redistribute_options(parser: argparse.ArgumentParser) -> None:
     """Let ``redistribute`` take two layouts, and what carries the messages."""
-    names = ", ".join(name.lower() for name in NAMES)
+    names = ", ".join(name.lower() for name in (*NAMES, COLORING))
     parser.add_argument("--from", dest="source", metavar="LAYOUT", required=True, help="such as 'cyclic(11)'")
     parser.add_argument("--to", dest="target", metavar="LAYOUT", required=True, help="such as '(*, block)'")
     extents = parser.add_mutually_exclusive_group(required=True)
@@ -135,7 +135,7 @@ def _redistribute(options: argparse.Namespace) -> None:
         options.method,
         costs=costs(),
         carrier=carrier,
-        schedule=options.schedule or "auto",
+        schedule=options.schedule,
     )
     outlook = Outlook.of(plan, carrier, options.schedule)
     print(json.dumps(outlook.as_json()) if options.json else outlook.text())

@@ -67,7 +67,7 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--orientation", type=orientation, help="row, column, or axes from slowest to fastest: 2,0,1")
     parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
     parser.add_argument("--method", choices=("auto", *METHODS), default="auto", help="(default: %(default)s)")
-    parser.add_argument("--schedule", help="the order in which ranks exchange, such as gen (default: auto)")
+    parser.add_argument("--schedule", help="order of messages: gen, coloring, unordered, … (default: auto)")
     parser.add_argument("--codec", choices=sorted(NAMED_CODECS), help="codec of the target (default: the source's)")
     parser.add_argument(
         "--zarr-format",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +89,7 @@ def read_sections(
     disks : mapping or callable
         The disk of each chunk by its index, where that is known: each is then served by aggregators of its own.
     schedule : str, optional
-        The order of the messages of a round between workers, as in `redistribute`; None for all at one time.
+        The order of the messages of a round between workers, as in `redistribute`; ``"unordered"`` for all at one time.
     memory : int, float or str, optional
         Bytes that this process may hold, or each worker, parts included: ``"1GiB"``. What an aggregator reads at one
         time fits in it, and is no more than the setting ``oocarrays.collective-buffer``.
@@ -127,8 +127,6 @@ def read_sections(
         check_reach({"array": a.zarr.store_path.store})
     wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     resources = resources_of(cluster, memory, schedule)
-    if schedule is None:
-        resources = replace(resources, schedule=None)
     file = as_planned(a._file) if a.zarr.read_only else a._file  # what is written may lose chunks
     plan = plan_collective(
         file.stored,

@@ -17,7 +17,6 @@ from oocarrays.distributed.elementwise import applied, divided_into, dtype_of, s
 from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.mapped import mapped, sliced
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
 from oocarrays.graphs.layouts.redistribution import moved
@@ -30,7 +29,7 @@ from oocarrays.mapping.layouts.slicing import ready_to_slice, sliced_layout, sli
 from oocarrays.mapping.section import Section
 from oocarrays.options.layouts import LayoutLike, layout_for
 from oocarrays.plan.collective.read import CollectivePlan
-from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.exchange.schedule import UNORDERED, Schedule
 from oocarrays.plan.layouts.assembly import Messaging, squared
 from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.show import report
@@ -163,12 +162,12 @@ class DistributedArray(RankArrays[Parts]):
         costs = settings.costs()
         if not self.cluster:  # threads send no messages
             costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
+        order = settings.schedule(schedule)
         if isinstance(layout, Redistribution):
             _refuse_choices(ranks=ranks, grid=grid, method=None if method == "auto" else method)
             plan = self._made_before(layout)
         else:
             target = layout_for(self.shape, layout, ranks=ranks, grid=grid, about=self.ranks)
-            order = "auto" if schedule is None else settings.schedule(schedule)
             carrier = settings.carrier(max(self.ranks, target.ranks), assembly) if self.cluster else None
             plan = plan_redistribution(
                 self._layout, target, self.dtype.itemsize, method=method, costs=costs, carrier=carrier, schedule=order
@@ -176,10 +175,9 @@ class DistributedArray(RankArrays[Parts]):
         messaging = Messaging.of(
             plan.transfers,
             self.dtype.itemsize,
-            schedule=None if schedule is None else settings.schedule(schedule),
+            schedule=order,
             assembly=assembly,
             costs=costs if self.cluster else None,
-            steps_below=setting("steps-below"),
         )
         where = Where(self.cluster, self.workers)
         return DistributedArray(
@@ -403,7 +401,7 @@ def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Mess
     moved = f"{transfer.source} → {transfer.target}: {format_bytes(int(between) * itemsize)}"
     if schedule is None:
         return f"{moved} between ranks, without messages"
-    order = schedule.name if messaging.ordered else "no order"
+    order = schedule.name if messaging.ordered else UNORDERED
     return f"{moved} between ranks in {np.count_nonzero(sizes)} messages, {order}, {messaging.assembly}"
 
 

@@ -105,11 +105,12 @@ def redistribute(
     method : str
         How, by name, as `plan_redistribution` takes it; by default the cheapest.
     schedule : str or Schedule, optional
-        The order of the messages between workers, or its name; "auto" for ``oocarrays.schedule``, or if that says
-        nothing for the one of least predicted time; "coloring" for steps of the messages that there are, as many as the
-        busiest rank has partners; None for no order: all messages may then be under way at one time.
+        The order of the messages between workers, or its name. None and "auto" stand for ``oocarrays.schedule``, which
+        is "auto" by default: the order of least predicted time. "coloring" makes steps of the messages, as many as the
+        busiest rank has partners. "unordered" is no order: all messages may be under way at one time.
     assembly : "synchronous" or "asynchronous"
-        Whether a rank unpacks messages when all have come, or each as it comes, which takes less memory.
+        Whether a rank goes step by step and unpacks messages when all have come, or receives and unpacks them in the
+        order of arrival, two at a time, which takes less memory. Schedules that forward keep their steps.
 
     Returns
     -------

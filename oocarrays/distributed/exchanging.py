@@ -16,7 +16,6 @@ from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.distributed.rank_blocks import RankBlocks
 from oocarrays.errors import InputError, LayoutError, UnsupportedError
 from oocarrays.graphs import settings
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.layouts.alltoall import rows_exchanged
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import itself, new_suffix
@@ -39,7 +38,7 @@ def exchange(
     counts: Any,
     *,
     displacements: Any = None,
-    schedule: str | Schedule = "auto",
+    schedule: str | Schedule | None = "auto",
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RankBlocks[AlltoallPlan]:
@@ -56,8 +55,7 @@ def exchange(
         ``displacements[source, target]`` is the first of these rows in what ``source`` has, and some may go to several;
         by default they lie one behind the other in the order of targets.
     schedule : str or Schedule
-        The order of messages between workers, or its name; "auto" for ``oocarrays.schedule``, or if that says nothing
-        for that of least predicted time; "coloring" for steps of the messages that there are.
+        The order of messages between workers, or its name, as in `redistribute`.
     scheduler, workers
         Of arrays of this process, as in `rechunk`.
 
@@ -91,7 +89,7 @@ def exchange(
     order, _ = settings.carrier(plan.ranks).cheapest(plan.between, settings.schedule(schedule))
     where = held.where
     if where.cluster:
-        plan = replace(plan, schedule=order, steps_below=setting("steps-below"))
+        plan = replace(plan, schedule=order)
     return RankBlocks(plan, held.dtype, lambda: rows_exchanged(held.build(), plan, where.workers, where.meter), where)
 
 
@@ -169,7 +167,7 @@ def plan_redistribution(
     dtype: Any = "float64",
     *,
     method: str = "auto",
-    schedule: str | Schedule = "auto",
+    schedule: str | Schedule | None = "auto",
     network: Network | str | None = None,
     constants: Any = None,
 ) -> Redistribution:
@@ -184,7 +182,7 @@ def plan_redistribution(
     method : str
         One of the thesis's: "general", "gcd", "lcm", "direct", "indirect", "indirect-lcm", …; "auto" for the cheapest.
     schedule : str or Schedule
-        The order of messages, or its name; "auto" for that of least predicted time in each transfer.
+        The order of messages, or its name, as in `redistribute`.
     network : Network or str, optional
         What carries messages: ``ooc.Mesh(rows=8, columns=8)``, "torus:8x8", "fat-tree", …; by default workers on a flat
         one.
@@ -225,5 +223,5 @@ def plan_redistribution(
         method,
         costs=settings.costs(),
         carrier=carrier_of(network, max(source.ranks, target.ranks), constants),
-        schedule=schedule,
+        schedule=settings.schedule(schedule),
     )

@@ -146,7 +146,7 @@ def write_sections(
     deal: str = "block",
     aggregators: str | int | Sequence[int] = "auto",
     disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
-    schedule: str = "auto",
+    schedule: str | None = "auto",
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -181,7 +181,7 @@ def write_sections(
         The disk of each chunk by its index, where that is known, as of a striped store: each is then served by
         aggregators of its own.
     schedule : str
-        The order of the messages between workers, as in `redistribute`.
+        The order of the messages between workers, as in `redistribute`; ``"unordered"`` goes in steps here.
     memory : int, float or str, optional
         Bytes that this process may hold, or each worker, beside the parts: ``"1GiB"``.
     scheduler, workers

@@ -240,8 +240,9 @@ def rechunk(
         ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"assembled"``, ``"staged"``.
     schedule : str
         The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
-        ``"pex-gen-shift"``, ``"gen"``, ``"rex"`` or ``"ipex"``, of which the last two forward between workers; by
-        default the setting ``oocarrays.schedule``, and where that is ``"auto"`` the one of least predicted time.
+        ``"pex-gen-shift"``, ``"gen"``, ``"rex"`` or ``"ipex"``, of which the last two forward between workers; or
+        ``"coloring"`` or ``"unordered"``, as in `redistribute`. By default, and with ``"auto"``, the setting
+        ``oocarrays.schedule``; where that is ``"auto"`` too, the one of least predicted time.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
         Compressors also by name: ``"zstd"``, ``"blosc"``, ``"gzip"`` or ``"none"``.

@@ -15,7 +15,6 @@ from oocarrays.errors import InputError, LayoutError, TargetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.multicast import cast
-from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.shift import ShiftRun, build_graph
 from oocarrays.graphs.layouts.halos import windows
 from oocarrays.graphs.run.job import Graph
@@ -89,7 +88,7 @@ def shift(
     depth: DepthLike | None = None,
     *,
     boundary: Any = "none",
-    schedule: str = "auto",
+    schedule: str | None = "auto",
 ) -> RankBlocks[HaloPlan]: ...
 
 
@@ -99,7 +98,7 @@ def shift(
     depth: DepthLike | None = None,
     *,
     boundary: Any = "none",
-    schedule: str = "auto",
+    schedule: str | None = "auto",
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -111,7 +110,7 @@ def shift(
     depth: DepthLike | None = None,
     *,
     boundary: Any = "none",
-    schedule: str = "auto",
+    schedule: str | None = "auto",
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -130,8 +129,7 @@ def shift(
         What stands beyond the array's edges, as in `map_slabs`. "none" adds nothing there; in files what is there
         stays.
     schedule : str
-        The order of messages between workers, by name; by default ``oocarrays.schedule``, or that of least predicted
-        time.
+        The order of messages between workers, by name, as in `redistribute`.
     memory, scheduler, workers
         Of local array files, as in `rechunk`; those on workers' own disks are read and written there.
 
@@ -169,7 +167,7 @@ def shift(
     refuse_means(memory=memory, scheduler=scheduler, workers=workers)
     halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
     order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
-    plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order, steps_below=setting("steps-below"))
+    plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
     where = Where(x.cluster, x.workers)
     return RankBlocks(plan, x.dtype, lambda: windows(x.tasks, halos, order, x.workers, where.meter), where)
 
@@ -189,7 +187,7 @@ def refuse_means(**given: Any) -> None:
         )
 
 
-def schedule_for(halos: Halos, itemsize: int, asked: str) -> Schedule:
+def schedule_for(halos: Halos, itemsize: int, asked: str | None) -> Schedule:
     """The order of messages that is asked for, or that of least predicted time.
 
     Raises
@@ -205,7 +203,7 @@ def _shift_files(
     depth: DepthLike | None,
     boundary: Boundaries,
     *,
-    schedule: str,
+    schedule: str | None,
     memory: int | float | str | None,
     scheduler: Client | str | None,
     workers: Sequence[str] | None,
@@ -219,7 +217,7 @@ def _shift_files(
         raise TargetError(f"{a.store} is opened for reading: open it with mode='r+' to write to it")
     cluster = cluster_of(a.disks.client or scheduler, workers)
     resources = resources_of(cluster, memory, schedule)
-    order = ordering.schedule_for(resources.order, a.ranks)
+    order = ordering.schedule_for(resources.schedule, a.ranks)
     plan = ShiftPlan(
         halos=Halos.of(a.layout, a.depth, boundary),
         read=a.stored,

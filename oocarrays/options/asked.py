@@ -19,6 +19,7 @@ from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.mapping.given import element_type, listed, whole
+from oocarrays.plan.exchange.schedule import is_unordered
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.creating import check_target_place
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, place_name
@@ -132,7 +133,7 @@ def resources_of(
     cluster: Cluster | None, memory: Any, schedule: str | None = None, ranks: int | None = None
 ) -> Resources:
     """Find out which resources a plan may use, in this process or on a cluster."""
-    order, requests = settings.schedule("auto" if schedule is None else schedule), settings.ways().requests
+    order, requests = settings.schedule(schedule), settings.ways().requests
     if cluster is None:
         free = available_bytes()
         return Resources(
@@ -148,7 +149,7 @@ def resources_of(
         threads=min(w.threads for w in there),
         ranks=ranks,
         schedule=order,
-        synchronous=setting("assembly") == "synchronous",
+        synchronous=setting("assembly") == "synchronous" and not is_unordered(order),
         steps_below=setting("steps-below"),
         requests=requests,
     )

@@ -32,8 +32,8 @@ class Resources:
     """Threads of each process."""
     ranks: int | None = None
     """Logical processors that are asked for; None for as many as the planner finds cheapest."""
-    schedule: str | None = "auto"
-    """The order in which ranks exchange, by its name; None where all messages of a round may go at one time."""
+    schedule: str = "auto"
+    """The order in which ranks exchange, by its name."""
     synchronous: bool = True
     """Whether a step between workers waits until the one before has been received and taken."""
     steps_below: int = 8
@@ -46,11 +46,6 @@ class Resources:
     def on_workers(self) -> bool:
         """Whether ranks are on workers of a cluster."""
         return self.workers is not None
-
-    @property
-    def order(self) -> str:
-        """The name of the schedule, ``"auto"`` where none is asked for."""
-        return "auto" if self.schedule is None else self.schedule
 
     def ranks_of_a_process(self, ranks: int) -> int:
         """Ranks that share one process, at most."""

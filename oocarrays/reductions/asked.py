@@ -84,7 +84,7 @@ class CheckedReduction:
             most_groups=(groups.most(cut, cut.deep), groups.most(cut, cut.segments)) if groups else (1, 1),
             masks=(0 if mask is None else mask.nbytes) + (groups.codes.nbytes if groups else 0),
             ranks=ranks, threads=1, budget=resources.budget, processes=resources.workers,
-            schedule=schedule_for(resources.order, ranks) if resources.workers and ranks > 1 else None,
+            schedule=schedule_for(resources.schedule, ranks) if resources.workers and ranks > 1 else None,
             costs=resources.costs,
         )  # fmt: skip
         return plan.within(resources.threads)

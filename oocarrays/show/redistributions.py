@@ -16,9 +16,8 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.options.networks import carrier_of, network_text
 from oocarrays.plan.documents import Document
 from oocarrays.plan.exchange.carrier import Carrier
-from oocarrays.plan.exchange.network import Mesh, Network
-from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.exchange.trace import Ordered, in_order, ordered
+from oocarrays.plan.exchange.network import Network
+from oocarrays.plan.exchange.trace import Ordered, in_order
 from oocarrays.plan.layouts.assembly import Messaging
 from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
@@ -127,15 +126,8 @@ class Outlook:
         given = plan.carrier if network is None else network
         carrier = given if isinstance(given, Carrier) else carrier_of(given, ranks_of(plan))
         there, constants, whose = carrier.network, carrier.constants, carrier.whose
-        columns = there.columns if isinstance(there, Mesh) else None
-        chosen = Schedule.of(schedule, there.ranks, columns=columns) if schedule else None
         sizes = [each * plan.itemsize for each in plan.sizes()] if plan.price.messages else []
-        priced: list[Ordered] = []
-        left_out: list[str] = []
-        if sizes and chosen is None:
-            priced, left_out = in_order(sizes, there, constants)
-        elif sizes and chosen is not None:
-            priced = [ordered(chosen, sizes, there, constants)]
+        priced, left_out = in_order(sizes, there, constants, schedule) if sizes else ([], [])
         return cls(plan=plan, network=there, whose=whose, priced=priced, left_out=left_out)
 
     def text(self) -> str:
@@ -224,7 +216,7 @@ class Outlook:
         }
 
     def _peak_bytes(self, each: Ordered) -> int:
-        """Bytes that a rank holds at most, as ``x.peak_bytes`` says it: in steps, unpacked as messages come."""
+        """Bytes that a rank holds at most, as ``x.peak_bytes`` says it: unpacked as messages come."""
         messaging = Messaging(schedules=each.schedules, assembly="asynchronous", ordered=True)
         return messaging.held(self.plan.transfers) * self.plan.itemsize
 

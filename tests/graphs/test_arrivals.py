@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -55,13 +54,12 @@ def test_elements_where_ranks_come_and_go(three: Client, before: int, after: int
 
 
 def test_tasks_grow_with_ranks_and_not_with_their_square(three: Client) -> None:
-    def tasks(ranks: int) -> int:
+    def tasks(ranks: int, assembly: str) -> int:
         y = ooc.distribute(np.zeros((128, 128), "i1"), "(block, *)", ranks=ranks, scheduler=three)
-        return len(y.redistribute("(*, block)", schedule="pex").tasks.graph)
+        return len(y.redistribute("(*, block)", schedule="pex", assembly=assembly).tasks.graph)
 
-    assert tasks(64) <= 6 * 64 + 10
-    with dask.config.set({"oocarrays.steps-below": 1000}):
-        assert tasks(64) > 64 * 63
+    assert [tasks(ranks, "asynchronous") <= 6 * ranks + 10 for ranks in (4, 64)] == [True, True]
+    assert tasks(64, "synchronous") > 64 * 63
 
 
 def test_messages_are_counted(three: Client) -> None:
@@ -113,28 +111,33 @@ def slow(block: np.ndarray, late: list[int], block_info: Any = None) -> np.ndarr
     return block
 
 
-def test_a_rank_that_sleeps_holds_nobody_back() -> None:
-    """What others have is unpacked in the order of arrival (Thakur 1995, section 3.4)."""
-    with inside(9) as client:
-        y = ooc.distribute(X, "(cyclic, *)", ranks=9, scheduler=client)
+@pytest.mark.parametrize("ranks", [3, 4, 9])
+def test_a_late_rank_delays_no_other_message(ranks: int) -> None:
+    """Messages are unpacked in the order of arrival, for any number of ranks (Thakur 1995, section 3.4)."""
+    others = ranks - 1
+    AWAKE.clear()
+    with inside(ranks) as client:
+        y = ooc.distribute(X, "(cyclic, *)", ranks=ranks, scheduler=client)
         within(y.redistribute("(*, block)").compute)
-        z = y.map_local(sleeping, dtype=X.dtype).redistribute("(*, block)")
+        z = y.map_local(waiting, dtype=X.dtype).redistribute("(*, block)")
         unpacked = itertools.count(1)
-        with messages_seen(lambda _: None, lambda _: next(unpacked) == 8 * 7 and AWAKE.set()):
+        with messages_seen(lambda _: None, lambda _: next(unpacked) == others * (others - 1) and AWAKE.set()):
             np.testing.assert_array_equal(within(z.compute), X)
-        until(lambda: sum(span.phase == "receive" for span in z.meter.spans) >= 9 * 8)
-    awake = next(span.start for span in z.meter.spans if span.phase == "hold" and span.args == (4,))
+        until(lambda: sum(span.phase == "receive" for span in z.meter.spans) >= ranks * others)
+    awake = next(span.start for span in z.meter.spans if span.phase == "hold" and span.args == (LATE,))
     early = Counter(span.args[-1] for span in z.meter.spans if span.phase == "receive" and span.stop < awake)
-    assert early == dict.fromkeys((0, 1, 2, 3, 5, 6, 7, 8), 7), "all but what sleeps"
+    assert early == dict.fromkeys(set(range(ranks)) - {LATE}, others - 1), "all messages but those of the late rank"
 
 
+LATE = 2
+"""The rank whose part is there last."""
 AWAKE = threading.Event()
-"""What a rank that sleeps waits for."""
+"""The late rank waits for it."""
 
 
-def sleeping(part: np.ndarray) -> np.ndarray:
-    if part[0, 0] == X[4, 0]:
-        assert AWAKE.wait(60), "others wait for it"
+def waiting(part: np.ndarray) -> np.ndarray:
+    if part[0, 0] == X[LATE, 0]:
+        assert AWAKE.wait(60), "the messages of others wait for it"
     return part
 
 

@@ -161,7 +161,7 @@ def test_ranks_are_where_they_are_asked_to_be(three: Client) -> None:
 def test_ranks_have_one_partner_a_step(four: Client, schedule: str) -> None:
     y = ooc.distribute(X, "(block, *)", ranks=4, scheduler=four)
     with watched(four, Ran()) as ran:
-        y.redistribute("(*, block)", schedule=schedule).persist().compute()
+        y.redistribute("(*, block)", schedule=schedule, assembly="synchronous").persist().compute()
     done = {(*key[0].split("-")[0].split(" step "), key[-1]): n for n, (key, _) in enumerate(ran.tasks)}
     steps = [step.destinations.tolist() for step in Schedule.of(schedule, 4)]
     assert len([key for key in done if key[0] == "send"]) == 4 * len(steps)
@@ -200,6 +200,8 @@ MOMENTS = {
     "synchronous": ("part", "receive step 3"),
     "asynchronous": ("send step 2", "receive step 3", "carry step 1"),
 }
+EXCHANGE = {"synchronous": "receive step 2", "asynchronous": "exchange round"}
+"""A task in the middle of an exchange that forwards nothing."""
 
 
 @pytest.mark.parametrize(("assembly", "moment"), [(a, moment) for a, moments in MOMENTS.items() for moment in moments])
@@ -221,7 +223,7 @@ def test_a_worker_dies_in_a_graph_of_the_users_own_where_nothing_is_pinned(three
     three.wait_for_workers(3, timeout=60)
     x = np.random.default_rng(2).random((96, 64))
     y = ooc.distribute(x, "(cyclic, *)", ranks=4, scheduler=three).redistribute("(*, block)", assembly=assembly)
-    with watched(three, Ran("receive step 2", killer(three, y.placement[1]))) as ran:
+    with watched(three, Ran(EXCHANGE[assembly], killer(three, y.placement[1]))) as ran:
         np.testing.assert_array_equal(within(((y.to_dask() + 1) * 2).compute), (x + 1) * 2)
     assert ran.tasks
 
@@ -233,7 +235,7 @@ def test_what_is_persisted_is_used_twice_and_made_again_when_its_worker_dies(thr
     y = ooc.distribute(x, "(block, *)", ranks=4, scheduler=three)
     kept = y.redistribute("(cyclic(3), cyclic)", ranks=6, assembly=assembly).persist()
     wait(list(kept.__dask_graph__().values()))
-    with watched(three, Ran("receive step 2", killer(three, y.placement[0]))):
+    with watched(three, Ran(EXCHANGE[assembly], killer(three, y.placement[0]))):
         first = within(kept.redistribute("(*, block)", ranks=6, assembly=assembly).compute)
     second = within(kept.redistribute("(block, *)", ranks=3, assembly=assembly).compute)
     np.testing.assert_array_equal(first, x)

@@ -12,7 +12,7 @@ from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster, Mesh
 from oocarrays.plan.exchange.prediction import DELTA, predicted, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule, schedules
-from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order, ordered
+from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order
 
 ON_MESHES = [(name, ranks, columns) for name in ("rex", "ipex") for ranks in (4, 16) for columns in (1, 2, 4)]
 ELSEWHERE = [(schedule.name, ranks, None) for ranks in (1, 2, 5, 8) for schedule in schedules(ranks)]
@@ -101,8 +101,8 @@ def test_of_a_large_exchange_the_likelier_schedules_are_priced() -> None:
 def test_transfers_one_after_the_other_are_priced_together() -> None:
     one, other = some_sizes(8), 3 * some_sizes(8).T
     rex, mesh = Schedule.of("rex", 8, columns=4), Mesh(rows=2, columns=4)
-    alone = [ordered(rex, [each], mesh, DELTA) for each in (one, other)]
-    both = ordered(rex, [one, other], mesh, DELTA)
+    alone = [in_order([each], mesh, DELTA, rex)[0][0] for each in (one, other)]
+    both = in_order([one, other], mesh, DELTA, rex)[0][0]
     assert both.seconds == pytest.approx(sum(each.seconds for each in alone))
     assert (both.steps, both.messages) == (6, sum(each.messages for each in alone))
     assert both.buffer_bytes == max(each.buffer_bytes for each in alone) > 0

@@ -55,7 +55,7 @@ class Means:
 
     resources: Resources
     """Memory, workers and requests."""
-    schedule: Schedule | Literal["auto"] | None
+    schedule: Schedule | Literal["auto", "coloring"] | None
     """The order of messages, or "auto"; None for all of a round at one time, and on threads."""
     buffer_bytes: int
     """Bytes that an aggregator reads in a round."""

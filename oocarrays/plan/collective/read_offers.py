@@ -30,7 +30,7 @@ from oocarrays.plan.collective.domains import Deal, Dealing, Partition, spaced
 from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
 from oocarrays.plan.exchange.carrier import Carrier
-from oocarrays.plan.exchange.schedule import Schedule, is_auto
+from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_unordered
 from oocarrays.plan.limits import MOST_TASKS
 from oocarrays.plan.resources import Resources
 
@@ -156,10 +156,13 @@ def _partitions(dealing: Dealing) -> tuple[Partition, ...]:
     return known if dealing.partition == "auto" else (dealing.partition,)
 
 
-def _schedule(resources: Resources, ranks: int) -> Schedule | Literal["auto"] | None:
-    if resources.workers is None or resources.schedule is None:
+def _schedule(resources: Resources, ranks: int) -> Schedule | Literal["auto", "coloring"] | None:
+    asked = resources.schedule
+    if resources.workers is None or is_unordered(asked):
         return None
-    return "auto" if is_auto(resources.schedule) else Schedule.of(resources.schedule, ranks)
+    if is_coloring(asked):
+        return "coloring"
+    return "auto" if is_auto(asked) else Schedule.of(asked, ranks)
 
 
 def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[tuple[int, ...]]:
@@ -271,6 +274,8 @@ def _least_buffer(stored: Stored, table: AccessTable) -> int:
 def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
     the budget."""
+    if means.schedule == "coloring":
+        return _in_steps(plan, means)
     best = priced(replace(plan, schedule=means.schedule if isinstance(means.schedule, Schedule) else None), means)
     if means.schedule != "auto" or _price(best).peak_bytes <= means.resources.budget:
         return best
@@ -278,8 +283,8 @@ def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
 
 
 def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:
-    """The same plan with the cheapest order in which a rank has one partner at a time."""
+    """The same plan with an order in which a rank has one partner at a time: the cheapest, or of its messages."""
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
-    schedule, _ = Carrier.between_workers(plan.ranks, means.resources.costs).cheapest(sizes)
+    schedule, _ = Carrier.between_workers(plan.ranks, means.resources.costs).cheapest(sizes, str(means.schedule))
     return priced(replace(plan, schedule=schedule), means)

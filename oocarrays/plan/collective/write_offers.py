@@ -147,7 +147,7 @@ def _ordered(plan: CollectiveWritePlan, resources: Resources) -> CollectiveWrite
     """The same plan with the order of its messages."""
     if not plan.processes or not plan.ranks:
         return plan
-    return replace(plan, schedule=order_for(resources.order, plan.ranks, plan.sent.sum(axis=0), resources.costs))
+    return replace(plan, schedule=order_for(resources.schedule, plan.ranks, plan.sent.sum(axis=0), resources.costs))
 
 
 def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:

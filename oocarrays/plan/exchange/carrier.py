@@ -16,7 +16,16 @@ from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.coloring import colored, is_worth_coloring
 from oocarrays.plan.exchange.network import FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.prediction import Constants, flat_constants, schedule_seconds
-from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule, is_auto, schedules
+from oocarrays.plan.exchange.schedule import (
+    COLORING,
+    NAMES,
+    Schedule,
+    complete_exchange,
+    is_auto,
+    is_coloring,
+    is_unordered,
+    schedules,
+)
 from oocarrays.plan.machine import Costs
 
 QUICK = 7 * 10**7
@@ -53,7 +62,7 @@ class Carrier:
         return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS, direct)
 
     def orders(
-        self, sizes: np.ndarray, asked: str | Schedule = "auto", *, most: int = QUICK
+        self, sizes: np.ndarray, asked: str | Schedule | None = "auto", *, most: int = QUICK
     ) -> tuple[list[Schedule], list[str]]:
         """Return the schedules that an exchange may go by, and the names of those that would take long to price.
 
@@ -62,7 +71,7 @@ class Carrier:
         sizes : array
             Bytes from each rank to each.
         asked : str or Schedule
-            One, or its name, or "auto" for all.
+            One, or its name, or "auto" for all; "unordered" is priced as a complete exchange.
         most : int
             Ranks that are asked at most, in all steps.
 
@@ -72,8 +81,10 @@ class Carrier:
             Where there is no such schedule, or not for so many ranks.
         """
         ranks = max(np.shape(sizes))
-        if isinstance(asked, str) and asked.upper() == COLORING:
+        if is_coloring(asked):
             return [colored(square(sizes))], []
+        if is_unordered(asked):
+            return [complete_exchange(ranks)], []
         columns = self.network.columns if isinstance(self.network, Mesh) and ranks == self.network.ranks else None
         if not is_auto(asked):
             return [Schedule.of(asked, ranks, columns=columns)], []
@@ -98,13 +109,13 @@ class Carrier:
                 work += mine
         return chosen, left_out
 
-    def cheapest(self, sizes: np.ndarray, asked: str | Schedule = "auto") -> tuple[Schedule, float]:
+    def cheapest(self, sizes: np.ndarray, asked: str | Schedule | None = "auto") -> tuple[Schedule, float]:
         """Return the schedule of least predicted seconds, and these."""
         if max(np.shape(sizes)) > self.network.ranks:
             raise ScheduleError(f"{max(np.shape(sizes))} ranks do not stand on a network of {self.network.ranks}")
         return min(self._priced(sizes, asked), key=lambda each: each[1])
 
-    def _priced(self, sizes: np.ndarray, asked: str | Schedule) -> Iterator[tuple[Schedule, float]]:
+    def _priced(self, sizes: np.ndarray, asked: str | Schedule | None) -> Iterator[tuple[Schedule, float]]:
         for schedule in self.orders(sizes, asked)[0]:
             yield schedule, schedule_seconds(schedule, sizes, self.network, self.constants)
 

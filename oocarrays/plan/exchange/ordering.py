@@ -19,21 +19,25 @@ from functools import lru_cache
 import numpy as np
 
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto
+from oocarrays.plan.exchange.coloring import colored
+from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto, is_coloring, is_unordered
 
 CREDIT = 2
 """Messages that come to a rank at one time, and that go, where one task holds a whole exchange and they come as they
 come."""
 
 
-def schedule_for(name: str, ranks: int) -> Schedule:
-    """Return the schedule of an exchange.
+def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Schedule:
+    """Return the schedule of an exchange in steps.
 
     Parameters
     ----------
     name : str
         One of the schedules' names, or ``"auto"``: PEX for a power of two of ranks, GEN otherwise (but see
-        `worth_trying`).
+        `worth_trying`), which are the steps of ``"unordered"`` too, where an exchange has steps; or ``"coloring"``.
+    sizes : array, optional
+        Bytes from each rank to each, of which the steps of ``"coloring"`` are made; by default every rank has a message
+        for every other, and they are those of ``"auto"``.
 
     Raises
     ------
@@ -42,10 +46,15 @@ def schedule_for(name: str, ranks: int) -> Schedule:
 
     Examples
     --------
-    >>> schedule_for("auto", 6).name, schedule_for("bex", 4).name
-    ('GEN', 'BEX')
+    >>> schedule_for("auto", 6).name, schedule_for("bex", 4).name, schedule_for("coloring", 4).name
+    ('GEN', 'BEX', 'PEX')
+    >>> len(schedule_for("coloring", 4, np.eye(4, k=1)))
+    1
     """
-    return complete_exchange(ranks) if is_auto(name) else Schedule.of(name, ranks)
+    if is_coloring(name) and sizes is not None:
+        return colored(sizes)
+    any_order = is_auto(name) or is_coloring(name) or is_unordered(name)
+    return complete_exchange(ranks) if any_order else Schedule.of(name, ranks)
 
 
 def schedules_for(name: str, counts: Iterable[int]) -> list[Schedule]:

@@ -21,6 +21,7 @@ import numpy as np
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.exchange import Exchange, Turn
 from oocarrays.plan.exchange.network import FlatCluster, Mesh, Network, busiest
+from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import IDLE, NAMES, Schedule, Step, is_auto, schedules
 from oocarrays.plan.machine import Costs
 
@@ -173,7 +174,7 @@ def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedu
     ('GEN', 'PEX')
     """
     if not is_auto(asked):
-        return Schedule.of(asked, ranks)
+        return schedule_for(asked, ranks, sizes)
     return cheapest(sizes, FlatCluster.of(ranks), flat_constants(costs))
 
 

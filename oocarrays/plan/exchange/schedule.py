@@ -28,6 +28,8 @@ Name = Literal["LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "I
 NAMES: tuple[Name, ...] = get_args(Name)
 COLORING = "COLORING"
 """The name of a schedule whose steps are found for some messages: see `oocarrays.plan.exchange.coloring`."""
+UNORDERED = "unordered"
+"""The name of an exchange without steps: all messages may be under way at one time."""
 FORWARDING = ("REX", "IPEX")
 """Those in which data travels through ranks that it is not for."""
 POWERS_OF_TWO = ("PEX", "BEX", "REX", "IPEX")
@@ -86,10 +88,20 @@ class Leg(NamedTuple):
 def is_auto(asked: object) -> bool:
     """Return whether the order of an exchange is left to the plan.
 
-    >>> is_auto("Auto"), is_auto("pex")
-    (True, False)
+    >>> is_auto("Auto"), is_auto(None), is_auto("pex")
+    (True, True, False)
     """
-    return isinstance(asked, str) and asked.lower() == "auto"
+    return asked is None or (isinstance(asked, str) and asked.lower() == "auto")
+
+
+def is_coloring(asked: object) -> bool:
+    """Return whether steps are asked for that are made of the messages of an exchange."""
+    return isinstance(asked, str) and asked.upper() == COLORING
+
+
+def is_unordered(asked: object) -> bool:
+    """Return whether an exchange without steps is asked for."""
+    return isinstance(asked, str) and asked.lower() == UNORDERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +144,7 @@ class Schedule:
             return name._again(ranks)
         known = name.upper() if isinstance(name, str) else ""
         if known not in NAMES:
-            raise ScheduleError(f"schedule={name!r} is unknown; there are {', '.join(n.lower() for n in NAMES)}")
+            raise ScheduleError(f"schedule={name!r} is unknown; pass one of {', '.join(n.lower() for n in NAMES)}")
         if whole(ranks, "ranks", error=ScheduleError) < 1:
             raise ScheduleError(f"ranks={ranks}: an exchange has at least 1")
         if ranks > MOST_RANKS:

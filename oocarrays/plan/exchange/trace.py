@@ -146,23 +146,25 @@ class Ordered:
         return sum(trace.total for trace in self.traces)
 
 
-def ordered(
-    schedule: Schedule, sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants]
-) -> Ordered:
-    """Price one schedule, for exchanges of these ``sizes`` in bytes, each ``[source, target]``."""
-    return Ordered(traces=tuple(ExchangeTrace.of(Exchange.of(schedule, each), network, constants) for each in sizes))
-
-
 def in_order(
-    sizes: Sequence[np.ndarray], network: Network, constants: Sequence[Constants], *, most: int = QUICK
+    sizes: Sequence[np.ndarray],
+    network: Network,
+    constants: Sequence[Constants],
+    asked: str | Schedule | None = "auto",
+    *,
+    most: int = QUICK,
 ) -> tuple[list[Ordered], list[str]]:
-    """Price each schedule that takes the network's ranks, the cheapest first; name those that are left out.
+    """Price each schedule that takes the ranks, or the one that is asked for, the cheapest first.
+
+    Names of those that would take long to price are returned beside them.
 
     Where there are several exchanges and no schedule is the cheapest of each, what it costs that each goes by its own
     cheapest is among them.
 
     Parameters
     ----------
+    asked : str or Schedule
+        As in `Carrier.orders`.
     most : int
         Ranks that are asked at most, in all steps: of large exchanges only the likelier schedules are priced.
 
@@ -175,7 +177,7 @@ def in_order(
     ('PEX', 15, 'LEX', [])
     """
     carrier = Carrier(network, tuple(constants))
-    orders = [carrier.orders(each, most=most // len(sizes)) for each in sizes]
+    orders = [carrier.orders(each, asked, most=most // len(sizes)) for each in sizes]
     traced = [
         {order.name: ExchangeTrace.of(Exchange.of(order, each), network, constants) for order in known}
         for each, (known, _) in zip(sizes, orders, strict=True)

@@ -330,7 +330,7 @@ def plan_files(
     InputError
         Where there are more rounds than can be run.
     """
-    order = schedule_for(resources.order, layout.ranks)
+    order = schedule_for(resources.schedule, layout.ranks)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes) if room is None else room
     tried: list[int] = []
     while True:

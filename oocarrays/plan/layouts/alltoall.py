@@ -17,7 +17,6 @@ from functools import cached_property
 import numpy as np
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.distribution import MOST_RANKS
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import held_messages
 from oocarrays.plan.memory import Holding, Memory
@@ -44,8 +43,6 @@ class AlltoallPlan(Holding):
     """Bytes of an element."""
     schedule: Schedule | None = None
     """The order of messages between workers; None between threads, which send none."""
-    steps_below: int = MOST_RANKS + 1
-    """Ranks, so many and more of which take what is there, in the order of arrival."""
 
     @classmethod
     def of(
@@ -126,11 +123,7 @@ class AlltoallPlan(Holding):
         """Held by the rank that holds most: what it has and gets, and messages."""
         nbytes = self._row_elements * self.itemsize
         has, gets = self.lengths * nbytes, self.counts.sum(axis=0) * nbytes
-        messages = (
-            np.zeros_like(has)
-            if self.schedule is None
-            else held_messages(self.between, self.schedule, steps_below=self.steps_below)
-        )
+        messages = np.zeros_like(has) if self.schedule is None else held_messages(self.between, self.schedule)
         most = int((has + gets + messages).argmax())
         return Memory.of(part=int(has[most]), gets=int(gets[most]), messages=int(messages[most]))
 

@@ -10,21 +10,20 @@ section 3.4 (the two methods), section 4.2.2 (the buffers of REX).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, Literal, get_args
+from functools import lru_cache
+from typing import Literal, get_args
 
 import numpy as np
 
 from oocarrays.mapping.given import chosen
-from oocarrays.mapping.layouts.distribution import MOST_RANKS
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
-from oocarrays.plan.exchange.schedule import COLORING, Schedule, complete_exchange, is_auto
+from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto, is_coloring, is_unordered
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
 
@@ -43,8 +42,6 @@ class Messaging:
     """When messages are unpacked."""
     ordered: bool
     """Whether a step waits for the one before; otherwise all that a rank sends may be packed at one time."""
-    steps_below: int = MOST_RANKS + 1
-    """Ranks, so many and more of which take what is there in the order of arrival, where that is asynchronous."""
 
     @classmethod
     def of(
@@ -52,10 +49,9 @@ class Messaging:
         transfers: Sequence[Transfer],
         itemsize: int,
         *,
-        schedule: str | Schedule | None,
+        schedule: str | Schedule,
         assembly: str,
         costs: Costs | None,
-        steps_below: int = MOST_RANKS + 1,
     ) -> Messaging:
         """Return how they are made, checked.
 
@@ -63,12 +59,11 @@ class Messaging:
         ----------
         itemsize : int
             Bytes of an element.
-        schedule : str or Schedule, optional
-            One of the schedules, or its name, ``"auto"`` for the one of least predicted time, None for no order.
+        schedule : str or Schedule
+            One of the schedules, or its name; ``"auto"`` for the one of least predicted time, ``"coloring"`` for steps
+            of the messages, ``"unordered"`` for no steps.
         costs : Costs, optional
             What workers take for messages; None for threads, which take what they need without any.
-        steps_below : int
-            Ranks, so many and more of which take what is there, where that is asynchronous; by default none do.
 
         Raises
         ------
@@ -78,13 +73,12 @@ class Messaging:
             Where the assembly is none.
         """
         assembly = chosen(assembly, "assembly", get_args(Assembly))
-        together = partial(is_together, assembly=assembly, steps_below=steps_below)  # type: ignore[arg-type]
-        known = tuple(_schedule(schedule, transfer, itemsize, costs, together) for transfer in transfers)
+        direct = assembly == "asynchronous"
+        known = tuple(_schedule(schedule, transfer, itemsize, costs, direct) for transfer in transfers)
         return cls(
             schedules=known if costs else tuple(None for _ in known),
             assembly=assembly,  # type: ignore[arg-type]
-            ordered=schedule is not None,
-            steps_below=steps_below,
+            ordered=not is_unordered(schedule),
         )
 
     def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
@@ -100,9 +94,8 @@ class Messaging:
 
     def held(self, transfers: Sequence[Transfer]) -> int:
         """Return the most elements that one rank holds, at any moment of transfers one after the other."""
-        how: Any = {"ordered": self.ordered, "steps_below": self.steps_below}
         each = zip(transfers, self.schedules, strict=True)
-        held = (held_elements(t, schedule, self.assembly, **how).max() for t, schedule in each)
+        held = (held_elements(t, schedule, self.assembly, ordered=self.ordered).max() for t, schedule in each)
         return max(map(int, held), default=0)
 
 
@@ -128,26 +121,26 @@ def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages
 
 @lru_cache(maxsize=256)
 def order_of(
-    transfer: Transfer, itemsize: int, carrier: Carrier, asked: str | Schedule = "auto"
+    transfer: Transfer, itemsize: int, carrier: Carrier, asked: str | Schedule | None = "auto"
 ) -> tuple[Schedule, float]:
     """Return the schedule of a transfer, the one that is asked for or that of least predicted seconds; and these."""
     return carrier.cheapest(squared(transfer.sizes()) * itemsize, asked)
 
 
 def _schedule(
-    asked: str | Schedule | None,
+    asked: str | Schedule,
     transfer: Transfer,
     itemsize: int,
     costs: Costs | None,
-    together: Callable[[Schedule], bool],
+    direct: bool,
 ) -> Schedule:
     """Return the schedule of a transfer, over all ranks that are there before or afterwards."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
-    if asked is None or (costs is None and is_auto(asked)):
+    if is_unordered(asked) or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
-    if isinstance(asked, Schedule) or not (is_auto(asked) or (isinstance(asked, str) and asked.upper() == COLORING)):
+    if not (is_auto(asked) or is_coloring(asked)):
         return Schedule.of(asked, ranks)
-    carrier = Carrier.between_workers(ranks, costs or Costs(), direct=together(complete_exchange(ranks)))
+    carrier = Carrier.between_workers(ranks, costs or Costs(), direct=direct)
     return order_of(transfer, itemsize, carrier, asked)[0]
 
 
@@ -157,7 +150,6 @@ def held_elements(
     assembly: Assembly = "synchronous",
     *,
     ordered: bool = True,
-    steps_below: int = MOST_RANKS + 1,
 ) -> np.ndarray:
     """Return the most elements that each rank holds in a transfer, at any moment.
 
@@ -178,7 +170,7 @@ def held_elements(
     sizes = squared(transfer.sizes())
     parts: np.ndarray = sizes.sum(axis=1) + sizes.sum(axis=0)
     if schedule:
-        parts += held_messages(sizes, schedule, assembly, ordered=ordered, steps_below=steps_below)
+        parts += held_messages(sizes, schedule, assembly, ordered=ordered)
     return parts
 
 
@@ -188,7 +180,6 @@ def held_messages(
     assembly: Assembly = "asynchronous",
     *,
     ordered: bool = True,
-    steps_below: int = MOST_RANKS + 1,
 ) -> np.ndarray:
     """Return the most elements that each rank holds in messages of an exchange, at any moment.
 
@@ -203,7 +194,7 @@ def held_messages(
     [3, 3]
     """
     sizes = sizes * (1 - np.eye(len(sizes), dtype=np.int64))
-    if is_together(schedule, assembly, steps_below):
+    if is_together(schedule, assembly):
         goes, comes = np.sort(sizes, axis=1)[:, -CREDIT:], np.sort(sizes, axis=0)[-CREDIT:]
         credit: np.ndarray = goes.sum(axis=1) + comes.sum(axis=0)
         return credit
@@ -215,15 +206,13 @@ def held_messages(
     return messages
 
 
-def is_together(schedule: Schedule | None, assembly: Assembly, steps_below: int) -> bool:
-    """Whether one task a rank takes all that comes for it, in the order of arrival: where ranks are many.
+def is_together(schedule: Schedule | None, assembly: Assembly) -> bool:
+    """Return whether one task per rank receives from all others, in the order of arrival.
 
-    >>> is_together(Schedule.of("pex", 8), "asynchronous", 8), is_together(Schedule.of("pex", 8), "synchronous", 8)
+    >>> is_together(Schedule.of("pex", 8), "asynchronous"), is_together(Schedule.of("rex", 8), "asynchronous")
     (True, False)
     """
-    if schedule is None or schedule.forwards:
-        return False
-    return assembly == "asynchronous" and schedule.ranks >= steps_below
+    return schedule is not None and assembly == "asynchronous" and schedule.ranks > 1 and not schedule.forwards
 
 
 def squared(sizes: np.ndarray) -> np.ndarray:

@@ -25,7 +25,6 @@ import numpy as np
 
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.boundary import Boundaries, Boundary, of_axis, of_each
-from oocarrays.mapping.layouts.distribution import MOST_RANKS
 from oocarrays.mapping.layouts.halo import AxisWindow, Lent, Strip, axis_window
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth
@@ -245,8 +244,6 @@ class HaloPlan(Holding):
     """Bytes of an element."""
     schedule: Schedule | None
     """The order of messages between workers; None between threads, which send none."""
-    steps_below: int = MOST_RANKS + 1
-    """Ranks, so many and more of which take what is there, in the order of arrival."""
 
     @property
     def ranks(self) -> int:
@@ -276,11 +273,7 @@ class HaloPlan(Holding):
         """Held by the rank that holds most: its part, what it sees, and a message each way."""
         sent, seen = self.halos.sent(), self.halos.seen_sizes()
         parts = np.array([self.halos.layout.local_size(rank) for rank in range(self.ranks)])
-        messages = (
-            np.zeros_like(seen)
-            if self.schedule is None
-            else held_messages(sent, self.schedule, steps_below=self.steps_below)
-        )
+        messages = np.zeros_like(seen) if self.schedule is None else held_messages(sent, self.schedule)
         most = int((parts + seen + messages).argmax())
         held = Memory.of(part=int(parts[most]), seen=int(seen[most]), messages=int(messages[most]))
         return held * self.itemsize

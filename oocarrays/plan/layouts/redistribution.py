@@ -207,7 +207,7 @@ def plan_redistribution(
     *,
     costs: Costs | None = None,
     carrier: Carrier | None = None,
-    schedule: str | Schedule = "auto",
+    schedule: str | Schedule | None = "auto",
 ) -> Redistribution:
     """Return how to change a layout: by the method that is asked for, or by the cheapest.
 
@@ -295,7 +295,7 @@ class _Pricing:
     """What a rank takes for its own copies."""
     carrier: Carrier | None
     """What carries messages; None where there are none."""
-    schedule: str | Schedule
+    schedule: str | Schedule | None
     """Their order, or "auto"."""
 
     def price(self, method: str, transfers: tuple[Transfer, ...]) -> Price:

@@ -217,7 +217,7 @@ def plan_rechunk(
     on_threads = resources.workers is None
     may_assemble = can_assemble(target) or not remote_scratch
     strategies = [name for name in METHODS if method in ("auto", name) and (may_assemble or name != "assembled")]
-    schedules = schedules_for(resources.order, _rank_counts(resources))
+    schedules = schedules_for(resources.schedule, _rank_counts(resources))
     if source.nbytes == 0:
         return nothing_to_move(source, target, resources, strategies[0])
     problems = [
@@ -226,7 +226,7 @@ def plan_rechunk(
             target=target,
             resources=resources,
             schedule=order,
-            any_order=is_auto(resources.order) and not on_threads,
+            any_order=is_auto(resources.schedule) and not on_threads,
             remote_scratch=remote_scratch,
         )
         for order in schedules
