@@ -20,6 +20,7 @@ from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.uses import use_of
 
 EXTENT = 24
+pytestmark = pytest.mark.filterwarnings("ignore:Increasing number of chunks")
 
 
 def stored(chunks: tuple[int, int]) -> zarr.Array:
@@ -208,3 +209,87 @@ def test_large_graphs_tell_the_same_of_strides(monkeypatch: pytest.MonkeyPatch) 
     small = ooc.trace(program).accesses
     monkeypatch.setattr(graph, "MOST_TASKS", 0)
     assert ooc.trace(program).accesses == small
+
+
+# ---------------------------------------------------------------------- contractions
+
+
+def pair(chunks: tuple[int, int], others: tuple[int, int]) -> tuple[list[da.Array], list[Counting]]:
+    made = [array_of((240, 72), each) for each in (chunks, others)]
+    return [da.from_array(z, chunks=z.chunks, name=f"array {n}") for n, (z, _) in enumerate(made)], [h for _, h in made]
+
+
+CONTRACTIONS = {
+    "tensordot with itself": lambda a, b: da.tensordot(a, a, axes=([0], [0])),
+    "dot with itself": lambda a, b: da.dot(a.T, a),
+    "Gram matrix of rows": lambda a, b: da.tensordot(a, a, axes=([1], [1])),
+    "dot of two": lambda a, b: da.dot(a.T, b),
+    "einsum of two": lambda a, b: da.einsum("ki,kj->ij", a, b),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTIONS)
+def test_reads_that_blocks_of_an_array_repeat_are_counted_in_other_chunks(name: str) -> None:
+    """The oracle is the store: what it is asked for while Dask computes in today's and in the advised chunks."""
+    program: Any = CONTRACTIONS[name]
+    arrays, held = pair((10, 4), (10, 4))
+    trace = ooc.trace(program(*arrays), weights=50)
+    program(*arrays).compute(scheduler="sync")
+    advice = trace.advise(memory="1GiB", scheduler="threads")
+    said = {each.array: each for each in advice.arrays}
+    assert [50 * each.asked for each in held if each.asked] == [each.today.requests for each in said.values()]
+    if len(said) > 1:
+        return  # the requests of each depend on the chunks of the other
+    (found,) = said.values()
+    assert not found.kept
+    arrays, held = pair(found.copied, (10, 4))
+    program(*arrays).compute(scheduler="sync")
+    assert 50 * held[0].asked == found.advised.requests
+
+
+def test_what_depends_on_the_chunks_of_another_array_is_said() -> None:
+    arrays, _ = pair((10, 4), (10, 4))
+    advice = ooc.trace(da.tensordot(*arrays, axes=([0], [0])), weights=50).advise(memory="1GiB")
+    for one, other in zip(advice.arrays, reversed(advice.arrays), strict=True):
+        assert f"its requests depend on the chunks of {other.array}" in " ".join(one.against)
+    assert "seconds are of reading and writing these arrays alone" in str(advice)
+
+
+@settings(max_examples=6, deadline=None)
+@given(found=st.tuples(st.integers(6, EXTENT), st.integers(6, EXTENT)), other=lengths)
+def test_repeats_of_an_array_by_itself_are_those_of_the_graph_in_other_chunks(
+    found: tuple[int, int], other: tuple[int, int]
+) -> None:
+    def traced(chunks: tuple[int, int]) -> Trace:
+        a = da.from_zarr(stored(chunks))
+        return ooc.trace(da.tensordot(a, a, axes=([0], [0])))
+
+    other = tuple(max(n, 6) for n in other)  # type: ignore[assignment]
+    (access,), (dataset,) = traced(found).accesses, traced(found).datasets
+    use = use_of(access, dataset)
+    there = sum(access.tasks for access in traced(other).accesses)
+    counted = sum(int(each.counts(np.array([other])).visits[0]) for each in use.footprints)
+    assert counted * int(np.max(use.often((EXTENT, EXTENT), np.array([other])))) == there
+
+
+def test_large_graphs_tell_the_same_of_contractions_and_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays, _ = pair((24, 12), (24, 12))
+    target = stored((6, 6))
+    programs = [
+        da.tensordot(*arrays, axes=([0], [0])),
+        da.store(arrays[0][:12, :12], target, regions=(slice(6, 18), slice(0, 12)), compute=False),
+    ]
+    small = [sorted(map(str, ooc.trace(program).accesses)) for program in programs]
+    monkeypatch.setattr(graph, "MOST_TASKS", 0)
+    assert [sorted(map(str, ooc.trace(program).accesses)) for program in programs] == small
+
+
+def test_a_trace_keeps_what_repeats_its_reads() -> None:
+    arrays, _ = pair((24, 12), (24, 12))
+    trace = ooc.trace(da.tensordot(*arrays, axes=([0], [0])))
+    assert any(access.repeats for access in trace.accesses)
+    said = trace.as_json()
+    assert Trace.from_json(said) == trace
+    for access in said["accesses"]:
+        del access["repeats"]
+    assert not any(access.repeats for access in Trace.from_json(said).accesses)

@@ -64,7 +64,7 @@ def test_the_network_says_columns_busiest_links_and_seconds(capsys: pytest.Captu
     ("line", "says"),
     [
         ("pex --ranks 6", "pex takes a power of two of ranks, not 6; any number take lex, pex-gen, pex-gen-shift, gen"),
-        ("ring --ranks 8", "schedule='ring' is unknown; there are lex, pex, rex"),
+        ("ring --ranks 8", "schedule='ring' is unknown; pass one of lex, pex, rex"),
         ("gen --ranks 0", "ranks=0: an exchange has at least 1"),
         ("ipex --ranks 8 --columns 3", "ipex takes a mesh of powers of two, not 8 ranks in 3 columns"),
         ("ipex --ranks 8 --columns 0", "not 8 ranks in 0 columns"),

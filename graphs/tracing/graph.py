@@ -151,8 +151,10 @@ def _variables(collection: Any) -> list[Any]:
 def _trace_arrays(arrays: Sequence[da.Array], found: FoundAccesses) -> None:
     """Add the reads of arrays that are computed together."""
     graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in arrays))
+    layers = Layers(graph, arrays, found)
+    found.seen.repeats |= layers.repeats()
     if sum(len(layer) for layer in graph.layers.values()) > MOST_TASKS:
-        Layers(graph, arrays, found).trace()
+        layers.trace()
         return
     keys = list(flatten([array.__dask_keys__() for array in arrays]))
     _every_task(dict(da.Array.__dask_optimize__(graph, keys)), found)

@@ -28,6 +28,8 @@ from dask.layers import ArraySliceDep
 from dask.task_spec import Alias, GraphNode, Task, TaskRef
 
 from oocarrays.graphs.tracing import tasks
+from oocarrays.graphs.tracing.repeats import BlockRead, reads_blocks, repeat_of
+from oocarrays.plan.advice.access import Repeat
 from oocarrays.plan.advice.patterns import Pattern
 
 AT_ONCE = 10_000
@@ -71,6 +73,23 @@ class Layers:
                 self._blocks(name, layer)
             elif layer is not None:
                 self._tasks(name)
+
+    def repeats(self) -> dict[str, tuple[Repeat, ...]]:
+        """Return how often tasks read each chunk of an array, where the indices of one layer of blocks tell."""
+        found: dict[str, tuple[Repeat, ...]] = {}
+        seen: Counter[str] = Counter()
+        for layer in self._layers.values():
+            reads = [self._read(*each) for each in self._templates(layer) if each] if reads_blocks(layer) else []
+            for name in {read.name for read in reads}:
+                seen[name] += 1
+                found[name] = tuple(repeat_of(layer, read, reads) for read in reads if read.name == name)
+        return {name: each for name, each in found.items() if seen[name] == 1 and any(r.axes or r.of for r in each)}
+
+    def _read(self, source: Any, dep: ArraySliceDep, indices: Sequence[str]) -> BlockRead:
+        part = self._found.part(source)
+        along = zip(indices, part.kept, strict=True) if part.points is None else ()
+        axes = {index: axis for index, axis in along if len(part.axes[axis]) == part.array.shape[axis]}
+        return BlockRead(self._found.seen.name(part.array), set(indices), axes)
 
     # ------------------------------------------------------------------ layers of blocks
 
@@ -157,7 +176,12 @@ class Layers:
             slot = layer.io_deps.get(dep)
             return tasks.NOTHING if slot is None else (_Slot(slot, indices),)
 
-        for use in tasks.uses(layer.task, find, self._found.is_source):
+        try:
+            found = list(tasks.uses(layer.task, find, self._found.is_source))
+        except NotImplementedError:  # an index that is joined with that of a region, which slices of no block are
+            yield None
+            return
+        for use in found:
             slot = use.key[0] if isinstance(use.key, tuple) and len(use.key) == 1 else None
             regular = isinstance(slot, _Slot) and isinstance(slot.dep, ArraySliceDep) and not use.writes
             if isinstance(slot, _Slot) and regular and set(slot.indices) <= set(layer.output_indices):

@@ -14,7 +14,7 @@ from zarr.storage import FsspecStore, LocalStore, StorePath
 from oocarrays.errors import OocError
 from oocarrays.graphs.tracing.parts import Product
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.advice.access import Access, Dataset
+from oocarrays.plan.advice.access import Access, Dataset, Repeat
 from oocarrays.plan.advice.patterns import Fold, Pattern
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.files.formats import dimension_names
@@ -96,11 +96,13 @@ class Seen:
     def __init__(self) -> None:
         self.datasets: dict[str, Dataset] = {}
         """Arrays of which any was seen, by name."""
+        self.repeats: dict[str, tuple[Repeat, ...]] = {}
+        """Of arrays, how often Dask's tasks read each chunk, where that depends on chunks."""
         self._kinds: dict[Kind, _One] = {}
         self._names: dict[int, tuple[Any, str]] = {}
         self._lock = threading.Lock()
 
-    def _name(self, array: zarr.Array) -> str:
+    def name(self, array: zarr.Array) -> str:
         """Return the name of an array; each object is looked at once."""
         known = self._names.get(id(array))
         if known is None:
@@ -113,7 +115,7 @@ class Seen:
 
     def fold(self, array: zarr.Array, *, writes: bool = False, by: str = "zarr", cut: bool = False) -> Fold:
         """Return the fold of an array, for one thread that adds many sections."""
-        return self._one((self._name(array), writes, by, None, cut and by == "zarr")).fold
+        return self._one((self.name(array), writes, by, None, cut and by == "zarr")).fold
 
     def _one(self, kind: Kind) -> _One:
         if kind not in self._kinds:
@@ -140,7 +142,7 @@ class Seen:
     ) -> None:
         """Add what was read or written of an array: ``cut``, where Dask cuts its tasks as the array's chunks are."""
         with self._lock:
-            one = self._one((self._name(array), writes, by, ranks, cut and by == "zarr" and not writes))
+            one = self._one((self.name(array), writes, by, ranks, cut and by == "zarr" and not writes))
             _put(one.fold, taken)
             one.seconds += seconds
             if thread is not None:
@@ -169,7 +171,8 @@ class Seen:
         found = []
         for _, (name, writes, by, ranks, cut), patterns, seconds, threads in self.take():
             how: Any = {"writes": writes, "weight": weight, "ranks": ranks, "by": by, "cut_by_chunks": cut}
-            access = Access(block=block, dataset=name, patterns=patterns, **how)
+            repeats = self.repeats.get(name, ()) if cut else ()
+            access = Access(block=block, dataset=name, patterns=patterns, repeats=repeats, **how)
             if threads:
                 access = replace(access, seconds=seconds, threads=len(threads))
             if patterns:

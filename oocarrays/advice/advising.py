@@ -197,6 +197,7 @@ def advise(
     ranks: int | None = None,
     keep: str | Iterable[str] = (),
     weights: Mapping[tuple[str | None, str], float] | None = None,
+    copies: bool = True,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> Advice:
@@ -214,6 +215,8 @@ def advise(
     weights : mapping
         How often one block runs after another: ``{("make", "plot"): 10}``. By default a block that reads what several
         make follows each of them equally often.
+    copies : bool, default True
+        Whether a second copy of an array of 64 MiB and more may be advised, in other chunks; with False one layout.
     scheduler, workers
         Where it will run, as in `rechunk`.
 
@@ -239,7 +242,10 @@ def advise(
     datasets = [each for each in trace.datasets if each.name in used]
     gone = {each.name for each in datasets if _is_gone(each)}
     arrays = {each.name: each.stored for each in datasets}
-    found = verdicts(arrays, seen_in(trace, ranks), resources, weights=weights, fixed=kept.__contains__)
+    if not isinstance(copies, bool):
+        raise InputError(f"copies={copies!r} is neither True nor False")
+    how: Any = {"weights": weights, "fixed": kept.__contains__, "copies": copies}
+    found = verdicts(arrays, seen_in(trace, ranks), resources, **how)
     return Advice(trace, [replace(v, against=(*v.against, GONE)) if v.array in gone else v for v in found])
 
 

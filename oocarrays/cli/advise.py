@@ -32,6 +32,7 @@ def advise_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="how often a block runs after the block that wrote its input; once for each pair",
     )
+    parser.add_argument("--no-copies", action="store_true", help="advise one layout of each array, no second copy")
     parser.add_argument("--json", action="store_true", help="for machines")
     draw_option(parser, "draw blocks, arrays, and the weight and seconds of each flow: .png, .svg, .pdf")
     parser.set_defaults(command=_advise)
@@ -41,9 +42,8 @@ def _advise(options: argparse.Namespace) -> None:
     if options.draw:
         load_picture().check_file(options.draw)
     traces = [Trace.load(path) for path in options.traces]
-    advice: Advice = sum(traces[1:], traces[0]).advise(
-        memory=options.memory, ranks=options.ranks, keep=options.keep, weights=dict(options.weight)
-    )
+    how = {"memory": options.memory, "ranks": options.ranks, "keep": options.keep, "weights": dict(options.weight)}
+    advice: Advice = sum(traces[1:], traces[0]).advise(copies=not options.no_copies, **how)
     print(json.dumps(_as_json(advice), ensure_ascii=False) if options.json else advice)
     if options.draw:
         advice.draw().savefig(options.draw)

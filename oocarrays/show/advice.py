@@ -16,11 +16,12 @@ HEAD = ("array", "chunks today", "advised", "requests", "bytes", "seconds", "sav
 BLOCK_HEAD = ("block", "does", "array", "sections", "weight", "finds chunks", "method", "today", "advised")
 MOST_ROWS = 60
 KEEP = "keep it as it is"
+SECONDS = "seconds are of reading and writing these arrays alone, not of what is computed"
 
 
 def text(verdicts: Sequence[Verdict]) -> str:
     """Return advice as text: what to do with each array, and below it who gains what."""
-    parts = [table(array_rows(verdicts)), table(block_rows(verdicts))]
+    parts = [table(array_rows(verdicts)), table(block_rows(verdicts)), SECONDS]
     said = [f"{each.array}: {line}" for each in verdicts for line in each.against]
     return "\n\n".join([*parts, *(["speaks against it\n" + "\n".join(f"  {line}" for line in said)] if said else [])])
 
@@ -30,7 +31,7 @@ def html(verdicts: Sequence[Verdict]) -> str:
     said: list[tuple[str, ...]] = [(each.array, line) for each in verdicts for line in each.against]
     against = rows_html(first_rows(said, MOST_ROWS), title="speaks against it") if said else ""
     blocks = rows_html(block_rows(verdicts), title="blocks")
-    return rows_html(array_rows(verdicts), title="oocarrays.Advice", below=f"{blocks}{against}")
+    return rows_html(array_rows(verdicts), title="oocarrays.Advice", below=f"{blocks}<p>{SECONDS}</p>{against}")
 
 
 def array_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
@@ -64,7 +65,8 @@ def layout_text(each: Verdict) -> str:
     if each.made == each.copied or (each.producer is None and not each.copies):
         return chunks
     before = "as it is" if each.producer is None else shape_text(each.made)
-    return f"{before}, and a copy in {chunks}" if each.copies else f"{before}, then {chunks}"
+    size = format_bytes(each.stored.nbytes)
+    return f"{before}, and a copy of {size} in {chunks}" if each.copies else f"{before}, then {chunks}"
 
 
 def _rewriting(each: Verdict) -> str:

@@ -120,7 +120,7 @@ def test_all_steps_of_4096_ranks_are_quick_to_make() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("ring", 8), "schedule='ring' is unknown; there are lex, pex, rex, bex, pex-gen, pex-gen-shift, gen, ipex"),
+        (("ring", 8), "schedule='ring' is unknown; pass one of lex, pex, rex, bex, pex-gen, pex-gen-shift, gen, ipex"),
         (("pex", 6), "pex takes a power of two of ranks, not 6; any number take lex, pex-gen, pex-gen-shift, gen"),
         (("ipex", 12), "ipex takes a power of two of ranks, not 12"),
         (("gen", 0), "ranks=0"),

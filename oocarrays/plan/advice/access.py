@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from oocarrays.mapping.given import element_type, extents
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -53,6 +55,28 @@ class Dataset:
         return self.shape, self.dtype
 
 
+class Repeat(NamedTuple):
+    """How often Dask's tasks read each chunk: once for each combination of blocks that it meets, as in a contraction.
+
+    >>> Repeat(3, (1,)).blocks((8, 6), np.array([[4, 2], [8, 6]]))
+    array([9, 3])
+    """
+
+    times: int
+    """Combinations of blocks of other arrays."""
+    axes: tuple[int, ...] = ()
+    """Axes of the array itself whose blocks it meets."""
+    of: tuple[str, ...] = ()
+    """Names of the other arrays."""
+
+    def blocks(self, shape: tuple[int, ...], chunks: np.ndarray) -> np.ndarray:
+        """Count the combinations in each of some chunk shapes, a row each."""
+        found = np.full(len(chunks), self.times, np.int64)
+        for axis in self.axes:
+            found *= -(-shape[axis] // chunks[:, axis])
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """One way in which a block reads or writes a stored array."""
@@ -73,6 +97,8 @@ class Access:
     """Who reads or writes: one of `BY`."""
     cut_by_chunks: bool = field(default=False, metadata={"gained": True})
     """Whether each task takes what there is in one chunk, as Dask cuts them: with other chunks there are others."""
+    repeats: tuple[Repeat, ...] = field(default=(), metadata={"gained": True})
+    """Repetitions of each section that depend on chunks, one for each place in which a task reads it; () for none."""
     seconds: float | None = None
     """Seconds that all its sections took together, where a run was recorded."""
     threads: int | None = None
@@ -101,7 +127,16 @@ class Access:
     @property
     def kind(self) -> tuple[Any, ...]:
         """All but how often, and how long it took."""
-        return self.block, self.dataset, self.writes, self.ranks, self.by, self.cut_by_chunks, self.patterns
+        return (
+            self.block,
+            self.dataset,
+            self.writes,
+            self.ranks,
+            self.by,
+            self.cut_by_chunks,
+            self.repeats,
+            self.patterns,
+        )
 
 
 def planned_dataset(name: str, *, shape: Any, dtype: Any, chunks: Any = None) -> Dataset:

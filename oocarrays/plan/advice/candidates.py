@@ -24,13 +24,15 @@ from oocarrays.plan.advice.price import Use
 
 SIZES = (2**21, 2**23, 2**19, 2**25)
 """Bytes of chunks that are tried, the likeliest first."""
+SMALL = (2**17, 2**18, 2**16)
+"""Bytes of smaller chunks that are tried after them: for sections that are small."""
 LEAST_BYTES = 2**16
 """Bytes of a chunk that is worth a file."""
 MOST_BYTES = 2**28
 """Bytes of a chunk, at most: codecs end at 2 GiB, and whoever reads holds several."""
 MOST_CHUNKS = 2**20
 """Chunks of an array, at most: each is an object that a store lists, copies and deletes."""
-MOST_SHAPES = 48
+MOST_SHAPES = 96
 """Shapes that are looked at."""
 MOST_USES = 6
 """Unlike sections of which shapes are made; the largest of more."""
@@ -80,12 +82,22 @@ def _shapes(grid: ChunkGrid, itemsize: int, wanted: Sequence[Shape]) -> Iterator
     """Every shape that is worth a look, the likeliest first; some more than once."""
     extents = grid.shape
     starts = [*wanted, *_between(wanted)]
+    starts += [_nearly_whole(each, extents) for each in wanted]
     yield from starts
-    for nbytes in SIZES:
+    for nbytes in (*SIZES, *SMALL):
         for start in starts:
             yield from _sized(start, extents, nbytes // itemsize)
-    for nbytes in SIZES:
+    for nbytes in (*SMALL, *SIZES):
         yield from _sized(grid.chunks, extents, nbytes // itemsize)
+
+
+def _nearly_whole(shape: Shape, extents: Shape) -> Shape:
+    """Lengthen the axes of which a shape has more than half.
+
+    >>> _nearly_whole((1, 300), (4, 365))
+    (1, 365)
+    """
+    return tuple(n if 2 * length > n else length for length, n in zip(shape, extents, strict=True))
 
 
 def _sections(uses: Iterable[Use]) -> list[Shape]:

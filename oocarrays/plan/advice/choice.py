@@ -30,6 +30,10 @@ ALIKE = 256
 """Prices that are kept, at most: a few KiB each."""
 WORTH_A_COPY = 0.9
 """Of the seconds with one layout: a second copy that saves less is not made."""
+LEAST_COPY = 2**26
+"""Bytes of an array of which a second copy may be advised."""
+EQUAL = 1.05
+"""Of the least seconds: among layouts that take no more, Dask's programs get the one of the fewest chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,21 +217,40 @@ class Choice:
         return 1 - self.seconds / self.today if 0 < self.today < math.inf else 0.0
 
 
-def choose(priced: Priced, worth: float = WORTH, worth_a_copy: float = WORTH_A_COPY) -> Choice:
+def choose(
+    priced: Priced, worth: float = WORTH, worth_a_copy: float = WORTH_A_COPY, least_copy: float = LEAST_COPY
+) -> Choice:
     """Choose layouts and ways: the cheapest, unless what is there, or one layout for all, takes hardly longer.
+
+    Where Dask cuts its tasks by chunks, layouts of nearly the same seconds are equal, and the one of the fewest chunks
+    is taken: what the tasks compute is not priced, and fewer tasks compute the same.
 
     Parameters
     ----------
     worth, worth_a_copy : float
         What another layout, and a second one beside it, may take at most of the seconds without; with 1.0 the choice is
         the cheapest of all.
+    least_copy : float
+        Bytes of an array of which a second copy may be made, at least; infinite for one layout.
     """
     one, both = priced.single, priced.table
-    best = both if both.min() < worth_a_copy * one.min() else one
-    made, copied = map(int, np.unravel_index(int(np.argmin(best)), best.shape))
+    may_copy = priced.unit.stored.nbytes >= least_copy
+    best = both if may_copy and both.min() < worth_a_copy * one.min() else one
+    made, copied = _cheapest(priced, best)
     if not best[made, copied] <= worth * one[0, 0]:
         made, copied = 0, 0
     return chosen(priced, made, copied, both=best is both)
+
+
+def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
+    """Return the layouts of the least seconds; of equal ones, the fewest chunks where these are tasks of Dask."""
+    unit = priced.unit
+    places = np.argwhere(seconds <= EQUAL * seconds.min())
+    if not (any(use.cut_by_chunks for use in _uses(unit)) and np.isfinite(seconds.min())):
+        places = np.array([np.unravel_index(int(np.argmin(seconds)), seconds.shape)])
+    chunks = np.prod(-(-np.array(unit.stored.grid.shape) // unit.shapes), axis=1, dtype=float)
+    made, copied = min(places.tolist(), key=lambda place: (chunks[place].sum(), seconds[tuple(place)]))
+    return made, copied
 
 
 def chosen(priced: Priced, made: int, copied: int, *, both: bool = True) -> Choice:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from oocarrays.mapping.grid import Stored
+from oocarrays.plan.advice.access import Repeat
 from oocarrays.plan.advice.counting import Counts, Footprint
 from oocarrays.plan.collective.cost import SMALL_TASK_SECONDS
 from oocarrays.plan.collective.read import BUFFER_BYTES
@@ -47,6 +48,12 @@ class Use:
 
     cut_by_chunks: bool = False
     """Whether there is a task for each chunk of which a section takes any: they are others in other chunks."""
+    repeats: tuple[Repeat, ...] = ()
+    """Repetitions of each section that depend on the chunks."""
+
+    def often(self, shape: tuple[int, ...], chunks: np.ndarray) -> int | np.ndarray:
+        """Count how often each section is taken in each of some chunk shapes."""
+        return sum(each.blocks(shape, chunks) for each in self.repeats) if self.repeats else 1
 
     @property
     def elements(self) -> int:
@@ -88,6 +95,8 @@ class _Taken:
 
     counts: Counts
     chunk_bytes: np.ndarray
+    elements: int | np.ndarray
+    """Elements that are taken."""
 
     @property
     def visits(self) -> np.ndarray:
@@ -117,8 +126,10 @@ def _taken(use: Use, stored: Stored, chunks: np.ndarray) -> _Taken:
         most = np.maximum(found.most, each.most)
         visits, distinct, whole, runs = (a + b for a, b in zip(found[:4], each[:4], strict=True))
         found = Counts(visits, distinct, whole, runs, most)
-    found = found._replace(distinct=np.minimum(found.distinct, there))
-    return _Taken(found, np.multiply.reduce(chunks, axis=1) * stored.itemsize)
+    often = use.often(stored.grid.shape, chunks)
+    visits, whole, runs = (often * each for each in (found.visits, found.whole, found.runs))
+    found = Counts(visits, np.minimum(found.distinct, there), whole, runs, found.most)
+    return _Taken(found, np.multiply.reduce(chunks, axis=1) * stored.itemsize, often * use.elements)
 
 
 def _by_ranges(use: Use, stored: Stored) -> bool:
@@ -195,7 +206,7 @@ def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored,
 
 def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Seconds by the clock in which each section is read or written for itself."""
-    costs, nbytes = resources.costs, use.elements * stored.itemsize
+    costs, nbytes = resources.costs, taken.elements * stored.itemsize
     visit = _visit_seconds(use, taken, stored, costs)
     work = taken.visits * visit + nbytes / costs.copy_bandwidth + nbytes / costs.touch_bandwidth
     if _by_ranges(use, stored):

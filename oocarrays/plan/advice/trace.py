@@ -191,6 +191,8 @@ class Trace:
         weights : mapping
             How often one block runs after another: ``{("make", "plot"): 10}``. By default a block that reads what
             several make follows each of them equally often.
+        copies : bool, default True
+            Whether a second copy of an array of 64 MiB and more may be advised, in other chunks; with False one layout.
         scheduler, workers
             Where it will run, as in `oocarrays.rechunk`.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from oocarrays.plan.advice.access import Access, Dataset
+import numpy as np
+
+from oocarrays.plan.advice.access import Access, Dataset, Repeat
 from oocarrays.plan.advice.counting import Footprint
 from oocarrays.plan.advice.patterns import Pattern
 from oocarrays.plan.advice.price import Use
@@ -45,7 +47,7 @@ def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Use:
     by_zarr = access.by == "zarr" and ranks is None
     asked = None if by_zarr else access.ranks or ranks
     if by_zarr and access.cut_by_chunks and all(_in_chunks(each, dataset.chunks) for each in access.patterns):
-        return _cut_use(access.patterns, dataset.shape, dataset.chunks)
+        return _cut_use(access.patterns, access.repeats, dataset.shape, dataset.chunks)
     return _use(access.patterns, dataset.shape, access.writes, asked, by_zarr)
 
 
@@ -57,14 +59,19 @@ def _in_chunks(pattern: Pattern, chunks: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=ALIKE)
-def _cut_use(patterns: tuple[Pattern, ...], shape: tuple[int, ...], chunks: tuple[int, ...]) -> Use:
+def _cut_use(
+    patterns: tuple[Pattern, ...], repeats: tuple[Repeat, ...], shape: tuple[int, ...], chunks: tuple[int, ...]
+) -> Use:
     """Return the use of tasks that are cut by chunks: what they take together, whatever the chunks are."""
+    often = sum(int(each.blocks(shape, np.array([chunks]))[0]) for each in repeats)
+    if [pattern.times for pattern in patterns] != [often]:
+        repeats, often = (), 1
 
     def whole(pattern: Pattern) -> Footprint:
         axes = [joined(taken, c) for taken, c in zip(pattern.ranges(), chunks, strict=True)]
-        return Footprint.of(axes, shape, pattern.times)
+        return Footprint.of(axes, shape, pattern.times // often)
 
-    return Use(footprints=tuple(map(whole, patterns)), by_zarr=True, cut_by_chunks=True)
+    return Use(footprints=tuple(map(whole, patterns)), repeats=repeats, by_zarr=True, cut_by_chunks=True)
 
 
 def joined(taken: Iterable[range], chunk: int) -> list[range]:

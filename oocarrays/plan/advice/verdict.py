@@ -16,7 +16,7 @@ import numpy as np
 
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.plan.advice.candidates import MOST_BYTES, SIZES, candidates
-from oocarrays.plan.advice.choice import BlockReader, Choice, ChoiceUnit, Priced, choose, priced
+from oocarrays.plan.advice.choice import LEAST_COPY, BlockReader, Choice, ChoiceUnit, Priced, choose, priced
 from oocarrays.plan.advice.graph import CommunicationGraph, Reference
 from oocarrays.plan.advice.price import METHODS, Prices, Use
 from oocarrays.plan.limits import within_budget
@@ -149,7 +149,7 @@ def verdicts(
     *,
     weights: Mapping[tuple[str | None, str], float] | None = None,
     fixed: Callable[[str], bool] = lambda name: False,
-    choosing: Callable[[Priced], Choice] = choose,
+    copies: bool = True,
 ) -> tuple[Verdict, ...]:
     """Decide every array and producer.
 
@@ -159,6 +159,8 @@ def verdicts(
         Of edges between blocks: how often a consumer runs after a producer.
     fixed : callable
         Of an array's name: whether it stays as it is.
+    copies : bool
+        Whether a second copy in other chunks may be advised.
 
     Raises
     ------
@@ -190,7 +192,8 @@ def verdicts(
         )  # fmt: skip
         units.append(unit)
     every: list[Priced] = within_budget([partial(priced, unit, resources) for unit in units])
-    return tuple(verdict(costs, choosing(costs)) for costs in every)
+    least_copy = LEAST_COPY if copies else math.inf
+    return tuple(verdict(costs, choose(costs, least_copy=least_copy)) for costs in every)
 
 
 def _weighed(references: Sequence[Reference]) -> tuple[tuple[Use, float], ...]:
@@ -217,8 +220,19 @@ def verdict(costs: Priced, choice: Choice) -> Verdict:
         saving=choice.saving,
         rewriting=rewriting / times if times else rewriting,
         blocks=tuple(blocks),
-        against=() if choice.kept else tuple(_against(unit.stored, layout[choice.copied])),
+        against=() if choice.kept else (*_against_copy(costs, choice), *_against(unit, layout[choice.copied])),
     )
+
+
+def _against_copy(costs: Priced, choice: Choice) -> Iterable[str]:
+    """Say what a second copy takes, and what one layout would."""
+    if len({layout for layout, _ in choice.ways}) > 1:
+        one = choose(costs, least_copy=math.inf)
+        chunks = " × ".join(map(str, costs.unit.shapes[one.copied].tolist()))
+        yield (
+            f"a second copy of {costs.unit.stored.nbytes / 2**20:.0f} MiB; one layout (copies=False), {chunks}, takes "
+            f"{one.seconds:.3g} s where both take {choice.seconds:.3g} s"
+        )
 
 
 def _of_block(
@@ -255,8 +269,13 @@ def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: i
     return found
 
 
-def _against(stored: Stored, chunks: tuple[int, ...]) -> Iterable[str]:
+def _against(unit: ChoiceUnit, chunks: tuple[int, ...]) -> Iterable[str]:
     """Say what speaks against some chunks."""
+    stored = unit.stored
+    uses = [use for reader in unit.readers for use, _ in reader.uses]
+    others = sorted({name for use in uses for each in use.repeats for name in each.of})
+    if others:
+        yield f"its requests depend on the chunks of {', '.join(others)}: they are counted for those of today"
     count = math.prod(map(ceil_div, stored.grid.shape, chunks))
     nbytes = math.prod(chunks) * stored.itemsize
     if count > MANY_OBJECTS and not stored.shards:
