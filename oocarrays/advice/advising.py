@@ -18,7 +18,7 @@ import zarr
 from oocarrays.errors import ChunksError, InputError, NotFoundError
 from oocarrays.graphs.tracing.seen import dataset_of
 from oocarrays.jobs.rechunking import rechunk
-from oocarrays.mapping.given import from_home, whole
+from oocarrays.mapping.given import flag, from_home, whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.options import advised
@@ -242,9 +242,7 @@ def advise(
     datasets = [each for each in trace.datasets if each.name in used]
     gone = {each.name for each in datasets if _is_gone(each)}
     arrays = {each.name: each.stored for each in datasets}
-    if not isinstance(copies, bool):
-        raise InputError(f"copies={copies!r} is neither True nor False")
-    how: Any = {"weights": weights, "fixed": kept.__contains__, "copies": copies}
+    how: Any = {"weights": weights, "fixed": kept.__contains__, "copies": flag(copies, "copies")}
     found = verdicts(arrays, seen_in(trace, ranks), resources, **how)
     return Advice(trace, [replace(v, against=(*v.against, GONE)) if v.array in gone else v for v in found])
 
