@@ -215,7 +215,7 @@ def test_large_graphs_tell_the_same_of_strides(monkeypatch: pytest.MonkeyPatch) 
 
 
 def pair(chunks: tuple[int, int], others: tuple[int, int]) -> tuple[list[da.Array], list[Counting]]:
-    made = [array_of((240, 72), each) for each in (chunks, others)]
+    made = [array_of((60, 24), each) for each in (chunks, others)]
     return [da.from_array(z, chunks=z.chunks, name=f"array {n}") for n, (z, _) in enumerate(made)], [h for _, h in made]
 
 
@@ -273,7 +273,7 @@ def test_repeats_of_an_array_by_itself_are_those_of_the_graph_in_other_chunks(
 
 
 def test_large_graphs_tell_the_same_of_contractions_and_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:
-    arrays, _ = pair((24, 12), (24, 12))
+    arrays, _ = pair((10, 12), (10, 12))
     target = stored((6, 6))
     programs = [
         da.tensordot(*arrays, axes=([0], [0])),
@@ -285,7 +285,7 @@ def test_large_graphs_tell_the_same_of_contractions_and_of_regions(monkeypatch: 
 
 
 def test_a_trace_keeps_what_repeats_its_reads() -> None:
-    arrays, _ = pair((24, 12), (24, 12))
+    arrays, _ = pair((10, 12), (10, 12))
     trace = ooc.trace(da.tensordot(*arrays, axes=([0], [0])))
     assert any(access.repeats for access in trace.accesses)
     said = trace.as_json()

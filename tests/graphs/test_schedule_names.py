@@ -32,13 +32,13 @@ class Verbs:
     """Every verb that takes ``schedule=``, as a job or a lazy array of four ranks."""
 
     def __init__(self, folder: Path, client: Client) -> None:
-        self.folder, self.on = folder, {"scheduler": client}
+        self.folder, self.on = folder, {"scheduler": client, "memory": "1GiB"}
         zarr.create_array(str(folder / "x.zarr"), data=X, chunks=(6, 48), compressors=None)
         ooc.scatter_files(folder / "x.zarr", "(block, *)", folder / "files.zarr", ranks=4, depth=(1, 0)).run()
 
     @property
     def rows(self) -> ooc.DistributedArray:
-        return ooc.distribute(X, "(block, *)", ranks=4, **self.on)
+        return ooc.distribute(X, "(block, *)", ranks=4, scheduler=self.on["scheduler"])
 
     def rechunk(self, **how: Any) -> Any:
         options: Any = {"chunks": (48, 6), "ranks": 4, "method": "two-phase", "compressors": (), "overwrite": True}
@@ -76,13 +76,13 @@ class Verbs:
         return ooc.redistribute(self.rows, "(*, block)", **how)
 
     def exchange(self, **how: Any) -> Any:
-        return ooc.exchange(PARTS, COUNTS, **how, **self.on)
+        return ooc.exchange(PARTS, COUNTS, **how, scheduler=self.on["scheduler"])
 
     def shift(self, **how: Any) -> Any:
         return ooc.shift(self.rows, (1, 0), **how)
 
     def shift_files(self, **how: Any) -> Any:
-        return ooc.shift(ooc.open_array(self.folder / "files.zarr", mode="r+"), memory="1GiB", **how, **self.on)
+        return ooc.shift(ooc.open_array(self.folder / "files.zarr", mode="r+"), **how, **self.on)
 
 
 VERBS = [name for name in vars(Verbs) if not name.startswith("_") and name != "rows"]
