@@ -191,9 +191,9 @@ def verdicts(
             writing=writing, fixed=keep,
         )  # fmt: skip
         units.append(unit)
-    every: list[Priced] = within_budget([partial(priced, unit, resources) for unit in units])
+    costed: list[Priced] = within_budget([partial(priced, unit, resources) for unit in units])
     least_copy = LEAST_COPY if copies else math.inf
-    return tuple(verdict(costs, choose(costs, least_copy=least_copy)) for costs in every)
+    return tuple(verdict(costs, choose(costs, least_copy=least_copy)) for costs in costed)
 
 
 def _weighed(references: Sequence[Reference]) -> tuple[tuple[Use, float], ...]:
