@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import InputError, SelectionError, UnsupportedError
-from oocarrays.mapping.given import element_type
+from oocarrays.errors import SelectionError, UnsupportedError
+from oocarrays.mapping.given import chosen, element_type, whole
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.streaming.items import check_view
 from oocarrays.streaming.text import printed, scanned, tokens_of
@@ -53,6 +53,7 @@ class Cell:
         """Read as many items as there are, at most ``n``; -1 for all that are left."""
         item = self._shared.dtype if dtype is None else element_type(dtype)
         check_view(self._shared.dtype, item, "the stream")
+        n = whole(n, "n")
         left = max(self._end - self._position, 0) // item.itemsize
         return np.frombuffer(self._bytes((left if n < 0 else min(n, left)) * item.itemsize), item)
 
@@ -113,11 +114,9 @@ class Cell:
 
     def seek(self, offset: int, whence: int = 0) -> None:
         """Move the position: bytes from the beginning, from the position, or from the end."""
-        if whence not in (0, 1, 2):
-            raise InputError(f"whence={whence!r} is none of 0, 1 and 2")
-        position = (0, self._position, self._end)[whence] + int(offset)
-        if position < 0:
-            raise SelectionError(f"seek to byte {position} is before the beginning of the stream")
+        position = (0, self._position, self._end)[chosen(whence, "whence", (0, 1, 2))] + whole(offset, "offset")
+        if not 0 <= position < 2**63:
+            raise SelectionError(f"seek to byte {position} is before the beginning of the stream, or beyond 2**63")
         self._position = position
 
     def tell(self) -> int:

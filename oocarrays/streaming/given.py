@@ -10,7 +10,7 @@ import numpy as np
 
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
-from oocarrays.streaming.items import as_items
+from oocarrays.streaming.items import as_array, as_items
 from oocarrays.streaming.ragged import Ragged, cell_number, ragged_of
 
 
@@ -85,7 +85,7 @@ class CellValues:
 
     def mask(self, where: Any) -> np.ndarray:
         """Return a mask of the cells, which it must be."""
-        mask = np.asarray(where)
+        mask = as_array(where, "where=")
         if mask.dtype != np.bool_ or mask.shape != self.shape:
             raise InputError(f"where= of shape {mask.shape} and dtype {mask.dtype} is no mask of shape {self.shape}")
         return mask
@@ -111,7 +111,8 @@ class CellValues:
 
     def _numbers(self, at: Any) -> np.ndarray:
         try:
-            numbers = np.asarray(np.ravel_multi_index(at, self.shape) if isinstance(at, tuple) else at)
+            numbers = np.ravel_multi_index(at, self.shape) if isinstance(at, tuple) else as_array(at, "at=")
+            numbers = np.asarray(numbers)
         except (ValueError, TypeError) as error:
             raise SelectionError(f"at= names cells that are not in shape {self.shape}: {error}") from None
         if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):
@@ -134,10 +135,11 @@ class CellValues:
 
     def of_cells(self, value: Any) -> list[Any]:
         """Return the value of each cell."""
+        array = as_array(value, "values")
         try:
-            return np.broadcast_to(np.asarray(value), self.shape).reshape(-1).tolist()
+            return np.broadcast_to(array, self.shape).reshape(-1).tolist()
         except ValueError:
-            raise InputError(f"values of shape {np.shape(value)} do not fit streams of shape {self.shape}") from None
+            raise InputError(f"values of shape {array.shape} do not fit streams of shape {self.shape}") from None
 
     def number(self, cell: Any) -> int:
         """Return the number of a cell, which is given by its index."""

@@ -44,6 +44,20 @@ def as_items(values: Any, item: np.dtype) -> np.ndarray:
     return array.astype(item)
 
 
+def as_array(given: Any, name: str) -> np.ndarray:
+    """Return an array of what a caller gives.
+
+    Raises
+    ------
+    InputError
+        If it is nested lists of different lengths.
+    """
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} are lists of different lengths; give one flat list, cell after cell") from None
+
+
 def check_view(item: np.dtype, wanted: np.dtype, name: str) -> None:
     """Raise if items cannot be read as another type: bytes can be read as any, and any as bytes.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
 from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
+from oocarrays.mapping.given import whole
 from oocarrays.plan.streams.calls import of_cells
 from oocarrays.plan.streams.facts import WriterFacts, committed
 from oocarrays.plan.streams.modes import MODES, agreed
@@ -148,6 +149,7 @@ class RankStreams:
         from dask.delayed import delayed
 
         self._check()
+        n = None if n is None else whole(n, "n", 0)
         least = min(self._ranks.each(_least_left))
         if least < (1 if n is None else n):
             raise SelectionError(f"a cell has {least} items left, and {n or 1} are asked for: use each()")
@@ -158,8 +160,8 @@ class RankStreams:
         ]
         each = zip(map(delayed, futures), shapes, strict=True)
         blocks = [da.from_delayed(future, shape, dtype=self.dtype) for future, shape in each]
-        whole: da.Array = da.concatenate(blocks) if self.shape else blocks[0]
-        return whole
+        joined: da.Array = da.concatenate(blocks) if self.shape else blocks[0]
+        return joined
 
     def to_dask(self) -> DaskRagged:
         """Return all of every stream as Dask arrays, as `Streams.to_dask`: tasks open the file on their workers."""

@@ -192,9 +192,11 @@ def _plain(place: Any, mode: str, asked: tuple[Any, Any, Any, Any], *, overwrite
     if shape is None or dtype is None:
         raise InputError(f"{place} as a plain binary file has no metadata: give shape= and dtype=")
     layout = PlainLayout(
-        shape=extents(shape), item=element_type(dtype), offset=whole(offset or 0, "offset", 0),
-        order=chosen(order or "C", "order", ("C", "F")),
+        shape=extents(shape), item=element_type(dtype), offset=0 if offset is None else whole(offset, "offset", 0),
+        order="C" if order is None else chosen(order, "order", ("C", "F")),
     )  # fmt: skip
+    if layout.offset >= 2**63:
+        raise InputError(f"offset={offset!r} is beyond what a file can have")
     if not layout.step_bytes:
         raise InputError(f"shape={shape!r}: a plain binary file has at least one cell")
     return plain_file(os.fspath(place), mode, layout, overwrite=flag(overwrite, "overwrite"), durable=durable)
@@ -304,6 +306,7 @@ def streams_from_ragged(
     >>> open_streams(place).to_ragged().to_list()
     [[1.5, 2.5], [], [3.5]]
     """
+    chosen(mode, "mode", ("w", "a"))
     ragged = counts if values is None else (counts, values)
     if is_dask(ragged):
         _write_dask(store, ragged, mode, options)

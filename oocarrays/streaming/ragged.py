@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oocarrays.errors import InputError, SelectionError, UnsupportedError
-from oocarrays.streaming.items import as_fill
+from oocarrays.streaming.items import as_array, as_fill
 
 
 class Ragged:
@@ -38,7 +38,7 @@ class Ragged:
     """
 
     def __init__(self, counts: Any, values: Any) -> None:
-        self.values = _array(values, "values")
+        self.values = as_array(values, "values")
         self.counts = checked_counts(counts, self.values.shape)
         self._ends = np.cumsum(self.counts.reshape(-1))
 
@@ -152,14 +152,6 @@ def cell_number(cell: Any, shape: tuple[int, ...]) -> int:
     )
 
 
-def _array(given: Any, name: str) -> np.ndarray:
-    """Return an array; nested lists of different lengths make none."""
-    try:
-        return np.asarray(given)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} are lists of different lengths; give one flat list, cell after cell") from None
-
-
 def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
     """Return counts of cells, to which values of a shape belong.
 
@@ -168,7 +160,7 @@ def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
     InputError
         Where counts are negative, or values are fewer or more.
     """
-    counts = _array(given, "counts")
+    counts = as_array(given, "counts")
     if counts.dtype.kind not in "iu" and counts.size:
         raise InputError(f"counts of dtype {counts.dtype} are no whole numbers")
     counts = counts.astype(np.int64)

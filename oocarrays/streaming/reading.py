@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import InputError, SelectionError
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import chosen, whole
 from oocarrays.storage.streams.part import RanksPart
+from oocarrays.streaming.items import as_array
 from oocarrays.streaming.ragged import Ragged
 
+MOST_ITEMS = 2**62
+"""Items that are read of a stream, at most."""
 WHENCES = (0, 1, 2)
 """From the beginning, from where a stream stands, from its end: os.SEEK_SET, os.SEEK_CUR, os.SEEK_END."""
 
@@ -28,9 +31,8 @@ def moved(part: RanksPart, offset: Any, whence: int) -> int | np.ndarray | None:
     SelectionError
         Where that is before the beginning of a stream.
     """
-    if whence not in WHENCES:
-        raise InputError(f"whence={whence!r} is none of 0, 1 and 2")
-    given = np.asarray(offset)
+    chosen(whence, "whence", WHENCES)
+    given = as_array(offset, "offset=")
     if given.dtype.kind not in "iu" or given.shape not in ((), part.shape):
         raise InputError(f"offset={offset!r:.80} is no whole number, nor one for each cell of shape {part.shape}")
     if whence == 2 and given.ndim == 0 and given == 0:
@@ -69,7 +71,7 @@ def read_each(part: RanksPart, n: Any, mask: np.ndarray | None, item: np.dtype) 
     data = part.read(cells + part.lower, position[cells], got * item.itemsize)
     position[cells] += got * item.itemsize
     part.position = simple(position)
-    is_full = counts is not None and bool((got == counts[cells]).all()) and not isinstance(n, np.ndarray | list)
+    is_full = counts is not None and bool((got == counts[cells]).all()) and np.ndim(n) == 0
     values = data.view(item)
     if not is_full:
         all_counts = np.zeros(part.count, np.int64)
@@ -81,10 +83,10 @@ def read_each(part: RanksPart, n: Any, mask: np.ndarray | None, item: np.dtype) 
 
 def _wanted(part: RanksPart, n: Any) -> np.ndarray | None:
     """Items of each cell; None for all that there are."""
-    if n is None or np.ndim(n) == 0:
-        number = 1 if n is None else whole(n, "n", -1)
+    counts = as_array(1 if n is None else n, "n=")
+    if not counts.ndim:
+        number = 1 if n is None else min(whole(n, "n", -1), MOST_ITEMS)
         return None if number == -1 else np.full(part.count, number)
-    counts = np.asarray(n)
     if counts.shape != part.shape or counts.dtype.kind not in "iu" or (counts < 0).any():
         raise InputError(f"n= of shape {counts.shape} and dtype {counts.dtype} are no counts of shape {part.shape}")
     return counts.reshape(-1).astype(np.int64)

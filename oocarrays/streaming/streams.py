@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.errors import OocError, UnsupportedError
+from oocarrays.errors import InputError, OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
@@ -409,6 +409,8 @@ class Streams:
             What the function returned for each cell; None where it returned nothing.
         """
         self._check_open()
+        if not callable(function):
+            raise InputError(f"each() takes a function of a cell, not {function!r:.80}")
         arrays = [self._given.of_cells(value) for value in values]
         self._part.prime()
         position, ends = self._part.tell(), self._part.ends()

@@ -51,6 +51,12 @@ def name_of(format: str, place: int) -> str:
     return match.group()
 
 
+def _text(format: Any) -> str:
+    if not isinstance(format, str):
+        raise InputError(f"format={format!r:.80} must be text such as '%d'")
+    return format
+
+
 def wrapped(value: int, length: str | None, *, signed: bool) -> int:
     """Return an integer as C converts it to the type of a conversion.
 
@@ -97,7 +103,7 @@ def tokens_of(format: str) -> list[Token]:
         If a conversion is not supported.
     """
     found, place = [], 0
-    while place < len(format):
+    while place < len(_text(format)):
         match = SCANNED.match(format, place)
         if match and not (match["length"] and match["kind"][0] in "sc[%"):
             found.append(_conversion(match))
@@ -217,9 +223,11 @@ def printed(format: str, values: tuple[Any, ...]) -> bytes:
     """
     left = list(values)
     try:
-        out = b"".join(part if isinstance(part, bytes) else _print(part, left) for part in _parts(format))
+        out = b"".join(part if isinstance(part, bytes) else _print(part, left) for part in _parts(_text(format)))
         if left:
             raise TypeError(f"{len(left)} more than it has conversions")
+    except InputError:
+        raise
     except (TypeError, ValueError, OverflowError) as error:
         said = f"does not fit {len(values)} values such as {values!r:.80}"
         raise InputError(f"format {format!r} {said}: {error}") from None

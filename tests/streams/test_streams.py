@@ -496,6 +496,15 @@ WRONG: dict[str, tuple[type[Exception], str, Any]] = {
     "values for each of another shape": (InputError, "do not fit", lambda s: s.each(lambda cell, x: x, np.ones(3))),
     "a negative count": (InputError, "n=-2", lambda s: s.read(-2)),
     "no cell": (SelectionError, "no cell of shape", lambda s: s[2]),
+    "lists of different lengths as a mask": (InputError, "different lengths", lambda s: s.write(1, where=[[True], []])),
+    "lists of different lengths as cells": (InputError, "different lengths", lambda s: s.write(1.0, at=[[1], []])),
+    "lists of different lengths as counts": (InputError, "different lengths", lambda s: s.read([[1], []])),
+    "lists of different lengths as offsets": (InputError, "different lengths", lambda s: s.seek([[1], []])),
+    "several whences": (InputError, "whence=", lambda s: s.seek(0, np.array([0, 1]))),
+    "no function": (InputError, "takes a function", lambda s: s.each(7)),
+    "no count of a cell": (InputError, "n=1.5", lambda s: s.each(lambda cell: cell.read(1.5))),
+    "no offset of a cell": (InputError, "offset='a'", lambda s: s.each(lambda cell: cell.seek("a"))),
+    "too far in a cell": (SelectionError, "beyond", lambda s: s.each(lambda cell: cell.seek(2**70))),
 }
 
 
@@ -517,6 +526,8 @@ TEXT: dict[str, tuple[type[Exception], str, Any]] = {
     "the second cell's": (InputError, "does not fit", lambda s: s.printf("%d", np.array([1, "x"], object))),
     "values of another shape": (InputError, "do not fit streams", lambda s: s.printf("%d", [1, 2, 3])),
     "where of another shape": (InputError, "no mask", lambda s: s.printf("%d", 1, where=[True])),
+    "no text": (InputError, "must be text", lambda s: s.printf(5)),
+    "no text to be read": (InputError, "must be text", lambda s: s.scanf(None)),
     "of a cell": (InputError, "does not fit", lambda s: s.each(lambda cell: cell.printf("%d", "x"))),
     "to be read": (InputError, "conversion at 3", lambda s: s.scanf("%d %y")),
     "to be read by a cell": (InputError, "conversion at 0", lambda s: s.each(lambda cell: cell.scanf("%"))),

@@ -95,3 +95,17 @@ def test_cells_on_workers_have_their_numbers_and_events_go_to_theirs(client: Any
     events = [[11], [], [], [], [], [10, 12]]
     with ooc.open_streams(place) as s:
         assert s.to_ragged().to_list() == [[7, *events[k], k, k] for k in range(6)]
+
+
+def test_streams_on_workers_that_are_dropped_warn(client: Any, tmp_path: Path) -> None:
+    place = tmp_path / "s.zarr"
+    s = ooc.open_streams(place, "w", shape=4, dtype="i4", scheduler=client)
+    s.write([1, 2, 3, 4])
+    s.flush()
+    with pytest.raises(InputError, match="n='a'"):
+        s.read("a")
+    with pytest.warns(ResourceWarning, match="only what was flushed is there"):
+        del s
+    with ooc.open_streams(place, "a") as s:
+        s.write([5, 6, 7, 8])
+    assert ooc.open_streams(place).to_ragged().to_list() == [[1, 5], [2, 6], [3, 7], [4, 8]]
