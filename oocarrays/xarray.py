@@ -34,7 +34,7 @@ from oocarrays.jobs.rechunking import rechunk
 from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.kernels.binding import bound
 from oocarrays.options.asked import cluster_of
-from oocarrays.options.packing import PACKED, Unpacked
+from oocarrays.options.packing import PACKED, TIMED, Unpacked
 from oocarrays.plan.limits import check_budgets
 from oocarrays.reductions.asked import Asked, How
 from oocarrays.reductions.reducing import reduced
@@ -428,7 +428,7 @@ class DataArrayMethods:
         self._known(dict.fromkeys(named))
         labels = self._array[by] if isinstance(by, str) else by
         mask = where.broadcast_like(self._array).transpose(*dims).values if isinstance(where, xr.DataArray) else where
-        work = self._unpacked(lambda block: block)
+        work = self._unpacked(lambda block: block, (*PACKED, *TIMED) if self._array.dtype.kind in "mM" else PACKED)
         axes, groups = [dims.index(name) for name in named], None if by is None else np.asarray(labels)
         asked = Asked(how=how, axis=axes, by=groups, where=mask, skipna=skipna, ddof=ddof)
         file = array_file.describe_source(stored.zarr, stored.missing)
@@ -442,9 +442,9 @@ class DataArrayMethods:
             coords[group] = values[values == values]  # neither NaN nor NaT
         return xr.DataArray(made, coords, kept, name=self._array.name)
 
-    def _unpacked(self, kernel: Callable[[np.ndarray], np.ndarray]) -> Unpacked | None:
+    def _unpacked(self, kernel: Callable[[np.ndarray], np.ndarray], names: Sequence[str] = PACKED) -> Unpacked | None:
         """The kernel for blocks as they are stored; None where these are the values."""
-        packing = {name: self._array.encoding[name] for name in PACKED if name in self._array.encoding}
+        packing = {name: self._array.encoding[name] for name in names if name in self._array.encoding}
         dtype = self.stored.dtype
         return Unpacked(kernel=kernel, dims=self._dims(), packing=packing, dtype=dtype) if packing else None
 

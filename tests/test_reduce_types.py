@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,19 @@ def test_means_of_pyramid_levels_do_not_leave_their_type(dtype: str) -> None:
     values[::2] = most - 3
     group = ooc.pyramid(stored(values), MemoryStore(), levels=2, **HERE).run()
     np.testing.assert_array_equal(group["1"].zarr[...], np.full((4, 4), most - 1))
+
+
+@pytest.mark.parametrize("how", ["count", "min", "max", "mean", "sum"])
+def test_times_of_xarray_are_reduced_as_xarray_shows_them(tmp_path: Path, how: str) -> None:
+    times = np.array(["2001-01-01", "NaT", "2003-01-01"], "M8[ns]")
+    durations = np.array([1, 3, 5], "m8[h]").astype("m8[ns]")
+    xr.Dataset({"t": ("x", times), "d": ("x", durations)}).to_zarr(tmp_path / "a", consolidated=False)
+    stored = xr.open_dataset(tmp_path / "a", engine="oocarrays", decode_timedelta=True)
+    found = stored["d"].ooc.reduce(how, "x").values
+    assert found == (3 if how == "count" else getattr(durations, how)())
+    if how in ("mean", "sum"):
+        with pytest.raises(ooc.errors.UnsupportedError, match=r"datetime64.* have no"):
+            stored["t"].ooc.reduce(how, "x")
+    else:
+        right = {"count": 2, "min": times[0], "max": times[2]}
+        assert stored["t"].ooc.reduce(how, "x").values == right[how]

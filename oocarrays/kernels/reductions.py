@@ -25,6 +25,8 @@ Axes = tuple[int, ...]
 NAMES = ("sum", "mean", "var", "std", "min", "max", "count")
 """Reductions that are known by name."""
 LONG = np.dtype("i8")
+ADD: Any = np.add
+"""Its stubs differ among versions of numpy."""
 WRAPPED = 2.0**62
 """Distance of a sum in float64 from one in 64 bits that has left its type: that is wrong by 2**64."""
 PIECE = 2**18
@@ -101,7 +103,7 @@ def _sums(
 
 
 def _sums_of_integers(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, exact: bool) -> Sums:
-    count, usual = _counted(block, axes, mask, counts), np.add.reduce(np.empty(0, block.dtype)).dtype
+    count, usual = _counted(block, axes, mask, counts), ADD.reduce(np.empty(0, block.dtype)).dtype
     wide = block.dtype.itemsize == 8  # the sum of one block of them may leave 64 bits
     total = _added(block, axes, mask, usual) if exact or not wide else None
     rounded = _added(block, axes, mask, np.dtype("f8")) if wide or total is None else total.astype("f8")
@@ -120,7 +122,7 @@ def _sums_of_times(block: np.ndarray, axes: Axes, mask: np.ndarray | None, count
 
 def _added(block: np.ndarray, axes: Axes, mask: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(np.add.reduce(block, axis=axes, dtype=dtype, where=True if mask is None else mask))
+        return np.asarray(ADD.reduce(block, axis=axes, dtype=dtype, where=True if mask is None else mask))
 
 
 def _known(block: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
@@ -133,7 +135,7 @@ def _counted(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.
     kept = [n for axis, n in enumerate(block.shape) if axis not in axes]
     if mask is None:
         return np.full(kept, math.prod(block.shape[axis] for axis in axes), counts)
-    return np.asarray(np.add.reduce(mask, axis=axes, dtype=counts))
+    return np.asarray(ADD.reduce(mask, axis=axes, dtype=counts))
 
 
 def _sums_of_both(a: Sums, b: Sums) -> Sums:
@@ -231,7 +233,7 @@ def _squares(block: np.ndarray, axes: Axes, mask: np.ndarray | None, mean: np.nd
         part = (slice(None),) * along + (slice(first, first + rows),)
         with np.errstate(invalid="ignore", over="ignore"):
             apart = np.abs(block[part] - mean)
-            found = found + np.add.reduce(apart * apart, axis=axes, where=True if mask is None else mask[part])
+            found = found + ADD.reduce(apart * apart, axis=axes, where=True if mask is None else mask[part])
     return np.asarray(found)
 
 

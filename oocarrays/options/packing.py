@@ -18,6 +18,8 @@ PACKING = ("scale_factor", "add_offset", "_Unsigned")
 """Attributes by which xarray and others decode what is stored."""
 PACKED = (*PACKING, "_FillValue", "missing_value")
 """The same, and what stands for no value."""
+TIMED = ("units", "calendar")
+"""What makes times of numbers."""
 
 
 def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
@@ -46,7 +48,7 @@ class Unpacked:
     dims: tuple[str, ...]
     """Names of the axes."""
     packing: Mapping[str, Any]
-    """How values are packed, as `PACKED` names it."""
+    """How values are packed, as `PACKED` names it, and `TIMED` where times are decoded."""
     dtype: np.dtype
     """Of the stored elements."""
 
@@ -54,7 +56,8 @@ class Unpacked:
         """Return values of elements as they are stored."""
         import xarray as xr
 
-        decoded = xr.conventions.decode_cf_variable("block", xr.Variable(self.dims, block, dict(self.packing)))
+        stored = xr.Variable(self.dims, block, dict(self.packing))
+        decoded = xr.conventions.decode_cf_variable("block", stored, decode_timedelta="units" in self.packing)
         return np.asarray(decoded.values)
 
     @property
