@@ -21,6 +21,7 @@ OocError
     └── StoreFailure                 the store refused a read or a write
 
 MissingChunksWarning (UserWarning)   a source lacks chunks, and that is to be told
+SkippedArraysWarning (UserWarning)   a file has arrays that Zarr cannot hold: they are left out
 """
 
 from __future__ import annotations
@@ -153,3 +154,7 @@ def _mib(nbytes: int) -> str:
 
 class MissingChunksWarning(UserWarning):
     """A source lacks chunks, and ``missing="warn"`` was asked for."""
+
+
+class SkippedArraysWarning(UserWarning):
+    """A file has arrays that Zarr cannot hold; a group is opened without them."""

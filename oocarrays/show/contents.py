@@ -26,9 +26,11 @@ from oocarrays.show.report import bytes_text, missing_text, shape_text, shortene
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names
-from oocarrays.storage.files.group_file import is_consolidated
+from oocarrays.storage.files.group_file import is_consolidated, skipped_in
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name
 from oocarrays.storage.files.presence import presence_of
+from oocarrays.storage.foreign.store import ForeignStore
+from oocarrays.storage.stores.joined import joined_in
 
 COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
 
@@ -87,6 +89,8 @@ class GroupFacts:
     """Arrays and groups in it, by name."""
     unfinished: str | None
     """The run that has not written all of it; None where it is whole."""
+    skipped: Mapping[str, str]
+    """Why arrays of a file that is not Zarr are left out, by name."""
 
     @property
     def arrays(self) -> tuple[ArrayFacts, ...]:
@@ -130,12 +134,20 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
         codecs=codec_names(array),
         fill_value=_number_or_text(array.fill_value),
         nbytes=int(array.size) * array.dtype.itemsize,
-        stored_bytes=int(array.nbytes_stored()) if stored else None,
+        stored_bytes=_stored_bytes(array) if stored else None,
         all_chunks=there.chunks,
         missing_chunks=there.count_missing() if stored else None,
         attributes=attributes,
         unfinished=unfinished,
     )
+
+
+def _stored_bytes(array: zarr.Array) -> int:
+    """Bytes in the store; of a file that is not Zarr, those of the array in it."""
+    found = joined_in(array.store_path.store)
+    if found and isinstance(found[0], ForeignStore):
+        return found[0].stored_bytes(found[1] + array.store_path.path)
+    return int(array.nbytes_stored())
 
 
 def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
@@ -223,6 +235,7 @@ def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored:
         consolidated=is_consolidated(group),
         attributes=attributes,
         unfinished=unfinished,
+        skipped=skipped_in(group),
         members={
             name: _group_facts(node, p, found, stored)
             if isinstance(node, zarr.Group)
@@ -302,6 +315,7 @@ def _attributes(group: GroupFacts, prefix: str) -> Iterator[Line]:
     trunk = prefix + ("│ " if group.members else "  ")
     yield from _unfinished(group, trunk)
     yield from ((trunk, "", f"{key}: {shortened(value)}") for key, value in group.attributes.items())
+    yield from ((trunk, "", f"left out: {name} {why}") for name, why in group.skipped.items() if "/" not in name)
 
 
 def _row_text(row: Any, widths: list[int]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 
 from zarr.core.sync import sync
@@ -36,7 +36,7 @@ def holds_chunks(place: str | StorePath) -> bool:
     """
     if isinstance(place, str):
         return any(True for _ in _files(place))
-    return any(map(CHUNK.match, _listed(place.store.list_dir(place.path), place)))
+    return any(map(CHUNK.match, _listed(lambda: place.store.list_dir(place.path), place)))
 
 
 def seems_to_hold_chunks(place: str | StorePath) -> bool:
@@ -77,14 +77,14 @@ def count_all(place: str | StorePath) -> int | None:
 
 def _count_listed(place: StorePath) -> int | None:
     prefix = f"{place.path}/".lstrip("/")
-    names = [name.removeprefix(prefix) for name in _listed(place.store.list_prefix(prefix), place)]
+    names = [name.removeprefix(prefix) for name in _listed(lambda: place.store.list_prefix(prefix), place)]
     chunks = sum(1 for name in names if CHUNK.match(name.partition("/")[0]))
     return chunks if chunks < len(names) else None  # who does not even list the metadata lists nothing
 
 
-def _listed(names: AsyncIterator[str], place: StorePath) -> list[str]:
+def _listed(names: Callable[[], AsyncIterator[str]], place: StorePath) -> list[str]:
     async def collected() -> list[str]:
-        return [name async for name in names]
+        return [name async for name in names()]
 
     try:
         return sync(collected())

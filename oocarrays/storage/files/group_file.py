@@ -24,7 +24,7 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import StorePath
 
-from oocarrays.errors import NotFoundError, OocError, StoreFailure, TargetError, UnfinishedError
+from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, StoreFailure, TargetError, UnfinishedError
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.creating import is_free
@@ -41,8 +41,9 @@ from oocarrays.storage.files.documents import (
 from oocarrays.storage.files.making_room import replace_group
 from oocarrays.storage.files.places import StoreLike, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
-from oocarrays.storage.foreign.store import foreign_in
+from oocarrays.storage.foreign.store import ForeignStore, foreign_in
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.urls import check_replaces
 
@@ -172,7 +173,18 @@ def describe_group(group: zarr.Group) -> GroupFile:
         raise StoreFailure(f"cannot look into {group_location(group)}: {error}") from error
 
 
+def skipped_in(group: zarr.Group) -> dict[str, str]:
+    """Return why arrays of a file that is not Zarr are left out of a group, by their paths."""
+    found = joined_in(group.store_path.store)
+    return found[0].skipped(found[1] + group.store_path.path) if found and isinstance(found[0], ForeignStore) else {}
+
+
 def _described(group: zarr.Group) -> GroupFile:
+    skipped = skipped_in(group)
+    if skipped:
+        listed = "; ".join(f"{name} {why}" for name, why in skipped.items())
+        text = f"{group_location(group)}: {len(skipped)} left out, which Zarr cannot hold: {listed}"
+        warnings.warn(text, SkippedArraysWarning, stacklevel=4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # what is in the folder and no part of the group
         found = sorted(group.members(max_depth=None, use_consolidated_for_children=False))

@@ -163,7 +163,10 @@ def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str
 def _made(whole: Facts, chunks: tuple[int, ...], first: Facts, unpacked: bool) -> Facts:
     """Return an array whose chunks are made, as plain elements in C order."""
     by = first.library or ("unpacked" if unpacked else "joined")
-    dtype = whole.dtype if whole.dtype == "O" else np.dtype(whole.dtype).newbyteorder("=").str
+    dtype = whole.dtype
+    if dtype != "O":
+        native = np.dtype(dtype).newbyteorder("=")
+        dtype = native if native.names else native.str
     return replace(whole, chunks=chunks, filters=(), order=None, library=by, dtype=dtype)
 
 

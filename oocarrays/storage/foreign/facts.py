@@ -35,8 +35,8 @@ class Facts:
     """Extent of each axis, in elements."""
     chunks: tuple[int, ...]
     """Length of a chunk in each axis, in elements."""
-    dtype: str
-    """The type of an element, as numpy writes it; ``"O"`` for texts of any length."""
+    dtype: Any
+    """The type of an element, as numpy writes it, or a structure; ``"O"`` for texts of any length."""
     filters: tuple[str, ...] = ()
     """What was done to the bytes of a chunk, the first one first: each a codec of numcodecs, as JSON."""
     library: str | None = None
@@ -97,11 +97,17 @@ class Format(Protocol):
     def arrays(self, file: Readable) -> tuple[str, ...]:
         """Paths of all arrays in a file; "" where the file is one array."""
 
+    def skipped(self, file: Readable) -> dict[str, str]:
+        """Return why arrays in a file are left out, by their paths, as the end of a sentence."""
+
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         """Facts of some arrays; without attributes that say nothing of values, where they are to be ``brief``."""
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
         """Where the chunks of an array lie."""
+
+    def stored_bytes(self, file: Readable, name: str) -> int:
+        """Bytes of an array in the file, as they are stored."""
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Read elements by the format's own library."""

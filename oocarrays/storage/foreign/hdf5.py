@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.lib.recfunctions import repack_fields
+from zarr.dtype import parse_dtype
 
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
@@ -50,9 +53,14 @@ class Hdf5:
             return found
 
     def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Paths of all datasets but those that only stand for the length of an axis."""
+        """Paths of all datasets that Zarr can hold, but those that only stand for the length of an axis."""
         with _opened(file) as root:
-            return tuple(path for path, node in _walked(root) if isinstance(node, _h5py().Dataset))
+            return tuple(path for path, node in _walked_datasets(root) if _reason(node) is None)
+
+    def skipped(self, file: Readable) -> dict[str, str]:
+        """Return why datasets are left out, by their paths."""
+        with _opened(file) as root:
+            return {path: why for path, node in _walked_datasets(root) if (why := _reason(node)) is not None}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         """Facts of some datasets.
@@ -79,11 +87,16 @@ class Hdf5:
         with _datasets(file, (name,)) as found:
             return _table(found[0].id, name, facts)
 
+    def stored_bytes(self, file: Readable, name: str) -> int:
+        """Bytes of a dataset in the file."""
+        with _datasets(file, (name,)) as found:
+            return int(found[0].id.get_storage_size())
+
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Read elements by the HDF5 library."""
         with _datasets(file, (name,)) as found:
-            node = found[0]
-            return np.asarray(node.asstr()[section] if _type_of(node.dtype) == "O" else node[section])
+            node, dtype = found[0], _element(found[0].dtype)
+            return np.asarray(node.asstr()[section] if dtype == "O" else node[section].astype(dtype))
 
 
 FORMATS["hdf5"] = Hdf5()
@@ -136,6 +149,10 @@ def _walked(root: Any) -> Iterator[tuple[str, Any]]:
                 waiting.append((f"{path}/", node))
 
 
+def _walked_datasets(root: Any) -> Iterator[tuple[str, Any]]:
+    return ((path, node) for path, node in _walked(root) if isinstance(node, _h5py().Dataset))
+
+
 def _stands_for_an_axis(node: Any) -> bool:
     name = node.attrs.get("NAME") if isinstance(node, _h5py().Dataset) and "NAME" in node.attrs else b""
     return bool(name) and (name if isinstance(name, bytes) else str(name).encode()).startswith(NO_VARIABLE)
@@ -186,14 +203,15 @@ def _access() -> Any:
 
 def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
     stored, shape, where, created = node.dtype, node.shape, f"{name} in {path}", node.id.get_create_plist()
-    dtype = _type_of(stored)
+    why, dtype = _reason(node), _element(stored)
+    if why is not None or dtype is None:
+        raise UnsupportedError(f"{where} {why}, which Zarr does not have; open the other arrays by name")
     filters, library = _filters(created, stored.itemsize, where)
     layout = created.get_layout()
     h5d = _h5py().h5d
-    odd = dtype == "O" or layout not in (h5d.CHUNKED, h5d.CONTIGUOUS) or created.get_external_count()
+    odd = dtype != stored.str or layout not in (h5d.CHUNKED, h5d.CONTIGUOUS) or created.get_external_count()
     if odd or (library is None and (_is_converted(node) or _is_elsewhere(node, path))):
         library = "h5py"
-    _check_type(stored, dtype, where)
     size = 16 if dtype == "O" else stored.itemsize
     chunks = created.get_chunk() if layout == h5d.CHUNKED else rows_of(shape, size)
     return Facts(
@@ -252,14 +270,52 @@ def _is_elsewhere(node: Any, path: str) -> bool:
     return linked or file.get_create_plist().get_userblock() != 0
 
 
-def _type_of(dtype: np.dtype) -> str:
+def _reason(node: Any) -> str | None:
+    """Return why a dataset has no place in Zarr, as the end of a sentence; None if it has one."""
+    if node.shape is None:
+        return "holds nothing (a null dataspace)"
+    if _element(node.dtype) is not None:
+        return None
+    h5py, dtype = _h5py(), node.dtype
+    if h5py.check_ref_dtype(dtype) is not None:
+        return "holds references to objects"
+    if h5py.check_vlen_dtype(dtype) is not None:
+        return "holds lists of unequal lengths"
+    return f"holds elements of type {dtype}"
+
+
+def _has_lists(dtype: np.dtype) -> bool:
+    """Return whether a field of a structure is an array."""
+    fields = [dtype.fields[name][0] for name in dtype.names or ()] if dtype.fields else []
+    return any(each.subdtype is not None or _has_lists(each) for each in fields)
+
+
+def _element(dtype: np.dtype) -> Any:
+    """Return the type of an element as Zarr holds it: numpy's name, "O" for texts of any length, or a structure.
+
+    None if Zarr has no such type.
+    """
     text = _h5py().check_string_dtype(dtype)
-    return "O" if text is not None and text.length is None else dtype.str
+    if text is not None and text.length is None:
+        return "O"
+    if dtype.kind in "biufcS":
+        return dtype.str if dtype.itemsize else None
+    return _structure(dtype) if dtype.kind == "V" and not dtype.hasobject else None
 
 
-def _check_type(dtype: np.dtype, said: str, where: str) -> None:
-    if said != "O" and (dtype.kind not in "biufcS" or dtype.itemsize == 0):
-        raise UnsupportedError(f"{where} has elements of type {dtype}: Zarr has none such; name the other arrays")
+@lru_cache(maxsize=512)
+def _structure(dtype: np.dtype) -> Any:
+    """Return a structure, or raw bytes, as Zarr holds it: packed, in this machine's byte order; None if it has none."""
+    if _has_lists(dtype):
+        return None
+    packed = repack_fields(dtype, recurse=True).newbyteorder("=")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that structures are new in format 3: they are only read
+            parse_dtype(packed, zarr_format=3)
+    except Exception:  # noqa: BLE001  fields that Zarr does not know: each version raises its own
+        return None
+    return packed
 
 
 def _fill(created: Any, node: Any) -> Any:

@@ -41,6 +41,8 @@ class Contents:
     """Paths of the arrays."""
     groups: dict[str, Document]
     """Attributes of the groups, by their paths."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Why arrays are left out, by their paths."""
     dim: str | int | None = None
     """The axis along which files follow one another, by its name or its number; None of one file."""
     known: dict[str, ForeignArray] = field(default_factory=dict)

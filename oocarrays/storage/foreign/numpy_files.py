@@ -8,6 +8,7 @@ x[::2, 3:]     and one that is not in one piece    chunk i: a copy, one chunk at
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
@@ -52,6 +53,10 @@ class Npy:
         """Return the file itself."""
         return ("",)
 
+    def skipped(self, file: Readable) -> dict[str, str]:
+        """Return that no array is left out."""
+        return {}
+
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         """Return the facts of its header."""
         return [_header(file)[0] for _ in names]
@@ -59,6 +64,11 @@ class Npy:
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
         """Where its chunks lie."""
         return in_one_piece(facts, _header(file)[1])
+
+    def stored_bytes(self, file: Readable, name: str) -> int:
+        """Bytes of the elements."""
+        facts, _ = _header(file)
+        return math.prod(facts.shape) * np.dtype(facts.dtype).itemsize
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Raise: it is never read so."""

@@ -42,7 +42,7 @@ SCHEME = "files"
 SIGNATURES = {hdf5.SIGNATURE: "hdf5", numpy_files.SIGNATURE: "npy", b"PK\3\4": "zip", b"CDF\1": "cdf", b"CDF\2": "cdf"}
 SIGNATURES |= dict.fromkeys(tiff.SIGNATURES, "tiff") | {b"CDF\5": "cdf"}
 """How files begin, and what they are."""
-NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|tif|tiff|ome\.tif|npy)$", re.IGNORECASE)
+NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.tif|npy)$", re.IGNORECASE)
 """How names of such files end where they are not on this machine."""
 ZIP = re.compile(r"(?P<file>.*?\.zip)(/(?P<inner>.+))?", re.IGNORECASE)
 """How a zip file is named, and what is in it."""
@@ -291,7 +291,8 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     names, groups = format.arrays(first), format.groups(first)
     if len(found.names) > 1 and dim is None:
         dim = _endless(found, kind, names)
-    contents = Contents(files=found, format=kind, names=names, groups=groups, dim=dim)
+    skipped = format.skipped(first)
+    contents = Contents(files=found, format=kind, names=names, groups=groups, skipped=skipped, dim=dim)
     contents.prepare(inner)
     return _placed(ForeignStore(contents, url), inner)
 

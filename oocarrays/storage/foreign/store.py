@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
@@ -23,6 +24,7 @@ from numcodecs.vlen import VLenUTF8
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 
+from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.storage.foreign.arrays import ForeignArray, made_section
@@ -75,6 +77,19 @@ class ForeignStore(OnlyRead):
         if not self.source_files.local or path not in self._contents.names:
             return None
         return None if self._contents.array(path).made else RangeBlobs(self, path)
+
+    def stored_bytes(self, path: str) -> int:
+        """Return the bytes of an array in all files, as they are stored."""
+        array, format = self._contents.array(path), FORMATS[self._contents.format]
+        if self._contents.format == "raw":
+            return math.prod(array.facts.shape) * np.dtype(array.facts.dtype).itemsize
+        parts = range(len(array.bounds) - 1)
+        return sum(format.stored_bytes(self.source_files.readable(part), array.name) for part in parts)
+
+    def skipped(self, path: str) -> dict[str, str]:
+        """Return why arrays in a group are left out, by their paths in it."""
+        before = f"{path}/" if path else ""
+        return {n.removeprefix(before): why for n, why in self._contents.skipped.items() if n.startswith(before)}
 
     def facts(self, path: str) -> Facts | None:
         """Return what is known of an array; None of any other path."""
@@ -155,6 +170,11 @@ class ForeignStore(OnlyRead):
         self.source_files.check_all()
         if path in self._contents.names:
             return json.dumps(document(self._contents.array(path).facts)).encode()
+        if path in self._contents.skipped:
+            raise UnsupportedError(
+                f"{path} in {self.url} {self._contents.skipped[path]}, which Zarr does not have; "
+                "open the other arrays by name"
+            )
         attributes = self._contents.groups.get(path)
         if attributes is None:
             return None

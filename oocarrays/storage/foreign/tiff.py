@@ -44,6 +44,10 @@ class Tiff:
         with _opened(file) as tiff:
             return tuple(_levels(tiff))
 
+    def skipped(self, file: Readable) -> dict[str, str]:
+        """Return that no array is left out."""
+        return {}
+
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         """Facts of some series."""
         with _opened(file) as tiff:
@@ -53,6 +57,14 @@ class Tiff:
         """Where the tiles or strips of a series lie."""
         with _opened(file) as tiff:
             return _table(_level(tiff, name), facts)
+
+    def stored_bytes(self, file: Readable, name: str) -> int:
+        """Bytes of the tiles or strips of a series; of pages that follow the first without a directory, all."""
+        with _opened(file) as tiff:
+            level = _level(tiff, name)
+            if level.dataoffset is not None:
+                return int(level.nbytes)
+            return sum(sum(page.databytecounts) for page in level if page is not None)
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Read elements by tifffile, which decodes the tiles that they are in."""
