@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from oocarrays.plan.advice.candidates import candidates
 from oocarrays.plan.advice.choice import BlockReader, ChoiceUnit, choose, priced
 from oocarrays.plan.advice.counting import Footprint
 from oocarrays.plan.advice.price import Use, prices, rewriting_seconds
+from oocarrays.plan.advice.verdict import SeenSummary, verdicts
 from oocarrays.plan.resources import Resources
+from oocarrays.show.advice import layout_text
 
 RESOURCES = Resources(budget=2**30)
 
@@ -153,3 +156,72 @@ def test_memory_that_no_layout_fits_in_is_refused_with_the_least() -> None:
     assert priced(unit, replace(resources, budget=error.value.least))
     with pytest.raises(BudgetError):
         priced(unit, replace(resources, budget=error.value.least - 1))
+
+
+def some_uses(rng: np.random.Generator, shape: tuple[int, ...]) -> list[tuple[Use, float]]:
+    """Sections of a few lengths, some with strides, some of tasks that are cut by chunks."""
+    found = []
+    for _ in range(int(rng.integers(1, 3))):
+        axes = []
+        for n in shape:
+            length, stride = int(2 ** rng.integers(0, n.bit_length())), int(rng.choice([1, 1, 1, 4]))
+            lower = map(int, rng.integers(0, max(n - length, 1), int(rng.integers(1, 5))))
+            axes.append([range(low, min(low + length * stride, n), stride) for low in lower])
+        use = Use(footprints=(Footprint.of(axes, shape),), by_zarr=True, cut_by_chunks=bool(rng.random() < 0.5))
+        found.append((use, float(rng.integers(1, 50))))
+    return found
+
+
+def test_chunks_that_are_tried_are_nearly_as_cheap_as_any() -> None:
+    """Against all chunks whose lengths are powers of two, of 64 KiB (or today's bytes, if these are fewer) and more."""
+    rng, gaps = np.random.default_rng(0), []
+    for _ in range(30):
+        shape = [(2**20,), (1024, 512), (2048, 2048), (128, 256, 64)][int(rng.integers(4))]
+        chunks = tuple(int(2 ** rng.integers(n.bit_length() // 2, n.bit_length())) for n in shape)
+        stored = Stored(grid=ChunkGrid.of(shape, chunks), itemsize=4, local=True, codec="zstd")
+        uses = some_uses(rng, shape)
+        every = np.array(list(product(*([2**i for i in range(n.bit_length())] for n in shape))))
+        nbytes = every.prod(axis=1) * 4
+        every = every[(nbytes >= min(2**16, math.prod(chunks) * 4)) & (nbytes <= 2**28)]
+        tried = candidates(stored, [use for use, _ in uses])
+        found, best = (
+            sum(count * prices(use, stored, each, RESOURCES).seconds[0] for use, count in uses).min()
+            for each in (tried, every)
+        )
+        gaps.append(found / best)
+    assert max(gaps) < 1.3
+    assert sorted(gaps)[len(gaps) * 9 // 10] < 1.1
+
+
+@pytest.mark.parametrize(("mebibytes", "copies"), [(64, True), (63, False)])
+def test_a_second_copy_is_of_64_mebibytes_or_more(mebibytes: int, copies: bool) -> None:
+    rows = mebibytes * 2**20 // 2**14
+    stored = Stored(grid=ChunkGrid.of((rows, 4096), (16, 4096)), itemsize=4, local=True, codec="zstd")
+    along, across = (
+        Use(footprints=(Footprint.of(axes, (rows, 4096)),), by_zarr=True)
+        for axes in (
+            ([range(i, i + 16) for i in range(0, rows, 16)], [range(4096)]),
+            ([range(rows)], [range(i, i + 16) for i in range(0, 4096, 16)]),
+        )
+    )
+    seen = [SeenSummary(block=name, array="x", use=use, count=99) for name, use in (("a", along), ("b", across))]
+    (found,) = verdicts({"x": stored}, seen, RESOURCES)
+    (one,) = verdicts({"x": stored}, seen, RESOURCES, copies=False)
+    assert (found.copies, one.copies) == (copies, False)
+    if copies:
+        assert found.against[0].startswith("a second copy of 64 MiB; one layout (copies=False), ")
+        assert "a copy of 64.00 MiB in" in layout_text(found)
+        assert one.advised.seconds > found.advised.seconds
+
+
+def test_among_equal_chunks_tasks_of_dask_get_the_fewest() -> None:
+    shapes = np.array([[64, 64], [512, 512], [512, 1024], [1024, 512]])
+    stored = Stored(grid=ChunkGrid.of((4096, 4096), (64, 64)), itemsize=4, local=True)
+    for cut in (False, True):
+        use = Use(footprints=(Footprint.of([[range(4096)]] * 2, (4096, 4096)),), by_zarr=True, cut_by_chunks=cut)
+        reader = BlockReader(block="b", weight=1e6, uses=((use, 1.0),))
+        unit = ChoiceUnit(array="a", producer=None, stored=stored, shapes=shapes, readers=(reader,))
+        found = priced(unit, RESOURCES)
+        equal = np.flatnonzero(found.single[0] <= 1.05 * found.single.min())
+        fewest = min(equal, key=lambda at: (-int(shapes[at].prod()), found.single[0, at]))
+        assert choose(found).copied == (fewest if cut else found.single[0].argmin())
