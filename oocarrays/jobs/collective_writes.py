@@ -25,7 +25,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.steps import Key
 from oocarrays.jobs.job import Job
-from oocarrays.mapping.given import renamed
+from oocarrays.mapping.given import listed, renamed
 from oocarrays.mapping.layouts.placing import spread
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.options.asked import ResumeMeans, check_lazy, cluster_of, resources_of
@@ -210,7 +210,7 @@ def write_sections(
     a = a if isinstance(a, OutOfCoreArray) else open_array(a, mode="r+")
     file = describe(a.zarr, written=True)
     check_writable(file)
-    aggregators = aggregators if isinstance(aggregators, str | int) else list(aggregators)
+    aggregators = aggregators if isinstance(aggregators, str | int) else listed(aggregators, "aggregators")
     cluster, there = _where(parts, scheduler, workers)
     wanted = wanted_by_ranks(a.shape, sections, None, None, None, _ranks(parts))
     resources = replace(resources_of(cluster, memory, schedule), workers=len(there) or None)

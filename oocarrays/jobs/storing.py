@@ -18,6 +18,7 @@ from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.jobs.lazy import from_dask
+from oocarrays.mapping.given import flag
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.storage.files import array_file
@@ -80,6 +81,7 @@ def store(
     >>> z[:]
     array([0, 0, 1, 2, 3, 4])
     """
+    compute = flag(compute, "compute")
     if region is None and not isinstance(x, list | tuple) and _is_new(target):
         return _made(x, target, compute, **options)
     arrays, targets, regions = _as_many(x, target, region)

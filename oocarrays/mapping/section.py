@@ -55,10 +55,10 @@ class Section:
         >>> Section.of([range(0, 2, 3)]) == Section((0,), (1,))
         True
         """
-        try:
-            axes = tuple(map(ranges.ascending, axes))
-        except (TypeError, AttributeError, IndexError) as error:
-            raise SelectionError(f"axes={axes!r} are not ranges, one for each axis") from error
+        given = tuple(axes) if isinstance(axes, Iterable) else None
+        if given is None or not all(isinstance(axis, range) for axis in given):
+            raise SelectionError(f"axes={axes!r} are not ranges, one for each axis")
+        axes = tuple(map(ranges.ascending, given))
         strides = tuple(axis.step for axis in axes)
         lower, upper = tuple(axis.start for axis in axes), tuple(axis.stop for axis in axes)
         return cls(lower, upper, () if all(step == 1 for step in strides) else strides)

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.given import whole
+from oocarrays.mapping.given import whole, wholes
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.lattice import floor_sum
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
@@ -102,7 +102,7 @@ def requests_of(
     """
     order = axis_order(orientation, len(layout.shape))
     if isinstance(chunk, Sequence | np.ndarray) and getattr(chunk, "ndim", 1):
-        chunk = ChunkGrid.of(layout.shape, tuple(chunk)).chunks
+        chunk = ChunkGrid.of(layout.shape, wholes(chunk, "chunk", error=ChunksError)).chunks
     elif chunk is not None:
         chunk = whole(chunk, "chunk", 1, error=ChunksError)
     uncut = _parts(layout, order, tuple(max(n, 1) for n in layout.shape))

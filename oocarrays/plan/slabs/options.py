@@ -127,9 +127,8 @@ class SlabOptions(SlabTerms):
             Where depth, axis, height or prefetch cannot be of an array of this shape.
         """
         depth, axis, height, prefetch = self.depth, self.axis, self.height, self.prefetch
-        depths: tuple[Any, ...] = (
-            tuple(depth) if np.ndim(depth) and isinstance(depth, Sequence | np.ndarray) else (depth,) * len(shape)
-        )
+        several = isinstance(depth, Sequence | np.ndarray) and getattr(depth, "ndim", 1)
+        depths: tuple[Any, ...] = tuple(depth) if several else (depth,) * len(shape)  # type: ignore[arg-type]
         if len(depths) != len(shape) or not all(isinstance(d, int | np.integer) and d >= 0 for d in depths):
             raise InputError(f"depth={depth!r} is not one whole number from 0 on, or one for each of {len(shape)} axes")
         if not shape:
@@ -150,7 +149,8 @@ class SlabOptions(SlabTerms):
         if heights is None and axis is not None and height is not None:
             self.check_whole(shape, [height if a == axis % len(shape) else None for a in range(len(shape))])
         self.check_whole(shape, heights or ())
-        return replace(self, depth=tuple(map(int, depths)), heights=heights)
+        height = None if height is None else min(int(height), max(*shape, 1))
+        return replace(self, depth=tuple(map(int, depths)), heights=heights, height=height)
 
     def check_whole(self, shape: Sequence[int], heights: Sequence[int | None]) -> None:
         """Refuse slabs that cut groups of elements for which one of a target stands.
