@@ -134,6 +134,16 @@ def listed(given: Any, name: str, *, error: type[InputError] = InputError) -> li
     return list(given)
 
 
+def is_sequence(given: Any) -> bool:
+    """Return whether something is a sequence, or an array with axes; text is neither.
+
+    >>> is_sequence([1, 2]), is_sequence(np.array(1)), is_sequence("1,2")
+    (True, False, False)
+    """
+    array_axes: int = given.ndim if isinstance(given, np.ndarray) else 1
+    return isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes) and array_axes > 0
+
+
 def named(given: Any, name: str, *, error: type[InputError] = InputError) -> dict[str, Any]:
     """Return a mapping whose keys are text.
 

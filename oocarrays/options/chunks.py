@@ -21,6 +21,7 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from oocarrays.errors import ChunksError
+from oocarrays.mapping.given import is_sequence
 from oocarrays.mapping.grid import ChunkGrid, ceil_div
 from oocarrays.plan.limits import check_count
 
@@ -284,7 +285,7 @@ def _one_axis(length: Any, extent: int) -> int | str | None:
     """
     if length is None or isinstance(length, str):
         return length
-    if isinstance(length, Sequence | np.ndarray) and getattr(length, "ndim", 1):
+    if is_sequence(length):
         return _of_blocks(tuple(length), extent)
     try:
         return operator.index(length)

@@ -387,7 +387,7 @@ def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
 
 
 def opened(
-    store: StoreLike | zarr.Array,
+    store: StoreLike | zarr.Array | np.ndarray,
     *,
     mode: str | None = None,
     storage_options: Mapping[str, Any] | None = None,

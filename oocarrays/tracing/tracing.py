@@ -180,7 +180,7 @@ def _weights(given: Any, names: Sequence[str]) -> dict[str, float]:
         if unknown:
             raise InputError(f"weights={dict(given)!r} names {unknown[0]!r}, which is no block: {', '.join(names)}")
         return {name: checked_weight(given.get(name, 1.0), f"the weight of {name!r}") for name in names}
-    if isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1):
+    if isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "shape", None) != ():
         listed = list(given)
         if len(listed) == len(names):
             return {n: checked_weight(w, f"the weight of {n!r}") for n, w in zip(names, listed, strict=True)}

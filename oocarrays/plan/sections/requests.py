@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.given import whole, wholes
+from oocarrays.mapping.given import is_sequence, whole, wholes
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.lattice import floor_sum
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
@@ -101,10 +101,12 @@ def requests_of(
     (2, 2)
     """
     order = axis_order(orientation, len(layout.shape))
-    if isinstance(chunk, Sequence | np.ndarray) and getattr(chunk, "ndim", 1):
+    if is_sequence(chunk):
         chunk = ChunkGrid.of(layout.shape, wholes(chunk, "chunk", error=ChunksError)).chunks
     elif chunk is not None:
-        chunk = whole(chunk, "chunk", 1, error=ChunksError)
+        chunk = whole(chunk, "chunk", error=ChunksError)
+        if chunk < 1:
+            raise ChunksError(f"chunk={chunk!r}: a stripe has at least one element")
     uncut = _parts(layout, order, tuple(max(n, 1) for n in layout.shape))
     runs = np.array([_product(lines).runs for lines in uncut])
     if isinstance(chunk, tuple):

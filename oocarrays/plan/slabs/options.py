@@ -14,7 +14,7 @@ import numpy as np
 
 from oocarrays.errors import InputError
 from oocarrays.mapping.coarsening import Coarsening
-from oocarrays.mapping.given import axis_of, by_axis, whole
+from oocarrays.mapping.given import axis_of, by_axis, is_sequence, whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.boundary import Boundaries, of_each
 from oocarrays.plan.documents import Document
@@ -127,8 +127,8 @@ class SlabOptions(SlabTerms):
             Where depth, axis, height or prefetch cannot be of an array of this shape.
         """
         depth, axis, height, prefetch = self.depth, self.axis, self.height, self.prefetch
-        several = isinstance(depth, Sequence | np.ndarray) and getattr(depth, "ndim", 1)
-        depths: tuple[Any, ...] = tuple(depth) if several else (depth,) * len(shape)  # type: ignore[arg-type]
+        given: Any = depth
+        depths: tuple[Any, ...] = tuple(given) if is_sequence(given) else (given,) * len(shape)
         if len(depths) != len(shape) or not all(isinstance(d, int | np.integer) and d >= 0 for d in depths):
             raise InputError(f"depth={depth!r} is not one whole number from 0 on, or one for each of {len(shape)} axes")
         if not shape:
@@ -203,9 +203,8 @@ class SlabOptions(SlabTerms):
             return None
         if self.height is not None:
             raise InputError(f"height={self.height!r} and window={asked!r}: give the one or the other")
-        is_list = isinstance(asked, Sequence | np.ndarray) and getattr(asked, "ndim", 1) == 1
-        heights = list(asked) if is_list and not isinstance(asked, str) else []
-        whole = [None if height is None or height == -1 else height for height in heights]
+        heights = list(asked) if is_sequence(asked) else []
+        whole = [None if isinstance(height, int | np.integer) and height == -1 else height for height in heights]
         good = all(h is None or (isinstance(h, int | np.integer) and not isinstance(h, bool) and h > 0) for h in whole)
         if len(whole) != len(shape) or not good:
             raise InputError(

@@ -350,10 +350,10 @@ def _mapped(array: np.ndarray) -> Any:
     if not in_file or not (array.flags.c_contiguous or columns):
         return None
     if array.flags.writeable:
-        array.flush()
+        array.flush()  # type: ignore[attr-defined]
     mapped: Any = array._mmap  # type: ignore[attr-defined]
     base = np.frombuffer(mapped, np.uint8).ctypes.data
-    first = array.offset - array.offset % _granularity()
+    first = array.offset - array.offset % _granularity()  # type: ignore[attr-defined]
     offset, path = first + array.ctypes.data - base, os.path.abspath(array.filename)  # type: ignore[attr-defined]
     asked = {"shape": ",".join(map(str, array.shape)), "dtype": array.dtype.str, "offset": offset}
     asked["order"] = "F" if columns else "C"

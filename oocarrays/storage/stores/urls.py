@@ -245,7 +245,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
     if not isinstance(place, str | os.PathLike):
         raise InputError(f"scratch={place!r} is neither a folder nor a URL")
     check_path(place, "scratch")
-    return os.path.abspath(from_home(place))
+    return os.path.abspath(os.fsdecode(from_home(place)))
 
 
 def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> str:
