@@ -297,7 +297,7 @@ def map_slabs(
         default twice: the first slab, computed alone, shows whether that is enough.
     dtype : numpy.dtype, or one a target
         Of the targets; by default that of the first source, and where ``drop_axis``, ``new_axis`` or ``shape`` is given
-        that of what the kernel gives for a few zeros.
+        that of what the kernel gives for a few zeros. A result that it cannot hold is an error; numbers are rounded.
     chunks : int, str, tuple or dict, or one a target where axes are others
         Of the targets, as in `rechunk`; by default those of the first source, and new axes whole where they are short.
     factor : int, sequence or mapping, or one a target
