@@ -78,7 +78,7 @@ def read_each(part: RanksPart, n: Any, mask: np.ndarray | None, item: np.dtype) 
         all_counts[cells] = got
         return Ragged(all_counts.reshape(part.shape), values)
     within = () if n is None else (int(n),)
-    return values.reshape(*(part.shape if mask is None else (len(cells),)), *within)
+    return values.reshape((*(part.shape if mask is None else (len(cells),)), *within))
 
 
 def _wanted(part: RanksPart, n: Any) -> np.ndarray | None:

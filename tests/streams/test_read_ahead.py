@@ -73,3 +73,16 @@ def test_calls_for_one_cell_after_the_other_take_few_requests(place: Path, kind:
         for cell in range(0, 2000, 2):
             assert s[cell].tolist() == [cell + turn for turn in range(16)]
         assert s.meter.read_requests < 500
+
+
+def test_reads_here_and_there_bring_little_more_than_they_want(place: Path) -> None:
+    rng, values = np.random.default_rng(0), np.arange(200 * 4000.0).reshape(200, 4000)
+    with ooc.open_streams(place, "w", shape=200, dtype="f8") as s:
+        s.write((np.full(200, 4000), values.reshape(-1)))
+        s.write((np.arange(200), np.ones(199 * 100)))
+    with ooc.open_streams(place) as s:
+        for _ in range(20):
+            at = rng.integers(0, 3900, 200)
+            s.seek(at * 8)
+            np.testing.assert_array_equal(s.read(), values[np.arange(200), at])
+            assert s._part._window is None or s._part._window.data.nbytes <= 200 * 512

@@ -227,6 +227,16 @@ def test_a_masked_write_that_appends_moves_the_cells_that_write(place: Path) -> 
     assert ooc.open_streams(place).to_ragged().to_list() == [[1, 1, 7, 0], [1, 1, 5, 0], [1, 1, 9, 0]]
 
 
+def test_a_stream_without_axes_is_read_after_it_is_changed(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=(), dtype="i4") as s:
+        s.write([1, 2, 3])
+        s.seek(0)
+        s.write(7)
+        got = s.read()
+        assert got.shape == ()
+        assert got == 2
+
+
 def test_one_value_for_all_cells_is_a_regular_write(place: Path) -> None:
     with ooc.open_streams(place, "w", shape=(3, 2), dtype="f8") as s:
         s.write(5.0)

@@ -130,6 +130,10 @@ class Window:
         starts = self.starts[cells]
         return bool(((offsets >= starts) & (offsets + counts <= starts + self.counts[cells])).all())
 
+    def reaches(self, cells: np.ndarray, offsets: np.ndarray) -> bool:
+        """Return whether bytes begin here, or where these end: calls follow one another."""
+        return self.has(cells, offsets, np.zeros_like(offsets))
+
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return bytes of some cells, one cell after the other."""
         out = np.empty(int(counts.sum()), np.uint8)

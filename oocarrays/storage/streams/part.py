@@ -384,7 +384,7 @@ class RanksPart:
         had, wanted = self._window, np.zeros(self.count, np.int64)
         starts = np.full(self.count, offsets.min(initial=0)) if had is None else had.starts.copy()
         starts[cells], wanted[cells] = offsets, counts
-        self._span = FIRST_SPAN if had is None else self._span * GROWTH
+        self._span = self._span * GROWTH if had is not None and had.reaches(cells, offsets) else FIRST_SPAN
         self._window = had = None
         self._window = self._read_window(starts, wanted, self._span)
         return self._window
