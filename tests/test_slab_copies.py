@@ -13,6 +13,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import KernelError
+from oocarrays.storage.meter import MemoryWatch
 
 MAPS = np.random.default_rng(0).random((60, 300, 310)).astype("f4")
 HERE: dict[str, Any] = {"memory": "16MiB", "scheduler": "threads", "drop_axis": 0, "dtype": "f4"}
@@ -46,6 +47,7 @@ def test_maps_are_decoded_once(maps: Path, scratch: Path, tmp_path: Path) -> Non
     assert (meter.read_requests, meter.write_requests) == (traffic.read_requests, traffic.write_requests)
     assert job.plan.peak_bytes <= job.plan.budget
     assert MAPS.nbytes <= job.plan.scratch_bytes <= 2 * MAPS.nbytes
+    assert job.plan.times_decoded == 1
     assert "copied first" in job.explain()
     assert not job.notices
 
@@ -65,6 +67,22 @@ def test_several_sources_are_copied(maps: Path, scratch: Path, tmp_path: Path) -
     np.testing.assert_array_equal(job.run()[...], (2 * MAPS * MAPS).max(0))
     assert job.meter.decoded_bytes == 2 * MAPS.nbytes
     assert not list(scratch.iterdir())
+
+
+def test_a_source_that_is_decoded_once_as_it_is_stays_as_it_is(maps: Path, scratch: Path, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "series.zarr", data=MAPS, chunks=(60, 10, 310))
+    sources, cut = [maps, tmp_path / "series.zarr"], {"axis": 1, "height": 10}
+    job = ooc.map_slabs(lambda a, b: (a + b).max(0), sources, tmp_path / "t.zarr", **cut, **HERE)
+    assert [read.coded for read in job.plan.sources] == [False, True]
+    np.testing.assert_array_equal(job.run()[...], (MAPS + MAPS).max(0))
+    assert job.meter.decoded_bytes == job.plan.traffic.decoded_bytes
+
+
+def test_copies_keep_to_the_budget(maps: Path, scratch: Path, tmp_path: Path) -> None:
+    job = ooc.map_slabs(largest, maps, tmp_path / "t.zarr", **HERE)
+    with MemoryWatch() as watch:
+        job.run()
+    assert watch.peak_bytes <= job.plan.budget
 
 
 def test_without_room_in_scratch_a_notice_says_how_often_chunks_are_decoded(

@@ -72,6 +72,7 @@ class Copying:
         plans = [job.plan for job in self.jobs.values()]
         copies = SourceCopies(
             sources=tuple(file.stored for file in self.files),
+            times_decoded=max(plan.times_decoded for plan in plans),
             memory=largest(*(plan.memory for plan in plans)),
             traffic=reduce(add, (plan.traffic for plan in plans)),
             seconds=sum(plan.seconds for plan in plans),

@@ -162,7 +162,8 @@ def group_job(
     ]
     copies, *planned = within_budget(makers)
     members = {
-        name: MemberRun(*each, journal_content(*each), id=id) for name, each in zip(wanted, planned, strict=True)
+        name: MemberRun(made, source_file, place, journal_content(made, source_file, place), id=id)
+        for name, (made, source_file, place) in zip(wanted, planned, strict=True)
     }
     plan = GroupPlan(
         members=tuple((name, member.plan) for name, member in members.items()),

@@ -424,9 +424,10 @@ def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: i
     scratch : str
         Where its own scratch is made.
     """
+    resources = resources_of(None, budget, ranks=setting("ranks"))
     planner = Planner(
         orientation=None, method="auto", shards=None, zarr_format=None, compressors=(), filters=(), overwrite=False,
-        scratch=scratch, missing=file.presence.missing, resources=resources_of(None, budget, None, setting("ranks")),
+        scratch=scratch, missing=missing_of(file.presence), resources=resources,
     )  # fmt: skip
     planned = planner.planned(file.zarr, place, chunks)
     return rechunk_job(RechunkRun(*planned, journal_content(*planned)), None)

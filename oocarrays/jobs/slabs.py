@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -48,6 +49,7 @@ from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
 from oocarrays.show.planned import COUNTED, rows
+from oocarrays.show.progress import progress_bar
 from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -102,6 +104,9 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
 
     def _tasks(self) -> int:
         return self.plan.tasks
+
+    def _bar(self) -> AbstractContextManager[None]:
+        return progress_bar(replace(self.plan, copies=None), self._run)
 
     def _on_threads(self) -> str:
         """Run the pass, on copies of sources where they are planned."""
@@ -258,7 +263,8 @@ def map_slabs(
     """Plan to pass an array, or several aligned ones, through a window, and to write what a kernel makes of it.
 
     A slab is read while the one before it is computed and the one before that is written. Rows that two slabs share
-    are read once. Reads no data.
+    are read once. Where slabs would decode the chunks of a source more than twice, it is rechunked in scratch first, on
+    threads, if that takes less time. Reads no data.
 
     Parameters
     ----------
@@ -467,10 +473,10 @@ class _Way:
 
     def _chunkings(self, plan: SlabPlan) -> Iterator[dict[int, tuple[int, ...]]]:
         """Chunks as long as slabs, and halves and quarters of them along the axes in which these are cut."""
-        coded = [number for number, file in enumerate(self._files) if file.stored.coded]
+        often = [number for number, times in enumerate(plan.decodings) if times > OFTEN]
         for part in (1, 2, 4):
             chunks = [ceil_div(n, part) if axis in plan.cut_axes else n for axis, n in enumerate(plan.heights)]
-            yield dict.fromkeys(coded, tuple(max(n, 1) for n in chunks))
+            yield dict.fromkeys(often, tuple(max(n, 1) for n in chunks))
 
 
 def as_list(given: Any) -> list[Any]:

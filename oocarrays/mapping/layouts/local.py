@@ -95,7 +95,7 @@ def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> 
     """
     depth = by_axis(depth, axes, 0, names, "depth")
     each: tuple[Any, ...] = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
-    if len(each) != axes or not all(isinstance(d, Integral) and d >= 0 for d in each):
+    if len(each) != axes or not all(isinstance(d, Integral) and int(d) >= 0 for d in each):
         raise LayoutError(f"depth={depth!r} must be a whole number, at least 0, or one for each of {axes} axes")
     return tuple(map(int, each))
 

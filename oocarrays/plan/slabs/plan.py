@@ -43,6 +43,8 @@ class SourceCopies:
 
     sources: tuple[Stored, ...]
     """All sources, as they are stored."""
+    times_decoded: float
+    """How often a chunk is decoded for the copy of a source, at most."""
     memory: Memory
     """Held at one time while they are made, at most."""
     traffic: Traffic
@@ -234,10 +236,19 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def times_decoded(self) -> float:
-        """How often a coded source is decoded, on average; 0 where none is coded."""
-        sources = self.copies.sources if self.copies else self.sources
-        coded = sum(source.padded_bytes for source in sources if source.coded)
-        return self.traffic.decoded_bytes / coded if coded else 0.0
+        """How often the chunks of a source are decoded on average, of the source for which that is most."""
+        return max((self.copies.times_decoded if self.copies else 0.0, *self.decodings))
+
+    @property
+    def decodings(self) -> tuple[float, ...]:
+        """How often the pass decodes the chunks of each source, on average; 0 of one that is not coded."""
+        return tuple(self._decoded(number) if source.coded else 0.0 for number, source in enumerate(self.sources))
+
+    def _decoded(self, number: int) -> float:
+        source, halos = self.sources[number], self.halos[number : number + 1]
+        alone = self if len(self.sources) == 1 else replace(self, sources=(source,), halos=halos)
+        read = slab_traffic(replace(alone, targets=(), coarser=()))
+        return read.decoded_bytes / max(source.padded_bytes, 1)
 
     @property
     def tasks(self) -> int:
