@@ -112,7 +112,7 @@ class SlabOptions(SlabTerms):
             depth=by_axis(self.depth, ndim, 0, names, "depth"),
             boundary=boundary,
             heights=by_axis(self.heights, ndim, None, names, "window"),
-            axis=axis_of(self.axis, ndim, names) if isinstance(self.axis, str) else self.axis,
+            axis=axis_of(self.axis, ndim, names) if isinstance(self.axis, str) and numbers else self.axis,
         )
 
     def checked(self, shape: tuple[int, ...]) -> Self:
