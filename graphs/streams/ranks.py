@@ -81,8 +81,12 @@ class Ranks:
         return self._on_each(_act, [(act, *one) for one in each])
 
     def each(self, act: Callable[..., Any], given: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-        """Have every rank do something: what they answer."""
-        answers: list[Any] = self.client.gather(self.start(act, given))
+        """Have every rank do something: what they answer. An error is raised once no rank is at work any more."""
+        from distributed import wait
+
+        started = self.start(act, given)
+        wait(started)
+        answers: list[Any] = self.client.gather(started)
         return answers
 
     def end(self, act: Callable[[Any], Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -98,8 +99,9 @@ class RankStreams:
         if self._opened_as == "r":
             raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
         given = self._blocks(values, where) if at is None else self._events(values, where, at)
+        found = self._ranks.each(_looked, given)
         try:
-            self._together(given)
+            self._together(found)
         except OocError as error:
             self._failure = error
             raise
@@ -122,8 +124,8 @@ class RankStreams:
         masks = [None] * self.ranks if where is None else self._ranks.blocks(self._dealt(where))
         return list(zip(self._ranks.blocks(self._dealt(array)), masks, strict=True))
 
-    def _together(self, given: list[tuple[Any, Any]]) -> None:
-        found = self._ranks.each(_looked, given)
+    def _together(self, found: Sequence[tuple[Any, str, bool]]) -> None:
+        """Perform the call that every rank has validated, in one mode."""
         every = agreed(each for each, _, _ in found)
         mode = every.mode
         at_end = any(is_at_end for _, _, is_at_end in found)

@@ -109,3 +109,24 @@ def test_streams_on_workers_that_are_dropped_warn(client: Any, tmp_path: Path) -
     with ooc.open_streams(place, "a") as s:
         s.write([5, 6, 7, 8])
     assert ooc.open_streams(place).to_ragged().to_list() == [[1, 5], [2, 6], [3, 7], [4, 8]]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"values": np.full(SHAPE, "x")},
+        {"values": np.ones(3)},
+        {"values": np.ones(SHAPE), "where": np.ones(3, bool)},
+        {"values": np.where(np.arange(10)[:, None] < 5, 1.0, np.full(SHAPE, "x", object))},  # of one rank
+    ],
+    ids=["dtype", "shape", "mask", "one rank"],
+)
+def test_a_wrong_argument_costs_nothing_that_was_written(client: Any, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    place = tmp_path / "s.zarr"
+    with ooc.open_streams(place, "w", shape=SHAPE, dtype="f8", scheduler=client) as s:
+        s.write(steps(0))
+        with pytest.raises(InputError):
+            s.write(**wrong)
+        s.write(steps(1))
+    with ooc.open_streams(place) as s:
+        np.testing.assert_array_equal(s.read(2), np.stack((steps(0), steps(1)), -1))
