@@ -24,7 +24,7 @@ from oocarrays.errors import DiskFullError, OocError
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.files.documents import is_finished
-from oocarrays.storage.journal.texts import FOLDER, PLAN, SOURCE
+from oocarrays.storage.journal.texts import FOLDER, MADE, PLAN, SOURCE
 
 DATA = np.arange(1, 257, dtype="i4").reshape(16, 16)
 GIVEN: dict[str, Any] = {"memory": "64MiB", "ranks": 2, "scheduler": "threads"}
@@ -104,7 +104,9 @@ def tries(full: Any, kind: str, folder: Path, every: int) -> Iterator[tuple[str,
                     how = f"WRONG after {how}"
             except OocError as error:
                 how = f"not gone on with: {type(error).__name__}: {error}; {how}"
-            hidden = [str(each.relative_to(disk)) for each in disk.rglob(".oocarrays*") if each.name != SOURCE]
+            hidden = [
+                str(each.relative_to(disk)) for each in disk.rglob(".oocarrays*") if each.name not in (MADE, SOURCE)
+            ]
             if hidden:
                 how += f" left {hidden[:3]}"
             yield kind, late, number, how if reached else f"not reached; {how}"

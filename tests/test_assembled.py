@@ -26,7 +26,7 @@ from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.storage.chunks import unfinished
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.journal.leftovers import find_leftovers
-from oocarrays.storage.journal.texts import SOURCE
+from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.dying import Server
 from tests.strategies import chunks_for, shapes
 from tests.unfinished import FIELD, Part, check_finished, chunks_of, fail, make_field, options_of, recorded, stamps
@@ -88,7 +88,7 @@ def test_any_array_from_the_least_budget_upward(request: dict) -> None:
         job.run()
         np.testing.assert_array_equal(zarr.open_array(folder / "target", mode="r")[...], data)
         check_stored(folder / "target", data, request)
-        here = [path.name for path in folder.rglob("*") if path.name != SOURCE]
+        here = [path.name for path in folder.rglob("*") if path.name not in (MADE, SOURCE)]
         assert [name for name in here if name.endswith(".partial") or "oocarrays" in name] == []
 
 

@@ -43,6 +43,7 @@ FLOORS = """
     graphs.layouts
     graphs.collective graphs.calibrate
     graphs.files graphs.tracing graphs.streams
+    requests
     options
     show
     show.pictures

@@ -26,12 +26,12 @@ from oocarrays.errors import (
     BudgetError,
     InputError,
     JournalError,
-    NotFoundError,
     RunError,
     TargetError,
     UnfinishedError,
 )
 from oocarrays.storage.journal.journal import Journal
+from tests.unfinished import left_behind
 from tests.whole import around, boundaries, expected
 
 CODED = {"compressors": zarr.codecs.ZstdCodec()}
@@ -362,7 +362,7 @@ def test_what_stopped_is_resumed(rows: Path, ranks: int, targets: int, options: 
     wants = expected(kernel, [ROWS], (depth, depth), options.get("boundary", "none"))
     for got, want in zip(made if targets == 2 else [made], wants, strict=True):
         np.testing.assert_allclose(got[...], want)
-    assert not list(rows.parent.rglob(".oocarrays*"))
+    assert left_behind(rows.parent) == []
     computed = {span.args for span in job.meter.spans if span.phase == "compute"}
     assert len(computed) == 10 - len(done)
     assert not computed & done
@@ -372,8 +372,9 @@ def test_what_stopped_is_resumed(rows: Path, ranks: int, targets: int, options: 
 
 def test_resume_begins_where_nothing_is_there(rows: Path) -> None:
     job_of(rows, resume=True).run()
+    assert job_of(rows, resume=True).is_finished
     with pytest.raises(TargetError, match="exists; ask for overwrite"):
-        job_of(rows, resume=True)
+        job_of(rows)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +438,7 @@ def test_a_killed_run_is_resumed(rows: Path, runs: Any, at: str) -> None:
     job = ooc.map_slabs(np.negative, rows, target, resume=True, **options)
     np.testing.assert_array_equal(job.run(), -ROWS)
     assert (job.meter.write_requests == 0) == (at == "mark")
-    assert sorted(path.name for path in target.iterdir()) == ["c", "zarr.json"]
+    assert sorted(path.name for path in target.iterdir()) == [".oocarrays.made", "c", "zarr.json"]
     assert not list(target.rglob("*.partial"))
 
 
@@ -445,7 +446,7 @@ def test_a_run_that_was_killed_before_its_journal_is_written_anew(rows: Path, ru
     target = rows.parent / "target.zarr"
     options = {"depth": 0, "memory": "64MiB", "ranks": 2, "height": 4, "scheduler": "threads"}
     runs.run("map_slabs", "numpy:negative", rows, target, at="journal", **options)
-    with pytest.raises(NotFoundError, match="has no journal: nothing to resume"):
+    with pytest.raises(JournalError, match="its journal cannot be read: pass overwrite=True"):
         ooc.map_slabs(np.negative, rows, target, resume=True, **options)
     np.testing.assert_array_equal(ooc.map_slabs(np.negative, rows, target, overwrite=True, **options).run(), -ROWS)
 

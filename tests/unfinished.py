@@ -17,7 +17,7 @@ from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER, SOURCE
+from oocarrays.storage.journal.texts import FOLDER, MADE, SOURCE
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.store_blobs import StoreBlobs
 from oocarrays.storage.stores.underway import Putting
@@ -108,7 +108,7 @@ def check_unfinished(target: Any) -> None:
 
 def left_behind(folder: Path) -> list[Path]:
     """What runs that have ended must not leave: marks, journals, scratch, partial files."""
-    here = [path for path in folder.rglob("*") if path.name != SOURCE]
+    here = [path for path in folder.rglob("*") if path.name not in (MADE, SOURCE)]
     return [path for path in here if path.name.startswith(FOLDER) or path.suffix == ".partial"]
 
 

@@ -96,6 +96,13 @@ class FilesRun(Messages, JournaledRun):
         self._files: dict[Any, ArrayFile] = {}
 
     @property
+    def made_place(self) -> StoreLike | None:
+        """The global file, or that of the first rank, unless it is on a worker's own disk."""
+        if self.plan.way == "gather":
+            return self.destination.store
+        return None if self.local.descriptor.folders else self.local.place(0)
+
+    @property
     def written_places(self) -> list[StoreLike]:
         """The target, and the files of all ranks, where these are written: those that are here are looked at."""
         ranks = range(self.plan.ranks) if self.plan.way == "scatter" else ()

@@ -319,7 +319,7 @@ class JoinedRun(LazyRun):
         return super().abort(error)
 
     def _create(self, *probes: tuple[int, str, str]) -> Any:
-        self.content = journal_content(self.plan, self.source, self.destination) | {"blocks": True}
+        self.content |= journal_content(self.plan, self.source, self.destination) | {"blocks": True}
         return super()._create(*probes)
 
     def settle(self, *, resumable: bool = False) -> None:

@@ -25,13 +25,17 @@ from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.placing import spread
+from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import MARK, document_store, unfinished_run
-from oocarrays.storage.files.places import local_folder
+from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.notes import Notes
+from oocarrays.storage.journal.sources import can_keep
+from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 
@@ -51,11 +55,13 @@ class DatasetRun(EndingRun):
     unsent: ClassVar[tuple[str, ...]] = ("runs",)
     plan: DatasetPlan
     runs: tuple[LazyRun, ...] = ()
+    resumes = False
 
     def __init__(
         self, plan: DatasetPlan, destination: TargetSpec, frame: Callable[[dict[str, Any], bool], None], id: str
     ) -> None:
         self.plan = plan
+        self.content: Document = {}
         self.destination = destination
         self.frame = Sealed(frame)
         super().__init__(destination.store, plan.processes, id)
@@ -70,6 +76,21 @@ class DatasetRun(EndingRun):
     def ends(self) -> list[tuple[Journal, str]]:
         """Where it writes down that it ends, and each of its arrays."""
         return [*super().ends, *(end for run in self.runs for end in run.ends)]
+
+    @property
+    def made_place(self) -> StoreLike | None:
+        """The first lazy array: beside a group's own metadata, Zarr would take the request for a member."""
+        return next((group_file.member_store(self.destination.store, name) for name, _ in self.plan.arrays), None)
+
+    def _keep_request(self) -> None:
+        """As of every run."""
+        place = self.made_place
+        if place is not None and can_keep(place) and REQUEST in self.content:
+            Notes(place).keep_made(self.id, {REQUEST: self.content[REQUEST]})
+
+    def read_now(self) -> list[Any]:
+        """Nothing that could be looked at."""
+        return []
 
     def count_with(self, meter: Meter) -> None:
         """Count what is read and written in ``meter``, in this process."""

@@ -167,6 +167,13 @@ class GroupRun(KeptRun):
         return self._source.value
 
     @property
+    def made_place(self) -> StoreLike | None:
+        """The first array, if one is rewritten: beside a group's metadata, Zarr would take the request for a member."""
+        copied = (piece[0] for batch in self.content["batches"] for piece in batch)
+        first = min(self.content["members"], default=min(copied, default=None))
+        return None if first is None else member_store(self.destination.store, first)
+
+    @property
     def copies(self) -> CopyPlan:
         """How arrays are copied as they are."""
         return self.plan.copies
@@ -209,7 +216,7 @@ class GroupRun(KeptRun):
 
     # ------------------------------------------------------------------ what is read
 
-    def _read_now(self) -> Document:
+    def read_now(self) -> Document:
         """How the arrays are that are read, by their paths."""
         return dict(zip(self.source.arrays, fingerprints(self.source.arrays.values()), strict=True))
 

@@ -43,9 +43,10 @@ from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.fingerprints import changed
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
+from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt, Store
 from oocarrays.storage.journal.sources import Source, can_keep, drop_source, keep_source
-from oocarrays.storage.journal.texts import BEGINNING, FOLDER
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER, REQUEST
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import blobs_of
@@ -84,6 +85,7 @@ class EndingRun(Work):
         else:
             self._check_read()
             self._check_written()
+            self._keep_request()
             finish_targets = self._finishing()
             self.syncer.finish()
             if self.failure:  # while that took its time
@@ -108,6 +110,9 @@ class EndingRun(Work):
 
     def _check_written(self) -> None:
         """Refuse to end where a store does not have what it acknowledged."""
+
+    def _keep_request(self) -> None:
+        """Keep the request beside the target, for a second call that asks for the same."""
 
     def _finishing(self) -> Callable[[], None]:
         """Write what can be written before all is synced; what is returned takes the marks away."""
@@ -165,13 +170,13 @@ class KeptRun(EndingRun):
         """The arrays that are not to change while the run lasts."""
         return ()
 
-    def _read_now(self) -> Any:
+    def read_now(self) -> Any:
         """How that is which is read."""
         return fingerprints(self.read_from)
 
     def _content_now(self) -> Document:
         """Return the journal's content, with the state of the sources when the run began."""
-        read = {CHUNKS_READ: self._read_now()} if CHUNKS_READ not in self.content else {}
+        read = {CHUNKS_READ: self.read_now()} if CHUNKS_READ not in self.content else {}
         return self.content | read | {BEGINNING: self.remains.beginning}
 
     def _is_another_plan(self) -> bool:
@@ -275,6 +280,22 @@ class KeptRun(EndingRun):
     def _is_seen(self, content: Mapping[str, Any]) -> bool:
         """Whether somebody would see that what is read has changed."""
         return None not in (content.get(CHUNKS_READ) or [None] * len(self.read_from))
+
+    @property
+    def made_place(self) -> StoreLike | None:
+        """The array beside which the request is kept; None where no process but a worker sees it."""
+        place: StoreLike = self.destination.store
+        return place
+
+    def _keep_request(self) -> None:
+        """As of every run; a target that is changed by another request keeps none."""
+        if (place := self.made_place) is None or not can_keep(place) or not self.journal.is_there():
+            return
+        content = self.journal.read()[1]
+        if REQUEST in content:
+            Notes(place).keep_made(self.id, {name: content.get(name) for name in (REQUEST, CHUNKS_READ)})
+        else:
+            Notes(place).drop_made()
 
     def _keep_source(self) -> None:
         """Keep beside the target how that was which was read, unless it has changed meanwhile.

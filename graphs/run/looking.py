@@ -122,7 +122,12 @@ WAYS_OUT = "start over (again=True, --again), or go on all the same (as_is=True,
 
 def metadata_digest(file: ArrayFile, name: str | None = None) -> str:
     """Return a digest of a source's metadata; with where it is, as versions before 0.6 kept it."""
-    told = file.zarr.metadata.to_dict()
+    return array_digest(file.zarr, name)
+
+
+def array_digest(array: zarr.Array, name: str | None = None) -> str:
+    """Return the same of an array that is not described."""
+    told = array.metadata.to_dict()
     metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
     return hashlib.sha256(metadata.encode()).hexdigest()
 

@@ -139,8 +139,8 @@ class SweepRun(SlabRun):
         """The sources; those that are swept as long as the first pass reads them."""
         return [each.zarr for each in self._beside()] if self.number else super().read_from
 
-    def _read_now(self) -> Any:
-        return [*[None] * len(self.targets), *super()._read_now()] if self.number else super()._read_now()
+    def read_now(self) -> Any:
+        return [*[None] * len(self.targets), *super().read_now()] if self.number else super().read_now()
 
     def _refused(self, content: Mapping[str, Any]) -> JournalError | None:
         if self.number and content.get(CHUNKS_READ):

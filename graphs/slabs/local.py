@@ -26,6 +26,7 @@ from oocarrays.graphs.slabs.resume import Options, SlabParts, StoppedPass, T
 from oocarrays.graphs.slabs.tasks import SlabRun
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files import array_file, local_files
@@ -49,9 +50,22 @@ class LocalTarget(TargetSpec):
     files: LocalFiles
     """Those that are to be."""
 
+    @property
+    def made(self) -> Settings:
+        """Return how the largest of them is made."""
+        return local_files.largest_settings(self.files.descriptor, self.settings)
+
+    @property
+    def count(self) -> int:
+        """Count the chunks of all of them."""
+        each = (
+            local_files.rank_settings(self.files.descriptor, self.settings, rank) for rank in range(self.files.ranks)
+        )
+        return sum(array_file.preview(settings, self.store).grid.count for settings in each)
+
     def preview(self) -> Stored:
         """Describe the largest of them."""
-        return array_file.preview(local_files.largest_settings(self.files.descriptor, self.settings), self.store)
+        return array_file.preview(self.made, self.store)
 
 
 class LocalStopped(StoppedPass):
@@ -133,6 +147,12 @@ class LocalSlabRun(SlabRun):
     def read_from(self) -> tuple[zarr.Array, ...]:
         """Nothing that every process sees: files may be on workers' own disks."""
         return ()
+
+    @property
+    def made_place(self) -> StoreLike | None:
+        """The file of the first rank, unless it is on a worker's own disk."""
+        files = self.targets[0].files
+        return None if files.descriptor.folders else files.place(0)
 
     @property
     def written_places(self) -> list[StoreLike]:

@@ -35,6 +35,11 @@ class PyramidRun(GatheringRun):
 
     says: Document
 
+    @property
+    def made_place(self) -> StoreLike | None:
+        """The image itself."""
+        return self.targets[0].store
+
     def _check_visible(self) -> None:
         check_folder(self.destination.store)
 

@@ -80,14 +80,20 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 def _as_typed(message: str, options: argparse.Namespace) -> str:
-    """Name the option ``--overwrite`` as it is typed, where the command has it.
+    """Name the options ``--overwrite`` and ``--resume`` as they are typed, where the command has them.
 
     >>> _as_typed("it exists; ask for overwrite to replace it", argparse.Namespace(overwrite=False))
     'it exists; ask for --overwrite to replace it'
+    >>> _as_typed("pass resume=True to go on", argparse.Namespace(resume=False))
+    'pass --resume to go on'
     >>> _as_typed("write it again with overwrite", argparse.Namespace())
     'write it again with overwrite'
     """
-    return re.sub(r"\b(ask for|with) overwrite\b", r"\1 --overwrite", message) if "overwrite" in options else message
+    for name in ("overwrite", "resume"):
+        if name in options:
+            message = re.sub(rf"\b(ask for|with) {name}\b", rf"\1 --{name}", message)
+            message = message.replace(f"{name}=True", f"--{name}")
+    return message
 
 
 def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:

@@ -9,6 +9,16 @@ from oocarrays.mapping.given import from_home
 from oocarrays.storage.files.presence import Policy
 
 
+def resume_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command that writes a target be repeated."""
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="start, or go on with what a run of the same command has left, or do nothing (exit code 0) where such a "
+        "run has finished TARGET: for cron jobs and batch queues",
+    )
+
+
 def missing_option(parser: argparse.ArgumentParser, default: str = "the setting, fill") -> None:
     """Let a command say what is made of chunks that are not there."""
     parser.add_argument(

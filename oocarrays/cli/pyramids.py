@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from oocarrays.cli.options import missing_option, scheduler_option, store_options
+from oocarrays.cli.options import missing_option, resume_option, scheduler_option, store_options
 from oocarrays.cli.runs import show_and_run, what_now
 from oocarrays.errors import InputError
 from oocarrays.jobs.pyramid import pyramid
@@ -30,12 +30,14 @@ def pyramid_options(parser: argparse.ArgumentParser) -> None:
     missing_option(parser)
     parser.add_argument("--dry-run", action="store_true", help="show the plan; do nothing")
     parser.add_argument("--overwrite", action="store_true", help="replace a Zarr group at TARGET")
+    resume_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
     parser.set_defaults(command=_pyramid, what_now=what_now, draw=None)
 
 
 def _pyramid(options: argparse.Namespace) -> None:
-    how = {name: getattr(options, name) for name in ("levels", "method", "memory", "ranks", "missing", "overwrite")}
+    names = ("levels", "method", "memory", "ranks", "missing", "overwrite", "resume")
+    how = {name: getattr(options, name) for name in names}
     chunks = None if options.chunks is None else _lengths("chunks", options.chunks)
     where = options.scheduler or "threads"
     job = pyramid(

@@ -17,6 +17,7 @@ from oocarrays.cli.options import (
     lengths,
     missing_option,
     orientation,
+    resume_option,
     scheduler_option,
     store_options,
 )
@@ -85,6 +86,7 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="show the plan and every strategy considered; do nothing"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a Zarr array at TARGET")
+    resume_option(parser)
     parser.add_argument(
         "--update", action="store_true", help="bring a Zarr array at TARGET up to date that was made of SOURCE"
     )
@@ -124,6 +126,7 @@ def update_options(parser: argparse.ArgumentParser) -> None:
     store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="what rechunk has written")
     parser.add_argument("--source", metavar="SOURCE", help="what it was made of, where that has been moved or copied")
+    resume_option(parser)
     parser.add_argument("--memory", help="as of rechunk")
     scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
     missing_option(parser)
@@ -133,7 +136,7 @@ def update_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _update(options: argparse.Namespace) -> None:
-    how = {name: getattr(options, name) for name in ("source", "memory", "missing")}
+    how = {name: getattr(options, name) for name in ("source", "memory", "missing", "resume")}
     where = options.scheduler or "threads"
     job = update(options.target, **how, storage_options=dict(options.storage_option), scheduler=where)
     if options.dry_run or job.plan.changed:
@@ -183,6 +186,7 @@ def _rechunk(options: argparse.Namespace) -> None:
         filters=None if options.codec is None else (),
         zarr_format=options.zarr_format,
         overwrite=options.overwrite,
+        resume=options.resume,
         scratch=options.scratch,
         missing=options.missing,
         storage_options=dict(options.storage_option),
@@ -193,6 +197,9 @@ def _rechunk(options: argparse.Namespace) -> None:
 
 def show_and_run(job: Job[Any, Any], options: argparse.Namespace, *, resumed: bool = False) -> None:
     """Show what a job would do, or do it and tell what it did."""
+    if job.is_finished:
+        print(f"{options.target}: {job.notices[0]}")
+        return
     if options.draw:
         if isinstance(job, GroupJob):
             raise UnsupportedError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from dask.core import flatten
@@ -34,6 +34,7 @@ from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
+from oocarrays.requests.again import noted_parts
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.storage.files.array_file import ArrayFile, describe
@@ -147,6 +148,7 @@ def write_sections(
     aggregators: str | int | Sequence[int] = "auto",
     disks: Mapping[tuple[int, ...], Hashable] | Callable[[tuple[int, ...]], Hashable] | None = None,
     schedule: str | None = "auto",
+    resume: bool | Literal["verify", "as-is"] = False,
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -182,6 +184,9 @@ def write_sections(
         aggregators of its own.
     schedule : str
         The order of the messages between workers, as in `redistribute`; ``"unordered"`` goes in steps here.
+    resume : bool or str
+        As in `rechunk`. The array is there, and keeps nothing of runs that have ended: all is written, and sections or
+        parts that are others than those of a run that was killed are refused.
     memory : int, float or str, optional
         Bytes that this process may hold, or each worker, beside the parts: ``"1GiB"``.
     scheduler, workers
@@ -226,7 +231,10 @@ def write_sections(
     held = _held(parts, plan, wanted.selections, file.dtype, there)
     how = {"method": method, "domains": domains, "deal": deal, "aggregators": aggregators, "schedule": schedule}
     note = _note(file, wanted, resources, **how)
-    return CollectiveWriteJob(a, WritingRun(plan, file, wanted.selections, note), held, cluster, there)
+    run = WritingRun(plan, file, wanted.selections, note)
+    parts_before = noted_parts(run.destination.store, note, resume)
+    job = CollectiveWriteJob(a, run, held, cluster, there)
+    return job.going_on_with(parts_before) if parts_before else job
 
 
 def _note(file: ArrayFile, wanted: RankSelections, resources: Resources, **how: Any) -> Document:

@@ -33,6 +33,8 @@ from oocarrays.options.layouts import LayoutLike
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.resources import Resources
+from oocarrays.requests.again import checked
+from oocarrays.requests.request import requested, unnamed
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file, local_files
@@ -116,6 +118,7 @@ def scatter_files(
     memory: int | float | str | None = None,
     schedule: str | None = None,
     overwrite: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -138,8 +141,8 @@ def scatter_files(
         its orientation. Halos are filled from the neighbours' elements, at the array's border with the fill value.
     compressors, filters, zarr_format
         As in `rechunk`: by default those of ``a``.
-    memory, schedule, overwrite, storage_options, scheduler, workers
-        As in `rechunk`. What a run that was killed has left is unfinished, and is written again with ``overwrite``.
+    memory, schedule, overwrite, resume, storage_options, scheduler, workers
+        As in `rechunk`.
 
     Returns
     -------
@@ -179,14 +182,23 @@ def scatter_files(
     )  # fmt: skip
     said, disks = own_disks(replace(said, orientation=order), folders, scheduler)
     check_apart(opened, store)
-    local_files.check_group_place(store, overwrite=overwrite)
+    checked(local_files.check_group_place, store, overwrite=overwrite, resume=resume)
     cut = cuts(chunks, shards, ChunkGrid.of(largest_shape(said), chunked), names)
     spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
     plan = _scattering(source, said, spec, resources_of(cluster, memory, schedule))
     called = _called("scatter_files", [named(opened.store_path)], plan, missing=source.presence.missing)
     content = files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made))
     run = FilesRun(plan, source, LocalFiles(store=store, descriptor=said, name=str(store)), spec, content)
-    return _scatter_job(run, cluster, disks, scheduler)
+    grids = (_grid(local_files.rank_settings(said, made, rank)) for rank in range(plan.ranks))
+    request = requested(
+        "scatter_files", [named(opened.store_path)], [metadata_digest(source)],
+        [(local_files.largest_settings(said, made), sum(grid.count for grid in grids))], files=said.as_json(),
+    )  # fmt: skip
+    job = _scatter_job(run, cluster, disks, scheduler).asked_for(request)
+    return job.again(
+        resume, overwrite=overwrite, source=unnamed(a), memory=memory, scheduler=scheduler, workers=workers,
+        storage_options=storage_options,
+    )  # fmt: skip
 
 
 def _scatter_job(run: FilesRun, cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[LocalArrays]:
@@ -231,6 +243,7 @@ def gather_files(
     memory: int | float | str | None = None,
     schedule: str | None = None,
     overwrite: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -251,8 +264,8 @@ def gather_files(
         and of their orientation.
     compressors, filters, zarr_format
         As in `rechunk`: by default those of the local files.
-    memory, schedule, overwrite, storage_options, scheduler, workers
-        As in `scatter_files`.
+    memory, schedule, overwrite, resume, storage_options, scheduler, workers
+        As in `rechunk`.
 
     Returns
     -------
@@ -291,13 +304,19 @@ def gather_files(
     made["shape"], attributes = said.shape, {**opened.attrs, KEY: replace(said, orientation=order).as_json()}
     made["attributes"] = attributes
     check_apart(opened.zarr, store)
-    check_place(store, overwrite=overwrite)
+    checked(check_place, store, overwrite=overwrite, resume=resume)
     plan = _gathering(opened, array_file.preview(made, store), resources_of(cluster, memory, schedule))
     content = files_content(plan, _called("gather_files", [named(opened.files.store)], plan), _said(opened))
     cut = cuts(chunks, shards, ChunkGrid.of(said.shape, chunked), names)
     spec = TargetSpec(store=store, settings=made, overwrite=overwrite, said=cut)
     run = FilesRun(plan, None, opened.files, spec, content)
-    return FilesJob(run, lambda name: open_global(store), cluster, opened.disks)
+    source, count = named(opened.files.store), array_file.preview(made, store).grid.count
+    request = requested("gather_files", [source], _said(opened), [(made, count)])
+    job = FilesJob(run, lambda name: open_global(store), cluster, opened.disks).asked_for(request)
+    return job.again(
+        resume, overwrite=overwrite, source=opened if source is None else None, memory=memory, scheduler=scheduler,
+        workers=workers, storage_options=storage_options,
+    )  # fmt: skip
 
 
 def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: int | None = None) -> FilesPlan:

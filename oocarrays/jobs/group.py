@@ -19,13 +19,17 @@ from oocarrays.graphs.rechunk.group import GroupGraphBuilder, group_content, res
 from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import GoingOn, journal_content
 from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.looking import array_digest
 from oocarrays.jobs.job import Job
 from oocarrays.options.group_chunks import LINES, asked_for
 from oocarrays.options.rechunks import Planner
+from oocarrays.plan.documents import Document
 from oocarrays.plan.limits import within_budget
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
+from oocarrays.requests.again import checked
+from oocarrays.requests.request import form, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.show.planned import rows
@@ -35,6 +39,7 @@ from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.journal.calls import named
 
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
@@ -54,11 +59,6 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
-
-    @property
-    def left(self) -> float:
-        """The share of what is rewritten that is still to be written: 1, or less where a run is resumed."""
-        return self._run.left
 
     def _sources(self) -> Sequence[Presence]:
         rewritten = [presence for member in self._run.members.values() for presence in member.reads()]
@@ -141,6 +141,7 @@ def group_job(
     chunks: Any,
     planner: Planner,
     cluster: Cluster | None,
+    resume: Any = False,
 ) -> GroupJob:
     """Plan to write some arrays of a group again in other chunks, and to copy the others.
 
@@ -154,7 +155,7 @@ def group_job(
     file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
     file = file.in_format(planner.zarr_format)
     wanted = asked_for(file, chunks)
-    group_file.check_group_target(file.zarr, target, overwrite=planner.overwrite)
+    checked(group_file.check_group_target, file.zarr, target, overwrite=planner.overwrite, resume=resume)
     id = uuid.uuid4().hex[:12]
     makers: list[Callable[[], Any]] = [
         partial(_planned_copies, file, target, wanted, resources),
@@ -173,7 +174,19 @@ def group_job(
     )
     said = tuple(f"{name}: {each}" for name, member in members.items() for each in member.destination.said)
     destination = TargetSpec(store=target, overwrite=planner.overwrite, said=said)
-    return _job(GroupRun(plan, file, destination, members, group_content(plan, file), id=id), cluster)
+    run = GroupRun(plan, file, destination, members, group_content(plan, file), id=id)
+    return _job(run, cluster).asked_for(_requested(run))
+
+
+def _requested(run: GroupRun) -> Document:
+    """The request, as a journal keeps it."""
+    file, plans = run.source, dict(run.plan.members)
+    forms = {name: form(member.destination.settings) for name, member in run.members.items()}
+    return requested(
+        "rechunk", [named(file.zarr.store_path)], [[name, array_digest(each)] for name, each in file.arrays.items()],
+        [], count=sum(plan.target.grid.count for plan in plans.values()), zarr_format=file.zarr_format, chunks=forms,
+        arrays={name: plan.target.grid.count for name, plan in plans.items()},
+    )  # fmt: skip
 
 
 def resume_group(target: StoreLike, asked: GoingOn) -> GroupJob:

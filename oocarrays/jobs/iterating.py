@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Unpack, overload
@@ -37,6 +38,7 @@ from oocarrays.options.keywords import SweepKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabRequest
 from oocarrays.options.sweeps import SweepPlaces, Watch, course_of
+from oocarrays.plan.documents import Document
 from oocarrays.plan.limits import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
@@ -72,7 +74,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
 
     def __init__(self, course: Course, result: Callable[[str], Made], cluster: Cluster | None) -> None:
         self._course = course
-        self._resumes = course.resumes
+        self._goes_on = course.resumes
         self._spent = Meter()
         self._runs: list[SweepRun] = []
         self._pinned: dict[str, Sequence[str]] = {}
@@ -101,15 +103,24 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         plan: Any = self.plan
         return progress_bar(plan, self)
 
-    @property
-    def left(self) -> float:
+    def _left(self) -> float:
         """The share of the slabs of all passes that is still to be swept."""
         here, counts = self._course.progress(), [step.slabs.count for step in self.plan.passes]
         done = sum(counts[: len(here.residuals)]) + len(here.done or {})
         return 1 - done / max(sum(counts), 1)
 
     @property
-    def notices(self) -> tuple[str, ...]:
+    def _content(self) -> Document:
+        return self._course.content
+
+    def _resumes(self) -> bool:
+        return self._course.resumes
+
+    def _put_content(self, content: Document) -> None:
+        self._course = replace(self._course, content=content)
+        self._run.content = content
+
+    def _noticed(self) -> tuple[str, ...]:
         """Return notices about the run that is resumed."""
         return self._course.remains.notices
 
@@ -139,8 +150,8 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
 
     def _pass(self, progress: Progress) -> Progress | None:
         """Run the next pass; None where it was the last."""
-        self._run = self._kind(self._course, progress, resumes=self._resumes)
-        self._resumes = False
+        self._run = self._kind(self._course, progress, resumes=self._goes_on)
+        self._goes_on = False
         if self._cluster:
             self._find_workers(self._cluster)
         self._pinned = {}
@@ -180,7 +191,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         graph: dict[Any, Any] = {}
         after: list[Key] = []
         while True:
-            run = self._kind(self._course, progress, resumes=self._resumes and not self._runs)
+            run = self._kind(self._course, progress, resumes=self._goes_on and not self._runs)
             self._runs.append(run)
             tasks, last = self._pass_graph(run, after)
             graph, after = graph | tasks, [last]
@@ -353,10 +364,9 @@ def iterate(
         What the kernel holds beside its block and its result: a multiple of its block, or bytes as ``"64MiB"``.
     overwrite : bool
         Whether a target that is there may be replaced.
-    resume : bool
-        Whether to go on with what a run of the same call has left: with the pass in which it was, less the slabs that
-        it has written; it begins where nothing is there. Memory, ranks and workers may be others, as in `map_slabs`;
-        the sweeps of a pass stay as many as they were. ``"verify"`` and ``"as-is"`` as in `map_slabs`.
+    resume : bool or str
+        As in `map_slabs`: with the pass in which a run stopped, less the slabs that it wrote. The sweeps of a pass stay
+        as many as they were.
     scratch : path or URL
         Where what passes hand on is stored, two arrays a target at most, until the end; by default beside the target.
         Of local array files on workers' own disks beside the file of each rank, or in a folder there that has
@@ -414,9 +424,10 @@ def iterate(
     watch = Watch(residual=watched, until=until)
     if any(isinstance(each, LocalArrays) for each in sources):
         local, cluster, disks = local_course(request, sources, places, watch)
-        return LocalIterateJob(
+        swept = LocalIterateJob(
             local, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks
         )
+        return swept.again(resume, overwrite=overwrite)
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     arrays = [array_file.open_array(place(each)) for each in sources]
@@ -426,4 +437,4 @@ def iterate(
     policies = (missing_of(each, missing) for each in sources)
     files = [array_file.describe_source(array, policy) for array, policy in zip(arrays, policies, strict=True)]
     course, cluster = course_of(request, files, places, watch)
-    return IterateJob(course, opener(stores, open_array, single=single), cluster)
+    return IterateJob(course, opener(stores, open_array, single=single), cluster).again(resume, overwrite=overwrite)

@@ -28,11 +28,14 @@ from oocarrays.options.chunks import ChunksLike, block_lengths, cuts, regular_ch
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
 from oocarrays.plan.resources import Resources
+from oocarrays.requests.again import checked
+from oocarrays.requests.request import requested
 from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
 from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_place, is_empty
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.target import uneven_target
@@ -50,6 +53,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
 
     def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
+        self._restarts = True
         folder = local_folder(target)
         super().__init__(run, open_array if folder else lambda name: open_array(target), cluster)
 
@@ -114,6 +118,7 @@ def from_dask(
     attributes: Mapping[str, Any] | None = None,
     dimension_names: Sequence[str | None] | None = None,
     overwrite: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -142,6 +147,9 @@ def from_dask(
         also by name, as in `rechunk`.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced; it stays until every block has been computed.
+    resume : bool or str
+        As in `rechunk`. The request is compared by the name of ``x``, which Dask derives from its graph. A stopped run
+        continues where all blocks had been computed, else blocks are computed again.
     scratch, scheduler, workers
         As in `rechunk`; scratch is always in a local folder. The blocks' own tasks run wherever Dask puts them.
     storage_options : mapping
@@ -187,11 +195,11 @@ def from_dask(
         filters=filters,
     )
     made |= {} if fill_value is None else {"fill_value": fill_value}
-    check_place(target, overwrite=overwrite)
+    checked(check_place, target, overwrite=overwrite, resume=resume)
     target, made = uneven_target(target, made, lengths, durable=setting("durable"))
     return written(
-        x, target, made, memory=memory, overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
-        said=cuts(chunks, shards, grid, names),
+        x, target, made, memory=memory, overwrite=overwrite, resume=resume, scratch=scratch, scheduler=scheduler,
+        workers=workers, said=cuts(chunks, shards, grid, names),
     )  # fmt: skip
 
 
@@ -203,14 +211,21 @@ def written(
     memory: int | float | str | None,
     scheduler: Client | str | None,
     workers: Sequence[str] | None,
+    overwrite: bool,
+    resume: Any,
     **options: Any,
 ) -> FromDaskJob:
     """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
     check_replaces(target, new=True)
-    check_place(target, overwrite=options["overwrite"])
-    cluster = cluster_of(scheduler, workers)
-    run = planned(x, target, made, resources_of(cluster, memory), straight=is_empty(target), **options)
-    return FromDaskJob(x, run, target, cluster)
+    checked(check_place, target, overwrite=overwrite, resume=resume)
+    cluster, restarts = cluster_of(scheduler, workers), bool(resume) and unfinished_run(target) is not None
+    run = planned(
+        x, target, made, resources_of(cluster, memory), straight=is_empty(target), overwrite=overwrite or restarts,
+        **options,
+    )  # fmt: skip
+    job = FromDaskJob(x, run, target, cluster)
+    job = job.asked_for(requested("from_dask", [x.name], [], [(made, run.blocks.rechunk.target.grid.count)]))
+    return job.again(resume, overwrite=overwrite, memory=memory, scheduler=scheduler, workers=workers)
 
 
 def planned(

@@ -12,11 +12,12 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import dask
 import numcodecs.abc
 import zarr
+from dask.base import tokenize
 from dask.utils import ensure_dict
 from zarr.abc.codec import Codec
 
@@ -25,6 +26,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.lazy.dataset import DatasetBuilder, DatasetRun
 from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import block_grid, from_dask, planned, rechunk_lazily
 from oocarrays.mapping.grid import ChunkGrid
@@ -33,13 +35,17 @@ from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.plan.limits import within_budget
+from oocarrays.requests.again import checked
+from oocarrays.requests.request import form, requested
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files.creating import is_empty
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.group_file import check_group_place, member_store
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.array import placer
 
@@ -74,11 +80,17 @@ class DatasetJob(Job[DatasetRun, Any]):
         """Return the plan: all that will be computed, written and held; frozen data."""
         return self._run.plan
 
-    @property
-    def notices(self) -> tuple[str, ...]:
+    def _noticed(self) -> tuple[str, ...]:
         """Return notices about chunks that are cut."""
         names = (name for name, _ in self.plan.arrays)
         return tuple(f"{n}: {each}" for n, r in zip(names, self._run.runs, strict=True) for each in r.destination.said)
+
+    def again(self, resume: Any, *, overwrite: bool = False, **how: Any) -> Self:
+        """Return the job of a call with ``resume``: of a run that stopped nothing is continued, it starts over."""
+        target = self._run.destination.store
+        if trust_of(resume) is None or is_empty(target) or unfinished_run(target) is not None:
+            return self
+        return self._made_before(self._content[REQUEST], overwrite)
 
     def _begin(self) -> None:
         self._run.count_with(Meter())
@@ -136,6 +148,7 @@ def dataset_job(
     zarr_format: int | None = None,
     memory: int | float | str | None = None,
     overwrite: bool = False,
+    resume: Any = False,
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -144,7 +157,7 @@ def dataset_job(
     """Plan to write a dataset, its lazy variables in other chunks: see `rechunk`, which calls this."""
     settings.refuse_array_expressions()
     store = placer(storage_options)(target)
-    check_group_place(store, overwrite=overwrite)
+    checked(check_group_place, store, overwrite=overwrite, resume=resume)
     new = is_empty(store)
     single = not hasattr(source, "data_vars")
     zarr_format = zarr_format or 3
@@ -175,7 +188,12 @@ def dataset_job(
     frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format)
     run = DatasetRun(plan, TargetSpec(store=store, overwrite=not new), frame, id)
     run.runs = tuple(runs.values())
-    return DatasetJob(encoded, run, single, cluster)
+    counts = {name: blocks.rechunk.target.grid.count for name, blocks in plan.arrays}
+    request = requested(
+        "rechunk", [tokenize(source)], [], [], count=sum(counts.values()), zarr_format=zarr_format,
+        chunks={name: form(settings) for name, settings in made.items()}, arrays=counts,
+    )  # fmt: skip
+    return DatasetJob(encoded, run, single, cluster).asked_for(request).again(resume, overwrite=overwrite)
 
 
 def _load_others(ds: xr.Dataset) -> None:

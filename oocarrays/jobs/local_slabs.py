@@ -158,11 +158,9 @@ class _Ranks:
         check_distinct(stores)
         for array, store in product(arrays, stores):
             check_apart(array.zarr, store)
-        may_replace, layout = request.may_replace(stores[0]), arrays[0].layout
+        layout = arrays[0].layout
         each = zip(like, stores, _folders(folders, stores), strict=True)
-        made = [
-            _target(request, one, store, dtype, where, may_replace=may_replace) for (one, dtype), store, where in each
-        ]
+        made = [_target(request, one, store, dtype, where) for (one, dtype), store, where in each]
         disks = _one_place([*(array.disks for array in arrays), *(disks for _, disks in made)])
         cluster, resources = request.resources(disks.client)
         options = replace(
@@ -277,8 +275,6 @@ def _target(
     store: StoreLike,
     dtype: np.dtype,
     folders: str | None,
-    *,
-    may_replace: bool,
 ) -> tuple[LocalTarget, Disks]:
     """Files of the same layout, without a halo: that travels in memory."""
     largest = largest_rank(like.layout)
@@ -297,7 +293,7 @@ def _target(
     said_of = (*cuts(request.chunks, None, ChunkGrid.of(shape, cut), dimension_names(known)), *left_out)
     target = LocalTarget(store=files.store, settings=made, overwrite=request.overwrite, files=files, said=said_of)
     target.preview()
-    local_files.check_group_place(store, overwrite=may_replace)
+    request.check(local_files.check_group_place, store)
     return target, disks
 
 

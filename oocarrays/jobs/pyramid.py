@@ -100,9 +100,9 @@ def pyramid(
         Of the levels, as in `rechunk`; by default those of the source.
     memory : int or str
         Bytes that each process may hold; by default as in `rechunk`.
-    ranks, overwrite, resume
+    ranks, overwrite
         As in `map_slabs`; what is replaced is a group.
-    missing, storage_options, scheduler, workers
+    resume, missing, storage_options, scheduler, workers
         As in `rechunk`.
 
     Raises
@@ -141,7 +141,7 @@ def pyramid(
         kernel=Levels(count, factors, method), options=SlabOptions(coarser=coarser, workspace=WORKSPACE, ranks=ranks),
         memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler, workers=workers,
     )  # fmt: skip
-    check_group_target(array, group, overwrite=request.may_replace(group))
+    request.check(check_group_target, array, group)
     file = array_file.describe_source(array, missing_of(source, missing))
     made = _settings(array, lengths, names)
     targets = [
@@ -157,7 +157,7 @@ def pyramid(
     files = SlabFiles(sources=[file], targets=targets, group=TargetSpec(store=group, overwrite=overwrite))
     run = found.run(PyramidRun, request.kernel, files)
     run.says = multiscales(names, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem)
-    return PyramidJob(run, lambda _: open_group(group), cluster)
+    return PyramidJob(run, lambda _: open_group(group), cluster).again(resume, overwrite=overwrite)
 
 
 def _check_elements(array: zarr.Array, method: str) -> None:

@@ -16,10 +16,12 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
+from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.rechunk.resume import journal_content
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.job import Graph
+from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.group import GroupJob, group_job
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.lazy import FromDaskJob
@@ -33,8 +35,11 @@ from oocarrays.options.asked import cluster_of, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import RechunkKeywords
 from oocarrays.options.rechunks import Planner
+from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
+from oocarrays.requests.again import checked, is_resumable
+from oocarrays.requests.request import requested, unnamed
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
 from oocarrays.show.pictures import load_picture
@@ -46,6 +51,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.journal.calls import named
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.stored.array import missing_of, placer
 
@@ -62,11 +68,6 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
     def plan(self) -> RechunkPlan:
         """Return the plan: all that will be read, sent, written and held; frozen data."""
         return self._run.plan
-
-    @property
-    def left(self) -> float:
-        """The share of what is read and written that is still to be done: 1, or less where a run is resumed."""
-        return self._run.left
 
     def _planned(self) -> str:
         return report.explain(self.plan)
@@ -198,6 +199,7 @@ def rechunk(
     filters: Any = None,
     zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
     update: bool = False,
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,
@@ -254,6 +256,12 @@ def rechunk(
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced, or a group where a group or dataset is written; it stays
         until every block of a lazy source has been computed.
+    resume : bool or str
+        Whether the call may find its target begun or finished, as in a cron job or a batch queue. Where nothing is
+        there, it starts. A stopped run of the same request continues from its journal; memory, ranks, workers, method
+        and schedule may be others. A target that the same request has finished stays as it is: ``job.is_finished`` is
+        True, and ``job.run()`` returns the target. Anything else is refused: the error names the difference.
+        ``"verify"`` and ``"as-is"`` continue as `resume` does with ``verify=True`` and ``as_is=True``.
     update : bool
         Whether an array at ``target`` that was made of this source is brought up to date, as `update` does it; where
         there is none, it is made. Chunks may then be longer than an axis, which is to grow.
@@ -301,7 +309,7 @@ def rechunk(
         others = {
             "shards": shards, "orientation": orientation, "ranks": ranks, "method": method, "schedule": schedule,
             "compressors": compressors, "filters": filters, "zarr_format": zarr_format, "overwrite": overwrite,
-            "update": update, "missing": missing, "storage_options": storage_options,
+            "resume": resume, "update": update, "missing": missing, "storage_options": storage_options,
         }  # fmt: skip
         how: Any = {"memory": memory, "scratch": scratch, "scheduler": scheduler, "workers": workers}
         return rechunked(source, chunks, others=others, **how)  # type: ignore[no-any-return]
@@ -311,7 +319,7 @@ def rechunk(
         return lazy_job(  # type: ignore[no-any-return]
             source, target, chunks,
             shards=shards, zarr_format=zarr_format, memory=memory, compressors=compressors, filters=filters,
-            overwrite=overwrite, scratch=scratch, scheduler=scheduler, workers=workers,
+            overwrite=overwrite, resume=resume, scratch=scratch, scheduler=scheduler, workers=workers,
             storage_options=storage_options,
             others={
                 "orientation": orientation,
@@ -338,19 +346,31 @@ def rechunk(
         resources=resources,
         grows=update,
     )
-    if update and not is_empty(target):
+    if update and not is_empty(target) and not (resume and is_resumable(target)):
         where: Any = {"storage_options": storage_options, "scheduler": scheduler, "workers": workers}
-        job = update_array(target, source, memory=memory, missing=policy, **where)
+        job = update_array(target, source, memory=memory, missing=policy, resume=resume, **where)
         if not chunks is orientation is None:
             asked = planner.planned(array_file.open_array(source), target, chunks)[0].target
             _check_chunks(asked, job.plan.target, target)
         return job
+    means: Any = {
+        "overwrite": overwrite, "memory": memory, "ranks": ranks, "missing": missing, "scheduler": scheduler,
+        "workers": workers, "storage_options": storage_options,
+    }  # fmt: skip
     if holds_group(source):
-        return group_job(source, target, chunks, planner, cluster)
+        group = group_job(source, target, chunks, planner, cluster, resume)
+        return group.again(resume, source=unnamed(source), **means)
     opened = array_file.open_array(source)
-    check_target(opened, target, overwrite=overwrite)
+    checked(check_target, opened, target, overwrite=overwrite, resume=resume)
     planned = planner.planned(opened, target, chunks)
-    return rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster)
+    fresh = rechunk_job(RechunkRun(*planned, journal_content(*planned)), cluster).asked_for(_requested(*planned))
+    return fresh.again(resume, source=unnamed(source), **means)
+
+
+def _requested(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
+    """The request, as a journal keeps it."""
+    made = destination.settings, plan.target.grid.count
+    return requested("rechunk", [named(source.zarr.store_path)], [metadata_digest(source)], [made])
 
 
 def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from dask.utils import format_bytes
 
@@ -31,6 +31,7 @@ from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
 from oocarrays.plan.slabs.options import DepthLike
+from oocarrays.requests.again import noted_parts
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files.formats import dimension_names
@@ -99,6 +100,7 @@ def shift(
     *,
     boundary: Any = "none",
     schedule: str | None = "auto",
+    resume: bool | Literal["verify", "as-is"] = False,
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -111,6 +113,7 @@ def shift(
     *,
     boundary: Any = "none",
     schedule: str | None = "auto",
+    resume: bool | Literal["verify", "as-is"] = False,
     memory: int | float | str | None = None,
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
@@ -130,6 +133,8 @@ def shift(
         stays.
     schedule : str
         The order of messages between workers, by name, as in `redistribute`.
+    resume : bool or str
+        Of local array files, as in `write_sections`: all halos are refreshed.
     memory, scheduler, workers
         Of local array files, as in `rechunk`; those on workers' own disks are read and written there.
 
@@ -162,9 +167,15 @@ def shift(
         raise InputError(f"x={type(x).__name__} is neither a DistributedArray nor LocalArrays")
     stands = checked_boundary(boundary, x.ndim, x.dtype)
     if isinstance(x, LocalArrays):
-        how: Any = {"schedule": schedule, "memory": memory, "scheduler": scheduler, "workers": workers}
+        how: Any = {
+            "schedule": schedule,
+            "resume": resume,
+            "memory": memory,
+            "scheduler": scheduler,
+            "workers": workers,
+        }
         return _shift_files(x, depth, stands, **how)
-    refuse_means(memory=memory, scheduler=scheduler, workers=workers)
+    refuse_means(resume=resume or None, memory=memory, scheduler=scheduler, workers=workers)
     halos = Halos.of(x.layout, depths(1 if depth is None else depth, x.ndim), stands)
     order = schedule_for(halos, x.dtype.itemsize, schedule) if x.cluster else None
     plan = HaloPlan(halos=halos, itemsize=x.dtype.itemsize, schedule=order)
@@ -204,6 +215,7 @@ def _shift_files(
     boundary: Boundaries,
     *,
     schedule: str | None,
+    resume: Any,
     memory: int | float | str | None,
     scheduler: Client | str | None,
     workers: Sequence[str] | None,
@@ -234,6 +246,7 @@ def _shift_files(
             "shift", [], memory=resources.budget, processes=resources.workers, boundary=boundary, schedule=schedule
         )
     )
+    noted_parts(a.files.store, note, resume)
     return ShiftJob(ShiftRun(plan.checked(), a.before_changes(), note), a, cluster)
 
 

@@ -341,13 +341,9 @@ def map_slabs(
         Along axes of which results are of another length there is nothing to compare.
     overwrite : bool
         Whether a target that is there may be replaced.
-    resume : bool
-        Whether to go on with what a run of the same pass has left at the target, slab by slab; it begins where nothing
-        is there. That the kernel does the same as before is the caller's word. Memory, ranks and workers may be
-        others: slabs stay as they were cut; where memory is too little for them, they are cut anew, and chunks that
-        have been written stay. Sources that have changed since, or while it ran, are refused, and what is not as it
-        was stored is written again: with ``"verify"`` it is read for that; ``"as-is"`` goes on with sources that have
-        changed.
+    resume : bool or str
+        As in `rechunk`: slab by slab. The kernel must be of the same name and code. Slabs stay as they were cut; where
+        memory is too little for them, they are cut anew, and chunks that have been written stay.
     missing, storage_options, scheduler, workers
         As in `rechunk`; local array files are read as they were opened.
 
@@ -400,7 +396,8 @@ def map_slabs(
         if results.words:
             raise InputError(f"{results.words}: of arrays in one file each; these are local array files")
         run, cluster, disks = local_pass(request, sources, stores, folders, more)
-        return LocalSlabJob(run, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
+        local = LocalSlabJob(run, opener(stores, partial(open_any, scheduler=scheduler), single=single), cluster, disks)
+        return local.again(resume, overwrite=overwrite)
     if folders is not None:
         raise InputError(f"folders={folders!r} are of local array files; the sources are in one file each")
     policies = [missing_of(each, missing) for each in sources]
@@ -408,7 +405,8 @@ def map_slabs(
     for array in arrays:
         warn_of_packed(array, kernel)
     plain, cluster, copying = _global_pass(request, arrays, policies, stores, more)
-    return SlabJob(plain, opener(stores, open_array, single=single), cluster, copying)
+    job = SlabJob(plain, opener(stores, open_array, single=single), cluster, copying)
+    return job.again(resume, overwrite=overwrite)
 
 
 def _global_pass(
@@ -422,9 +420,8 @@ def _global_pass(
     check_alike(arrays)
     check_distinct(stores)
     request = request.along(arrays[0].ndim, dimension_names(arrays[0]))
-    may_replace = request.may_replace(stores[0])
     for array, store in product(arrays, stores):
-        check_target(array, store, overwrite=may_replace)
+        request.check(check_target, array, store)
     cluster, resources = request.resources()
     request, chunks = reshaping(request, arrays, len(stores), single=more["single"])
     levels = request.options.coarser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import dask.config
 import numpy as np
@@ -17,14 +17,17 @@ from oocarrays.graphs.lazy.kept import kept_blocks, with_kept_noted, without_kep
 from oocarrays.graphs.lazy.read_first import ReadOrder, order_of, reads_any
 from oocarrays.graphs.lazy.storing import Storing, store_graph, writes
 from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.lazy import from_dask
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile, describe
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import location
+from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.stored.array import placer
 
@@ -37,7 +40,13 @@ HERE = ("threads", "threading", "sync", "synchronous", "single-threaded")
 
 
 def store(
-    x: da.Array | Sequence[da.Array], target: Any, *, region: Any = None, compute: bool = True, **options: Any
+    x: da.Array | Sequence[da.Array],
+    target: Any,
+    *,
+    region: Any = None,
+    compute: bool = True,
+    resume: bool | Literal["verify", "as-is"] = False,
+    **options: Any,
 ) -> Delayed | None:
     """Write Dask arrays of any blocks into stored arrays of any chunks.
 
@@ -60,6 +69,8 @@ def store(
         What is written of the target: as large as ``x``; by default all.
     compute : bool
         Whether to write now; otherwise a `dask.delayed.Delayed` does, when it is computed.
+    resume : bool or str
+        As in `from_dask`, where the target is made. Into arrays that are there, all is written again.
     options
         As ``dask.compute`` takes them, such as ``scheduler="threads"``.
 
@@ -82,8 +93,8 @@ def store(
     array([0, 0, 1, 2, 3, 4])
     """
     compute = flag(compute, "compute")
-    if region is None and not isinstance(x, list | tuple) and _is_new(target):
-        return _made(x, target, compute, **options)
+    if region is None and not isinstance(x, list | tuple) and _is_new(target, resume):
+        return _made(x, target, compute, resume, **options)
     arrays, targets, regions = _as_many(x, target, region)
     storings = [_storing(*each) for each in zip(arrays, targets, regions, strict=True)]
     graph, done = _graph(arrays, storings)
@@ -97,10 +108,12 @@ def store(
     return None
 
 
-def _is_new(target: Any) -> bool:
-    """Whether a target is named where nothing is."""
+def _is_new(target: Any, resume: Any) -> bool:
+    """Whether a target is named where nothing is, or a call that made it is made again."""
     if not isinstance(target, str | os.PathLike):
         return False
+    if trust_of(resume) and (unfinished_run(placer(None)(target)) or Notes(placer(None)(target)).made()):
+        return True
     try:
         array_file.open_array(placer(None)(target), unfinished=True)
     except NotFoundError:
@@ -108,11 +121,12 @@ def _is_new(target: Any) -> bool:
     return False
 
 
-def _made(x: Any, target: Any, compute: bool, **options: Any) -> Delayed | None:
+def _made(x: Any, target: Any, compute: bool, resume: Any, **options: Any) -> Delayed | None:
     """Write a Dask array as a new one, its chunks as large as the largest block: as a job, which can be resumed."""
     check_lazy(x)
     asked = options.get("scheduler")
-    job = from_dask(x, target, chunks=x.chunksize, scheduler="threads" if asked in HERE else asked)
+    how: Any = {"chunks": x.chunksize, "resume": resume}
+    job = from_dask(x, target, **how, scheduler="threads" if asked in HERE else asked)
     if compute:
         job.run()
         return None

@@ -17,6 +17,7 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, journal_of
+from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
@@ -24,6 +25,7 @@ from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.update import UpdatePlan, boxes_of, plan_update
 from oocarrays.plan.resources import Resources
+from oocarrays.requests.again import unfinished_text
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file
@@ -104,6 +106,7 @@ def update(
     target: StoreLike,
     source: Any = None,
     *,
+    resume: bool | Literal["verify", "as-is"] = False,
     memory: int | float | str | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -123,6 +126,8 @@ def update(
         What `rechunk` has written, or an update of it that was killed, which goes on.
     source : path, URL, Zarr store or array
         Where the source is, if not where it was. Chunks of a copy must have the same sizes and times.
+    resume : bool or str
+        As in `rechunk`. An update continues one that was stopped in any case.
     memory, missing, storage_options, scheduler, workers
         As in `rechunk`.
 
@@ -154,7 +159,8 @@ def update(
     place = placer(storage_options)
     target = place(target)
     if going_on := _left_by_update(target):
-        return going_on_with(target, going_on, place, source, cluster_of(scheduler, workers), memory, missing)
+        trust = trust_of(resume) or TRUSTED
+        return going_on_with(target, going_on, place, source, cluster_of(scheduler, workers), memory, missing, trust)
     cluster = cluster_of(scheduler, workers)
     resources = resources_of(cluster, memory)
     now = _Now.of(target, place, source, missing)
@@ -183,7 +189,7 @@ def _left_by_update(target: StoreLike) -> Document | None:
         return None  # killed between the mark and the journal: nothing else was written
     _, _, content = journal_of(target, "array")
     if content.get(CALL, {}).get("function") != "update":
-        raise TargetError(f"{target} is unfinished: resume it first")
+        raise TargetError(unfinished_text(target))
     return content
 
 

@@ -34,6 +34,7 @@ from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import imported
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.stores.urls import check_replaces
 from oocarrays.storage.stores.zipped import is_zip
 from oocarrays.stored.array import placer
@@ -269,7 +270,8 @@ def resume(
         scratch=scratch_of(place(setting("scratch")), target), missing=missing,
         parts=parts, means=partial(_means, memory=memory, ranks=ranks, scheduler=scheduler, workers=workers),
     )  # fmt: skip
-    return KINDS[found](asked)
+    job = KINDS[found](asked)
+    return job.asked_for({REQUEST: content[REQUEST]}) if REQUEST in content else job
 
 
 def _streams(target: StoreLike, kind: Kind | None) -> StreamsJob:
@@ -291,8 +293,14 @@ def kind_left(target: StoreLike) -> str:
 
 
 def _content(target: StoreLike) -> Document:
-    noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
-    return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
+    is_marked = unfinished_run(target) is not None
+    noted = None if is_marked else Journal(target).notes.noted()
+    try:
+        return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
+    except (JournalError, NotFoundError) as error:
+        if not is_marked:
+            raise
+        raise type(error)(f"{error}; pass overwrite=True to the call that made it to start over") from None
 
 
 def _listed(given: Any) -> list[Any]:

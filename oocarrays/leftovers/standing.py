@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from oocarrays.errors import OocError
 from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.plan.documents import Document
+from oocarrays.requests.progress import chunks_done, chunks_text
 from oocarrays.show.report import seconds_text
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
@@ -24,6 +25,8 @@ class Standing:
 
     kind: str | None
     """The function that planned it; None where its journal does not tell."""
+    chunks: tuple[int, int] | None
+    """The chunks of its target that are written, and all; None where its journal does not tell."""
     done: float | None
     """The share of its bytes that are read and written, of 1; None where it cannot be planned again as it is."""
     age: float | None
@@ -37,6 +40,8 @@ class Standing:
         """Yield what a person reads of it."""
         if self.done is not None:
             yield "done", f"{100 * self.done:.0f} % by {self.kind}"
+        if self.chunks is not None:
+            yield "written", chunks_text(self.chunks)
         if self.age is not None:
             yield "last written", f"{seconds_text(self.age)} ago"
         if self.plan or self.why:
@@ -44,7 +49,14 @@ class Standing:
 
     def as_json(self) -> Document:
         """Return the same for machines."""
-        return {"by": self.kind, "done": self.done, "seconds_ago": self.age, "plan": self.plan, "why": self.why}
+        return {
+            "by": self.kind,
+            "chunks": self.chunks,
+            "done": self.done,
+            "seconds_ago": self.age,
+            "plan": self.plan,
+            "why": self.why,
+        }
 
 
 def standing(target: StoreLike) -> Standing | None:
@@ -60,7 +72,7 @@ def standing(target: StoreLike) -> Standing | None:
         done, plan = 1 - job.left, repr(getattr(job, "plan", job)).removeprefix("<oocarrays.").removesuffix(">")
     except OocError as error:
         why = str(error)
-    return Standing(kind=kind, done=done, age=_age(target), plan=plan, why=why)
+    return Standing(kind=kind, chunks=chunks_done(target), done=done, age=_age(target), plan=plan, why=why)
 
 
 def _age(target: StoreLike) -> float | None:

@@ -33,6 +33,7 @@ class RechunkKeywords(TypedDict, total=False):
     filters: Any
     zarr_format: Literal[2, 3] | None
     overwrite: bool
+    resume: bool | Literal["verify", "as-is"]
     scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     missing: Literal["fill", "warn", "error"] | None
     storage_options: Mapping[str, Any] | None

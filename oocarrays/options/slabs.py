@@ -31,6 +31,9 @@ from oocarrays.options.shapes import ResultShapes, coarsened, names_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.requests.again import checked, left_content
+from oocarrays.requests.progress import LAST
+from oocarrays.requests.request import requested
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import dimension_names, target_settings
@@ -78,9 +81,9 @@ class SlabRequest:
         """Whether it goes on with what a run has left at its first target."""
         return trust_of(self.resume) is not None and unfinished_run(target) is not None
 
-    def may_replace(self, target: StoreLike) -> bool:
-        """Whether something may be there where it writes; ``target`` is the first."""
-        return self.goes_on(target) or self.overwrite
+    def check(self, check: Callable[..., None], *given: Any) -> None:
+        """Run the check of a target, as `checked` does."""
+        checked(check, *given, overwrite=self.overwrite, resume=self.resume)
 
     def resources(self, client: Any = None) -> tuple[Cluster | None, Resources]:
         """Find out where it runs, and what a plan may use; ``client`` is that of the arrays, where they have one."""
@@ -121,6 +124,10 @@ class SlabArrays:
     def place(self) -> StoreLike:
         """Where the journal is."""
         return self.targets[0].store if self.group is None else self.group
+
+    def called(self, kernel: Kernel) -> list[Any]:
+        """Return what only the caller has: the kernel, and other functions."""
+        return [*([kernel] if self.own_kernel else []), *self.functions]
 
     @property
     def named(self) -> list[str | None]:
@@ -275,20 +282,33 @@ def planned_pass(
     options = options.verified() if request.verify else options
     left = None
     if request.goes_on(target):
+        left_content(target)
         left = left_by(target, asked, arrays.by, sources=arrays.sources, resume=request.resume, kind=arrays.stopped)
     made = left.planned(plan, options) if left else plan(options)
     content = (
         (left.begun_with if left else {}) | slab_content(made, asked, arrays.by) | _call(request, arrays, resources)
-    )
+    ) | _requested(request, arrays, asked)
+    if hasattr(made, "passes"):
+        content[LAST] = len(made.passes) - 1
     return PlannedPass(plan=made, content=content, left=left, processes=resources.workers)
+
+
+def _requested(request: SlabRequest, arrays: SlabArrays, asked: Document) -> Document:
+    """The request, as a journal keeps it."""
+    known = ("kernel", "source", "target", "dtype", "chunks")
+    return requested(
+        arrays.by, arrays.named, asked["source"], [(each.made, each.count) for each in arrays.targets],
+        functions=arrays.called(request.kernel),
+        **{"other targets": asked["target"][1:]},
+        **{name: value for name, value in asked.items() if name not in known},
+    )  # fmt: skip
 
 
 def _call(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> Document:
     """The call, as a journal keeps it, but for what must be asked for again as it was."""
-    functions = [*([request.kernel] if arrays.own_kernel else []), *arrays.functions]
     asked = {name: getattr(request.options, name) for name in ("prefetch", "workspace", "axis", "ranks")}
     return call_content(
-        arrays.by, arrays.named, functions=functions, memory=resources.budget,
+        arrays.by, arrays.named, functions=arrays.called(request.kernel), memory=resources.budget,
         processes=resources.workers, **asked, **arrays.more,
     )  # fmt: skip
 

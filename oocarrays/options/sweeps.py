@@ -141,9 +141,8 @@ def _plain(array: zarr.Array) -> Settings:
 def _check_places(request: SlabRequest, files: Sequence[ArrayFile], stores: Sequence[StoreLike]) -> None:
     """Refuse targets that would cost the user data, and more of them than there are arrays to sweep."""
     check_fields(len(files), stores)
-    may_replace = request.may_replace(stores[0])
     for file, store in product(files, stores):
-        check_target(file.zarr, store, overwrite=may_replace)
+        request.check(check_target, file.zarr, store)
 
 
 def check_fields(sources: int, stores: Sequence[StoreLike]) -> None:

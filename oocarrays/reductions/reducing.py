@@ -21,7 +21,7 @@ from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.reductions.run import GivenReduction, WrittenReduction, build_graph, reduced_here
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.left import Left
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
+from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
 from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, journal_of
 from oocarrays.jobs.job import Job
@@ -31,6 +31,8 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.plan.resources import Resources
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
+from oocarrays.requests.again import checked
+from oocarrays.requests.request import requested, unnamed
 from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.report import shape_text
 from oocarrays.storage.codecs.bound import rebound
@@ -40,7 +42,7 @@ from oocarrays.storage.files.creating import check_target
 from oocarrays.storage.files.formats import carried_compressors, compressors_in, dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.calls import call_content, named
+from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.stored.array import StoredArray, missing_of, placer
 
 if TYPE_CHECKING:
@@ -87,9 +89,9 @@ def reduce(
     a: StoredArray | zarr.Array | np.ndarray | StoreLike,
     how: How, axis: int | str | Sequence[int | str] | None = None, *, target: None = None,
     by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
-    memory: int | float | str | None = None, missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None, scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resume: bool | Literal["verify", "as-is"] = False, memory: int | float | str | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None, storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None, workers: Sequence[str] | None = None,
 ) -> np.ndarray: ...  # fmt: skip
 
 
@@ -98,9 +100,9 @@ def reduce(
     a: StoredArray | zarr.Array | np.ndarray | StoreLike,
     how: How, axis: int | str | Sequence[int | str] | None = None, *, target: StoreLike,
     by: Any = None, where: Any = None, skipna: bool = True, ddof: int = 0, overwrite: bool = False,
-    memory: int | float | str | None = None, missing: Literal["fill", "warn", "error"] | None = None,
-    storage_options: Mapping[str, Any] | None = None, scheduler: Client | str | None = None,
-    workers: Sequence[str] | None = None,
+    resume: bool | Literal["verify", "as-is"] = False, memory: int | float | str | None = None,
+    missing: Literal["fill", "warn", "error"] | None = None, storage_options: Mapping[str, Any] | None = None,
+    scheduler: Client | str | None = None, workers: Sequence[str] | None = None,
 ) -> ReduceJob: ...  # fmt: skip
 
 
@@ -115,6 +117,7 @@ def reduce(
     skipna: bool = True,
     ddof: int = 0,
     overwrite: bool = False,
+    resume: bool | Literal["verify", "as-is"] = False,
     memory: int | float | str | None = None,
     missing: Literal["fill", "warn", "error"] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -146,6 +149,8 @@ def reduce(
         Of ``"var"`` and ``"std"``: they are divided by the count less this.
     overwrite : bool
         Whether a target that is there may be replaced.
+    resume : bool or str
+        As in `rechunk`, of a target.
     memory : int or str
         Bytes that each process may hold for it; by default as in `rechunk`.
     missing, storage_options, scheduler, workers
@@ -188,12 +193,24 @@ def reduce(
     if target is None:
         return reduced(file, asked, memory, cluster=cluster)
     store = place(target)
-    check_target(array, store, overwrite=overwrite)
+    checked(check_target, array, store, overwrite=overwrite, resume=resume)
     want, resources = wanted(file, asked), resources_of(cluster, memory)
     spec = _target_of(want, array, store, overwrite=overwrite)
     plan = want.plan(resources, spec.preview())
     content = _content(asked, want, plan, resources)
-    return _job(want, plan, spec, content, cluster)
+    own = () if isinstance(how, str) else tuple(how)
+    job = _job(want, plan, spec, content, cluster).asked_for(_requested(file, spec, content, own))
+    return job.again(
+        resume, overwrite=overwrite, source=unnamed(a), kernel=list(own) or None, memory=memory, missing=missing,
+        scheduler=scheduler, workers=workers, storage_options=storage_options,
+    )  # fmt: skip
+
+
+def _requested(file: ArrayFile, spec: TargetSpec, content: Document, own: Sequence[Any]) -> Document:
+    """The request, as a journal keeps it."""
+    said = {name: content[CALL]["options"][name] for name in ("how", "axis", "by", "where", "skipna", "ddof")}
+    read = [named(file.zarr.store_path)], [metadata_digest(file)]
+    return requested("reduce", *read, [(spec.made, spec.count)], functions=own, **said)
 
 
 def reduced(

@@ -22,6 +22,8 @@ from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError, StoreFailure
+from oocarrays.requests.again import journaled
+from oocarrays.requests.progress import is_at_work
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said
@@ -300,15 +302,24 @@ def _branches(group: GroupFacts, prefix: str) -> Iterator[Line]:
         if isinstance(member, GroupFacts):
             yield from _attributes(member, below)
             yield from _branches(member, below)
-        else:
+        elif group.unfinished is None:  # else the group is resumed, with all that is in it
             yield from _unfinished(member, below)
 
 
 def _unfinished(facts: ArrayFacts | GroupFacts, trunk: str) -> Iterator[Line]:
     """Yield the commands that deal with what a run has left."""
     if facts.unfinished is not None:
-        yield trunk, "", f"  unfinished: run {facts.unfinished} did not write all of it; go on with:"
-        yield trunk, "", f"  oocarrays resume {shlex.quote(facts.store)}"
+        yield trunk, "", f"  unfinished: run {facts.unfinished} did not write all of it; {_way(facts.store)[0]}:"
+        yield trunk, "", f"  {_way(facts.store)[1]}"
+
+
+def _way(store: str) -> tuple[str, str]:
+    """Return the way on from a target that is unfinished: a word, and what to do."""
+    if local_folder(store) is not None and is_at_work(store):
+        return "now", "a run is at work on it"
+    if local_folder(store) is not None and journaled(store) is None:
+        return "its journal cannot be read", "pass overwrite=True to the call that made it"
+    return "go on with", f"oocarrays resume {shlex.quote(store)}"
 
 
 def _attributes(group: GroupFacts, prefix: str) -> Iterator[Line]:
@@ -382,7 +393,8 @@ def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
 def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
     if array.unfinished is not None:
         yield "unfinished", f"run {array.unfinished} did not write all of it"
-        yield "go on with", f"oocarrays resume {shlex.quote(array.store)} (--dry-run says how much is left)"
+        word, way = _way(array.store)
+        yield word, way + (" (--dry-run says how much is left)" if word == "go on with" else "")
 
 
 def _number_or_text(value: Any) -> Any:

@@ -25,7 +25,7 @@ import oocarrays as ooc
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import SOURCE
+from oocarrays.storage.journal.texts import MADE, SOURCE
 from oocarrays.stored.array import placer
 from tests.small import CODECS, DATA
 from tests.stores.servers import BUCKET, S3
@@ -58,7 +58,9 @@ def test_every_method_and_codec_moves_what_was_planned(s3: S3, library: str, met
     np.testing.assert_array_equal(job.run()[...], DATA)
     assert_moved_as_planned(job)
     keys = s3.keys(f"{library}-{codec}-{method}/")
-    assert [key for key in keys if "oocarrays" in key] == [f"{library}-{codec}-{method}/{SOURCE}"]
+    assert [key for key in keys if "oocarrays" in key] == [
+        f"{library}-{codec}-{method}/{each}" for each in (MADE, SOURCE)
+    ]
 
 
 @settings(deadline=None, max_examples=12)
@@ -189,7 +191,7 @@ def test_a_killed_run_is_resumed_from_its_journal(s3: S3, library: str) -> None:
     s3.tell()
     job = ooc.resume(target, storage_options=s3.options)
     np.testing.assert_array_equal(job.run()[...], DATA)
-    assert s3.keys(f"long-{library}/.oocarrays") == [f"long-{library}/{SOURCE}"]
+    assert s3.keys(f"long-{library}/.oocarrays") == [f"long-{library}/{MADE}", f"long-{library}/{SOURCE}"]
 
 
 @pytest.mark.parametrize("good", [True, False], ids=["well", "badly"])

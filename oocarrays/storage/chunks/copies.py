@@ -32,7 +32,7 @@ from oocarrays.storage.files.documents import PARTIAL, document_store
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
-from oocarrays.storage.journal.texts import FOLDER, NOTE, SOURCE
+from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import check_regular
 from oocarrays.storage.local.syncing import written
@@ -165,7 +165,7 @@ def is_in_part(key: str, part: int, parts: int) -> bool:
 
 def _is_of_array(key: str) -> bool:
     """Return whether a key is part of an array, and not of what a run has left there."""
-    return key.partition("/")[0] not in (FOLDER, NOTE, SOURCE) and not PARTIAL.search(key)
+    return key.partition("/")[0] not in (FOLDER, NOTE, MADE, SOURCE) and not PARTIAL.search(key)
 
 
 def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter, receipts: Unkept) -> None:

@@ -35,6 +35,16 @@ class TargetSpec:
     said: tuple[str, ...] = ()
     """What is not made as it was asked for, a line each."""
 
+    @property
+    def made(self) -> Settings:
+        """Return all arguments of ``zarr.create_array``; of local array files those of the largest."""
+        return self.settings
+
+    @property
+    def count(self) -> int:
+        """Count the chunks, or shards, that are written."""
+        return self.preview().grid.count
+
     def preview(self) -> Stored:
         """Describe the array that it would be, as `array_file.preview` does."""
         return array_file.preview(self.settings, self.store)

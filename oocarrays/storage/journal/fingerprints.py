@@ -29,14 +29,14 @@ from oocarrays.errors import JournalError, StoreFailure
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.documents import ATTRIBUTES, PARTIAL, PARTIAL_END
 from oocarrays.storage.files.places import local_folder, place_name
-from oocarrays.storage.journal.texts import FOLDER, NOTE, SOURCE
+from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
 from oocarrays.storage.stores.remote import RemoteStore
 
 GROUPS = 1024
 """Groups of chunks, at most."""
 AT_ONCE = 10_000
 """Chunks that are held at one time."""
-NO_CHUNKS = frozenset((*ATTRIBUTES, ".zarray", ".zgroup", ".zmetadata", FOLDER, NOTE, SOURCE))
+NO_CHUNKS = frozenset((*ATTRIBUTES, ".zarray", ".zgroup", ".zmetadata", FOLDER, NOTE, MADE, SOURCE))
 """What is beside chunks, and says of itself what it is."""
 KINDS = 3
 """Sums of each group: sizes; and times or ETags; and inodes."""

@@ -1,18 +1,21 @@
 """Notes of runs beside a target: what one writes to an array that is there, and what one gave when it ended.
 
 target/  .oocarrays.json            of a run that writes to what is there, from its beginning to its end
+         .oocarrays.made            the request that made a finished target, and the sources as they were
          .oocarrays/ended-c0ffee    what a run gives that has ended, until its client has heard of it
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
+from oocarrays.errors import JournalError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.entries import entries_of, reading, writing
-from oocarrays.storage.journal.texts import ENDED, FOLDER, NOTE, plan_in, plan_text
+from oocarrays.storage.journal.texts import ENDED, FOLDER, MADE, NOTE, plan_in, plan_text
 
 
 class Notes:
@@ -66,6 +69,24 @@ class Notes:
     def _text(self) -> bytes | None:
         with reading(self.store):
             return self._beside.get(NOTE)
+
+    def keep_made(self, run: str, content: Document) -> None:
+        """Keep the request that made the target, replacing an earlier one; on its device with all that is synced."""
+        with writing(self.store):
+            self._beside.replace(MADE, plan_text(run, content)[1], durable=False)
+
+    def made(self) -> Document | None:
+        """Read the request that made the target; None where it keeps none, or none that can be read."""
+        with reading(self.store):
+            text = self._beside.get(MADE)
+        with suppress(JournalError):
+            return None if text is None else plan_in(text, self.store, MADE).content
+        return None
+
+    def drop_made(self) -> None:
+        """Delete the request that made the target, where there is one."""
+        with writing(self.store):
+            self._beside.delete([MADE])
 
     def say_ended(self, run: str, gives: Any = None) -> None:
         """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
