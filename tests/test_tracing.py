@@ -244,6 +244,8 @@ def test_the_command_line_advises_from_a_file(
     (advised,) = json.loads(capsys.readouterr().out)
     assert advised["chunks"] == [6, 10]
     assert advised["blocks"][0]["weight"] == 4
+    assert main(["advise", str(file), "--memory", "1GiB", "--no-copies"]) == 0
+    assert "and a copy" not in capsys.readouterr().out
     assert main(["advise", str(tmp_path / "none.json")]) == 2
     assert "none.json cannot be read" in capsys.readouterr().err
 

@@ -33,7 +33,8 @@ def reads_blocks(layer: Any) -> bool:
 
 def repeat_of(layer: Blockwise, read: BlockRead, reads: Sequence[BlockRead]) -> Repeat:
     """Return how often one read of a layer is done: for each block along the indices that it has not."""
-    times, axes, of = 1, [], set()
+    times, axes = 1, []
+    of: set[str] = set()
     for index in layer.output_indices:
         if index in read.indices:
             continue

@@ -86,7 +86,7 @@ class Carrier:
         if is_unordered(asked):
             return [complete_exchange(ranks)], []
         columns = self.network.columns if isinstance(self.network, Mesh) and ranks == self.network.ranks else None
-        if not is_auto(asked):
+        if asked is not None and not is_auto(asked):
             return [Schedule.of(asked, ranks, columns=columns)], []
         takes: dict[str, Schedule] = {each.name: each for each in schedules(ranks, columns=columns, names=NAMES)}
         takes = {name: each for name, each in takes.items() if not (self.direct and each.forwards)}
