@@ -15,8 +15,10 @@ from typing import Any
 
 import numcodecs
 import numpy as np
+import zarr
 
-from oocarrays.plan.documents import Document
+from oocarrays.errors import UnsupportedError
+from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.foreign.filters import BYTE_FILTERS
 
 FORMAT_3 = "numcodecs."
@@ -129,12 +131,36 @@ def _with(codec: Any, **changed: Any) -> Any:
 # ---------------------------------------------------------------------- whether elements come back
 
 
-def takes_elements(codec: Any) -> bool:
-    """Return whether a filter knows of elements, and not of bytes or of the order of axes only."""
-    return codec_name(codec) not in {"transpose", *OF_TEXTS, *BYTE_FILTERS}
+def check_filters(settings: Settings, array: zarr.Array) -> None:
+    """Refuse filters through which elements do not come back: Zarr is tried on a few, in memory.
+
+    Parameters
+    ----------
+    settings : dict
+        The arguments of ``zarr.create_array`` by which the array was made.
+
+    Raises
+    ------
+    UnsupportedError
+        It names the filters.
+    """
+    names = [codec_name(codec) for codec in array.filters]
+    if array.dtype.kind not in "biufcmM" or {*names} <= {"transpose", *OF_TEXTS, *BYTE_FILTERS}:
+        return
+    few = tuple(min(n, 3 + axis) if axis < 3 else 1 for axis, n in enumerate(array.chunks))
+    apart = {"shards": None} if "shards" in settings else {}
+    try:
+        kept, why = _come_back(zarr.create_array({}, **settings | {"shape": few, "chunks": few} | apart)), ""
+    except Exception as error:  # noqa: BLE001  codecs raise what they like
+        kept, why = False, f" ({type(error).__name__}: {error})"
+    if not kept:
+        raise UnsupportedError(
+            f"elements of {array.dtype} do not come back through the filters {', '.join(names)}{why}: "
+            "give filters=(), or rechunk the source with filters=() first"
+        )
 
 
-def come_back(array: Any) -> bool:
+def _come_back(array: Any) -> bool:
     """Return whether a few elements that are written to an empty array are read again as they were."""
     given = _probe(array.shape, array.dtype, array.filters)
     array[...] = given

@@ -28,7 +28,7 @@ from oocarrays.mapping.orientation import turned_back
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.limits import check_priced
 from oocarrays.plan.rechunk.problem import TRAVEL_COPIES
-from oocarrays.storage.codecs.bound import codec_name, come_back, takes_elements
+from oocarrays.storage.codecs.bound import check_filters
 from oocarrays.storage.codecs.codec import (
     DECODE_IN_PLACE,
     Chain,
@@ -384,26 +384,8 @@ def preview(settings: Settings, store: StoreLike) -> Stored:
     chain = chain_of(array)
     check_codecs(array)
     _check_fill(settings.get("fill_value"), array.dtype)
-    _check_filters(settings, array)
+    check_filters(settings, array)
     return _stored(array, tuple(array.shards or array.chunks), chain, store)
-
-
-def _check_filters(settings: Settings, array: zarr.Array) -> None:
-    """Refuse filters through which elements do not come back: Zarr is tried on a few, in memory."""
-    names = [codec_name(codec) for codec in array.filters]
-    if array.dtype.kind not in "biufcmM" or not any(map(takes_elements, array.filters)):
-        return
-    few = tuple(min(n, 3 + axis) if axis < 3 else 1 for axis, n in enumerate(array.chunks))
-    apart = {"shards": None} if "shards" in settings else {}
-    try:
-        kept, why = come_back(zarr.create_array({}, **settings | {"shape": few, "chunks": few} | apart)), ""
-    except Exception as error:  # noqa: BLE001  codecs raise what they like
-        kept, why = False, f" ({said(error)})"
-    if not kept:
-        raise UnsupportedError(
-            f"elements of {array.dtype} do not come back through the filters {', '.join(names)}{why}: "
-            "give filters=(), or rechunk the source with filters=() first"
-        )
 
 
 def _check_fill(fill: Any, dtype: np.dtype) -> None:
