@@ -424,14 +424,3 @@ def _table(node: Any, name: str, facts: Facts) -> ChunkTable:
         offsets[numbers] = [each.byte_offset for each in found]
         nbytes[numbers] = [each.size for each in found]
     return ChunkTable(counts=counts, offsets=offsets, nbytes=nbytes)
-
-
-def endless(file: Readable) -> list[str]:
-    """Names of the axes that have no end."""
-    with _opened(file) as root:
-        found: dict[str, bool] = {}
-        for _, node in _walked(root):
-            if isinstance(node, _h5py().Dataset) and None in node.maxshape:
-                names = _axes(node) or (None,) * node.ndim
-                found |= {name: True for name, most in zip(names, node.maxshape, strict=True) if most is None and name}
-        return list(found)

@@ -18,7 +18,7 @@ import numpy as np
 
 from oocarrays.errors import UnsupportedError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign import hdf5, numpy_files, tiff  # noqa: F401  each enters its format
+from oocarrays.storage.foreign import hdf5, netcdf3, numpy_files, tiff  # noqa: F401  each enters its format
 from oocarrays.storage.foreign.arrays import ForeignArray, alone, joined
 from oocarrays.storage.foreign.facts import FORMATS, Facts
 from oocarrays.storage.foreign.files import Files

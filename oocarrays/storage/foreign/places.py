@@ -21,7 +21,7 @@ from zarr.storage import StorePath, ZipStore
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.foreign import hdf5, numpy_files, tiff
+from oocarrays.storage.foreign import hdf5, netcdf3, numpy_files, tiff
 from oocarrays.storage.foreign.arrays import alone
 from oocarrays.storage.foreign.facts import FORMATS
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
@@ -39,8 +39,8 @@ from oocarrays.storage.stores.urls import Ways, opened, store_of
 from oocarrays.storage.stores.zipped import new_zip, zip_target
 
 SCHEME = "files"
-SIGNATURES = {hdf5.SIGNATURE: "hdf5", numpy_files.SIGNATURE: "npy", b"PK\3\4": "zip", b"CDF\1": "cdf", b"CDF\2": "cdf"}
-SIGNATURES |= dict.fromkeys(tiff.SIGNATURES, "tiff") | {b"CDF\5": "cdf"}
+SIGNATURES = {hdf5.SIGNATURE: "hdf5", numpy_files.SIGNATURE: "npy", b"PK\3\4": "zip"}
+SIGNATURES |= dict.fromkeys(tiff.SIGNATURES, "tiff") | dict.fromkeys(netcdf3.SIGNATURES, "netcdf3")
 """How files begin, and what they are."""
 NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.tif|npy)$", re.IGNORECASE)
 """How names of such files end where they are not on this machine."""
@@ -92,7 +92,7 @@ def files(
     Parameters
     ----------
     place : path, URL, or sequence of paths
-        NetCDF-4, HDF5, TIFF and numpy's files; with ``shape`` and ``dtype`` any file. A name may have wildcards.
+        NetCDF-3 and -4, HDF5, TIFF and numpy's files; with ``shape`` and ``dtype`` any file. A name may have wildcards.
     concat_dim : str or int, optional
         The axis along which several files follow one another, in the order of their names or as they are listed; by
         default the one that has no end in NetCDF.
@@ -166,7 +166,9 @@ def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways 
 
 
 def _no_format(path: str) -> UnsupportedError:
-    return UnsupportedError(f"{path} is no file of NetCDF-4, HDF5, TIFF or numpy: give shape= and dtype=")
+    return UnsupportedError(
+        f"{path} is not a file of NetCDF, HDF5, TIFF or numpy; give shape= and dtype= to read raw elements"
+    )
 
 
 def _shortened(url: str, listed: Sequence[str]) -> str:
@@ -215,7 +217,7 @@ def _named_part(text: str) -> tuple[str, str] | None:
 
 def _local(pattern: str, inner: str, dim: Any) -> Any:
     if os.path.isfile(pattern):
-        kind = _kind_of(_head(pattern), pattern)
+        kind = _kind_of(_head(pattern))
         if kind is None:
             return None
         if kind == "zip":
@@ -231,7 +233,7 @@ def _head(path: str) -> bytes:
     try:
         with open(path, "rb", opener=open_regular) as file:
             head = file.read(8)
-            for start in USER_BLOCKS if NAMED.search(path) and _kind_of(head, path) is None else ():
+            for start in USER_BLOCKS if NAMED.search(path) and _kind_of(head) is None else ():
                 file.seek(start)
                 if file.read(8) == hdf5.SIGNATURE:
                     return hdf5.SIGNATURE
@@ -240,14 +242,8 @@ def _head(path: str) -> bytes:
         return b""
 
 
-def _kind_of(head: bytes, name: str) -> str | None:
-    kind = next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-    if kind == "cdf":
-        raise UnsupportedError(
-            f"{name} is a NetCDF-3 file: write it as NetCDF-4 (nccopy -k nc4), or open it by "
-            "xarray.open_dataset(…, chunks={}) and take from_dask"
-        )
-    return kind
+def _kind_of(head: bytes) -> str | None:
+    return next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
 
 
 def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = None) -> Any:
@@ -263,7 +259,7 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
     folder = path.partition("*")[0].rpartition("/")[0]
     root: RemoteStore = store_of(f"{scheme}://{folder}", options, ways)
     pattern = path.removeprefix(f"{folder}/")
-    kind = None if "*" in pattern else _kind_of(_remote_head(root, pattern), url)
+    kind = None if "*" in pattern else _kind_of(_remote_head(root, pattern))
     if "*" not in pattern and kind not in (*FORMATS, "zip"):
         return None
     name = f"{scheme}://{path}"
@@ -282,7 +278,7 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     """Return the store of some files, all of one format."""
     first = found.readable(0)
     head = _head(first) if isinstance(first, str) else first.read(8)
-    kind = _kind_of(head, found.path(0))
+    kind = _kind_of(head)
     if kind not in FORMATS:
         raise _no_format(found.path(0))
     if not isinstance(first, str):
@@ -310,7 +306,8 @@ def _endless(found: Files, kind: str, names: Sequence[str]) -> str:
     InputError
         Where there is none, or more than one.
     """
-    endless = hdf5.endless(found.readable(0)) if kind == "hdf5" else []
+    facts = FORMATS[kind].facts(found.readable(0), tuple(names))
+    endless = sorted(set().union(*(each.endless for each in facts)))
     if len(endless) != 1:
         raise InputError(
             f"{len(found.names)} files, {found.path(0)} among them: say along which axis they follow one another, as "
