@@ -22,10 +22,9 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign import hdf5, netcdf3, numpy_files, tiff
-from oocarrays.storage.foreign.arrays import alone
+from oocarrays.storage.foreign.arrays import Contents, alone
 from oocarrays.storage.foreign.facts import FORMATS
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
-from oocarrays.storage.foreign.looking import Contents
 from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts
 from oocarrays.storage.foreign.references import references
 from oocarrays.storage.foreign.store import ForeignStore

@@ -27,12 +27,11 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
-from oocarrays.storage.foreign.arrays import ForeignArray, made_section
+from oocarrays.storage.foreign.arrays import Contents, ForeignArray, made_section
 from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.facts import DOCUMENT, FORMATS, ChunkTable, Facts, document, index_of, whole_chunk
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
-from oocarrays.storage.foreign.looking import Contents
 from oocarrays.storage.stores.joined import OnlyRead, span
 
 KEPT_TABLES = 4096
