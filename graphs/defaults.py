@@ -30,7 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "sieve-buffer": None,  # bytes of one of the four buffers that sections are sieved in; None: 4 MiB, of stores 8 MiB
     "whole-array-limit": None,  # bytes that `a[...]` reads at once, at most; None: half of what the machine has free
     "read-ahead": "256MiB",  # bytes that `OutOfCoreArray.prefetch` has read, or is reading, and nobody has taken yet
-    "retries": 6,  # attempts after one that such a store failed in passing: waits grow from 0.1 s to 5 s
+    "retries": 6,  # of a request to such a store that fails in passing, by obstore or botocore: after 0.1 s to 5 s
     "request-timeout": "60s",  # time that one such attempt may take
     "store-library": None,  # "obstore" or "fsspec"; None: obstore, where it is there and knows all that is asked for
     "patience": "10s",  # time to wait for a worker that takes the place of a lost one, before others share its ranks

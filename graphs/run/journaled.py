@@ -248,7 +248,9 @@ class KeptRun(EndingRun):
         for part, stored in (*unsaid, *self.journal.stored().items()):
             for name, receipts in (stored or {}).items():
                 place = self._place_of(part, name)
-                for key, receipt in receipts.items() if place is not None else ():
+                if place is None:
+                    continue
+                for key, receipt in receipts.items():
                     wanted.setdefault(name, (place, {}))[1].setdefault(key, []).append(receipt)
         for place, receipts in wanted.values():
             if odd := Store(place).unlike(receipts, verify=False):
