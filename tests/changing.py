@@ -17,6 +17,7 @@ from zarr.core.buffer import BufferPrototype
 
 import oocarrays as ooc
 from oocarrays.storage.stores.remote import RemoteStore
+from tests.small import DATA
 
 CHUNK = re.compile(r"(?:^|/)(?:c[/.])?(\d+(?:[/.]\d+)*)$")
 """The name of a chunk, or of a shard."""
@@ -124,3 +125,20 @@ VERBS: dict[str, Callable[..., np.ndarray]] = {
     "lazy rechunk, groups": lambda s, place, how: ooc.rechunk(place(s).to_dask((96, 10)), chunks=(8, 80)).compute(),
 }
 """Planned reads without a target: each returns all elements."""
+
+
+# ---------------------------------------------------------------------- on workers
+
+
+def rewrite_at_gate(place: str, after: int) -> None:
+    """Have this process write other elements to a local array, when it has asked for so many chunks."""
+
+    def change(asked: set[str]) -> None:
+        zarr.open_array(place, mode="r+")[...] = DATA + 1
+
+    _gates.append(Gate(f"{place}/", after, change))
+
+
+def forget_gates() -> None:
+    """Let files that are asked for in this process pass."""
+    _gates.clear()

@@ -17,7 +17,7 @@ from tests.changing import VERBS, Gate, changes
 from tests.entries import THREADS
 from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
-from tests.stores.test_s3 import make, plan
+from tests.stores.test_s3 import LIBRARIES, make, plan
 
 STORED: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -25,7 +25,9 @@ STORED: dict[str, dict[str, Any]] = {
     "sharded": {"chunks": (8, 40), "shards": (16, 80), "compressors": ZstdCodec()},
     "through zarr": {"compressors": Crc32cCodec()},
 }
-SEVERAL = [("plain", verb) for verb in VERBS] + [(stored, "reduce") for stored in STORED]
+KINDS = [("plain", verb) for verb in VERBS] + [(stored, "reduce") for stored in STORED]
+SEVERAL = [(LIBRARIES[number % 2], *kind) for number, kind in enumerate(KINDS)]
+"""Each verb, and each kind of chunk, by the libraries in turn."""
 
 
 def chunks_of(s3: S3, prefix: str) -> list[str]:
@@ -45,7 +47,7 @@ def without_a_chunk(s3: S3, prefix: str, asked: set[str]) -> None:
 
 
 @pytest.mark.parametrize("change", [rewritten, without_a_chunk])
-@pytest.mark.parametrize(("stored", "verb"), SEVERAL)
+@pytest.mark.parametrize(("library", "stored", "verb"), SEVERAL, indirect=["library"])
 def test_a_source_that_changes_is_noticed(
     s3: S3, library: str, stored: str, verb: str, change: Callable[..., None]
 ) -> None:
