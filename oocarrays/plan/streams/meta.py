@@ -300,13 +300,18 @@ def type_of(said: Any) -> np.dtype:
     >>> type_of(described(nested)) == nested
     True
     """
-    if isinstance(said, list):
-        return np.dtype([tuple(tuple(part) if isinstance(part, list) else part for part in field) for field in said])
-    if not isinstance(said, dict):
-        return np.dtype(said)
-    if "base" in said:
-        several: np.dtype = np.dtype((type_of(said["base"]), tuple(said["shape"])))
-        return several
+    if isinstance(said, dict) and "fields" in said:
+        return _type_of_fields(said)
+    made: Any = said
+    if isinstance(said, dict):
+        made = type_of(said["base"]), tuple(said["shape"])
+    elif isinstance(said, list):
+        made = [tuple(tuple(part) if isinstance(part, list) else part for part in field) for field in said]
+    known: np.dtype = np.dtype(made)
+    return known
+
+
+def _type_of_fields(said: Document) -> np.dtype:
     names, types, offsets = zip(*said["fields"], strict=True)
     formats = [type_of(each) for each in types]
     whole: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": said["itemsize"]}
