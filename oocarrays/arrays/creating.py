@@ -204,7 +204,11 @@ def create_array(
         "shards": shard,
         "fill_value": fill_value,
         "compressors": compressors_in(form, "auto" if compressors is None else compressors, known.itemsize),
-        "filters": "auto" if filters is None else filters or None,
+        "filters": "auto"
+        if filters is None
+        else None
+        if isinstance(filters, list | tuple) and not filters
+        else filters,
         "zarr_format": form,
         "attributes": {} if attributes is None else named(attributes, "attributes"),
         "dimension_names": dimension_names,

@@ -217,9 +217,15 @@ def plan_iterate(
     return min(plans, key=lambda plan: plan.seconds)
 
 
+MOST_SWEEPS = 2**31
+"""Sweeps of one call, at most."""
+
+
 def _check_counts(sweeps: int, fuse: Any) -> None:
     if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 0:
         raise InputError(f"sweeps={sweeps!r} is not a whole number from 0 on")
+    if sweeps > MOST_SWEEPS:
+        raise InputError(f"sweeps={sweeps!r} are more than can be planned: at most {MOST_SWEEPS}")
     is_auto = isinstance(fuse, str) and fuse == "auto"
     if not is_auto and (not isinstance(fuse, int) or isinstance(fuse, bool) or fuse < 1):
         raise InputError(f"fuse={fuse!r} is not 'auto' or a whole number from 1 on")
