@@ -114,7 +114,7 @@ def check_stored(target: Path, data: np.ndarray, request: dict) -> None:
     """What holds nothing but the fill value is not stored."""
     z = zarr.open_array(target, mode="r")
     stored = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
-    stored -= {"zarr.json", SOURCE}
+    stored -= {"zarr.json", MADE, SOURCE}
     expected = set()
     for index in np.ndindex(*(math.ceil(n / c) for n, c in zip(data.shape, z.chunks, strict=True))):
         chunk = data[tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, z.chunks, strict=True))]

@@ -204,4 +204,4 @@ def test_a_killed_run_is_resumed(tiles: Path, runs: Any, at: str) -> None:
     job = ooc.map_slabs(np.negative, tiles, target, resume=True, **options)
     np.testing.assert_array_equal(job.run(), -TILES)
     assert (job.meter.write_requests == 0) == (at == "mark")
-    assert sorted(path.name for path in target.iterdir()) == ["c", "zarr.json"]
+    assert sorted(path.name for path in target.iterdir()) == [".oocarrays.made", "c", "zarr.json"]

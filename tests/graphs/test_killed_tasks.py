@@ -20,7 +20,7 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run import telling
-from oocarrays.storage.journal.texts import SOURCE
+from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
 from tests.small import CODECS, make
 
@@ -135,7 +135,7 @@ def check(job: ooc.RechunkJob, target: ooc.OutOfCoreArray) -> None:
     """The array is right, and there is nothing else."""
     np.testing.assert_array_equal(target, FIELD)
     folder = Path(target.store)
-    assert sorted(path.name for path in folder.iterdir()) == [SOURCE, "c", "zarr.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [MADE, SOURCE, "c", "zarr.json"]
     assert sorted(path.name for path in folder.parent.iterdir()) == ["field.zarr", "target.zarr"]
     assert not list(folder.rglob("*.partial"))
 

@@ -53,7 +53,7 @@ def check(target: ooc.OutOfCoreArray, boundary: Any = "reflect", depth: int = 2)
     (want,) = expected(around((depth, 0)), [FIELD], (depth, 0), boundary)
     np.testing.assert_allclose(target[...], want)
     folder = Path(target.store)
-    assert sorted(path.name for path in folder.iterdir()) == ["c", "zarr.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [".oocarrays.made", "c", "zarr.json"]
     assert not list(folder.rglob("*.partial"))
 
 

@@ -20,7 +20,7 @@ from oocarrays.graphs.cluster import placement
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run import job as graph_run
 from oocarrays.plan.exchange.schedule import complete_exchange
-from oocarrays.storage.journal.texts import SOURCE
+from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, within
 from tests.small import CODECS, make
 
@@ -58,7 +58,7 @@ def test_every_method_gives_the_right_array(three: Client, tmp_path: Path, metho
     target = run(job)
     np.testing.assert_array_equal(target, FIELD)
     assert target.attrs == {"unit": "K"}
-    assert sorted(path.name for path in Path(target.store).iterdir()) == [SOURCE, "c", "zarr.json"]
+    assert sorted(path.name for path in Path(target.store).iterdir()) == [MADE, SOURCE, "c", "zarr.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["field.zarr", "target.zarr"]
     t, meter = job.plan.traffic, job.meter
     assert (meter.read_requests, meter.write_requests, meter.decoded_bytes) == (
