@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 from typing import Literal
@@ -182,13 +182,11 @@ def plan_lazy_reads(
     axes, budget, threads = tuple(axes), resources.budget, resources.threads
     share = budget // (threads + 1)
     problem = _Problem(stored=stored, axes=axes, blocks=blocks, share=share, costs=resources.costs)
-    ways = [problem.alone(), *problem.grouped()]
-    if 0 < problem.nbytes <= scratch_room and stored.coded:
-        ways.append(problem.through_scratch())
+    ways = problem.ways(scratch_room)
     rooms = (problem.share, budget // threads, budget)
     fitting = next((fit for room in rooms if (fit := [way for way in ways if way.task_bytes <= room])), ways[:1])
     if strict and fitting[0].task_bytes > budget:
-        raise BudgetError(budget, min(way.task_bytes for way in ways), "a block of the lazy array")
+        raise BudgetError(budget, problem.least(budget, threads, scratch_room), "a block of the lazy array")
     least = min(way.seconds for way in fitting)
     alike = (way for way in fitting if way.seconds <= ALIKE * least)
     best = min(alike, key=lambda way: (way.method == "scratch", way.task_bytes))
@@ -242,6 +240,20 @@ class _Problem:
     def tile(self) -> tuple[int, ...]:
         """Elements along each axis that are copied to scratch at a time."""
         return tile_of(self.stored, min(MOST_TILE_BYTES, self.share // 8))
+
+    def ways(self, scratch_room: int) -> list[_Way]:
+        """List every way: with a plain copy, where scratch has room for it."""
+        copied = 0 < self.nbytes <= scratch_room and self.stored.coded
+        return [self.alone(), *self.grouped(), *([self.through_scratch()] if copied else [])]
+
+    def least(self, budget: int, threads: int, scratch_room: int) -> int:
+        """Return the least budget above one that is too small: tiles, and what is held of them, grow with it."""
+        while True:
+            problem = replace(self, share=budget // (threads + 1))
+            needed = min(way.task_bytes for way in problem.ways(scratch_room))
+            if needed <= budget:
+                return budget
+            budget = needed
 
     def alone(self) -> _Way:
         """Every block by itself."""
