@@ -39,7 +39,7 @@ from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.storage.files.creating import check_target, finishing
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.receipts import Store
+from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.write import write_section
@@ -342,11 +342,10 @@ class WrittenReduction(Reducing, OneTarget):
     def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
         if not values.size or self._is_written(part, chunk):
             return True
-        place = self.plan.cut.place(part, chunk)
+        place, receipts = self.plan.cut.place(part, chunk), Receipts()
         with self.meter.phase("write"):
-            write_section(self.target, place.axes, values, meter=self.meter)
-        keys = [self.target.chunk_key(index) for index in self.target.stored.grid.indices(place)]
-        self.record((1, part, chunk), {"": Store(self.destination.store).receipts(keys)})
+            write_section(self.target, place.axes, values, meter=self.meter, receipts=receipts)
+        self.record((1, part, chunk), {"": receipts.kept})
         return True
 
     def _is_kept(self, unit: int) -> bool:
