@@ -96,7 +96,8 @@ def _infinite(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def _no_integer(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
     (least, most), real = _limits(dtype), piece.real
-    held: np.ndarray = (real == np.trunc(real)) & (real >= float(least)) & (real < float(most + 1))
+    held: np.ndarray = np.isfinite(real) & (real == np.trunc(real))  # the limits of i8 are infinite in f2
+    held &= (real >= float(least)) & (real < float(most + 1))
     return ~held | (piece.imag != 0) if piece.dtype.kind == "c" else ~held
 
 

@@ -25,6 +25,12 @@ def test_what_is_lost_is_what_numpy_casts_to_another_number(data: st.DataObject,
     )
 
 
+def test_half_infinities_are_no_integers() -> None:
+    for value in (-np.inf, np.inf):
+        assert lost_value(np.array([value], "f2"), np.dtype("i8")) == value
+    assert lost_value(np.array([-65504, 65504], "f2"), np.dtype("i8")) is None
+
+
 def _differs(before: complex, after: complex, kind: str) -> bool:
     """Whether a number has become another one by a cast; rounding of floating-point numbers is none."""
     if kind in "biu":
