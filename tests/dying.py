@@ -30,6 +30,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
+from oocarrays.graphs.run.journaled import KeptRun
 from oocarrays.plan.files import scatter
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.reductions import cut
@@ -46,8 +47,8 @@ from oocarrays.storage.sections.write import InWindows
 PIECES = {"chunk": (UnfinishedChunks, "write_runs", "before"), "partial": (UnfinishedChunks, "write_runs", "after")}
 """The same points where chunks are assembled: a piece is written."""
 POINTS: dict[str, tuple[Any, str, str]] = {
-    "journal": (Journal, "begin", "before"),  # the target is made, and has no journal yet
-    "begun": (Journal, "begin", "after"),
+    "journal": (Journal, "begin", "after"),  # there is no target yet
+    "begun": (KeptRun, "_begin", "after"),
     "replaced": (Journal, "replace", "after"),  # its plan is another one, of which nothing is recorded
     "chunk": (LocalBlobs, "put", "before"),  # of the target or of a scratch array
     "partial": (LocalBlobs, "_write", "after"),  # its file has not got its name yet

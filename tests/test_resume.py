@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from zarr.storage import LocalStore
 
 import oocarrays as ooc
-from oocarrays.errors import NotFoundError, OocError, TargetError
+from oocarrays.errors import InputError, NotFoundError, OocError, TargetError
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.ways import METHODS
+from oocarrays.storage.journal.texts import FOLDER, PLAN
 from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import (
@@ -265,15 +266,40 @@ def test_the_source_may_be_given_again(field: Path, target: Path, runs: Server, 
 # ---------------------------------------------------------------------- where nothing can go on
 
 
-def test_a_run_killed_before_it_had_a_journal_is_begun_anew(field: Path, target: Path, runs: Server) -> None:
+@pytest.mark.parametrize("looked_at", [False, True], ids=["the same call", "resume, and the same call"])
+def test_a_run_killed_before_it_had_made_its_target_is_begun_by_the_same_call(
+    field: Path, target: Path, runs: Server, looked_at: bool
+) -> None:
     options = options_of("independent")
     runs.run("rechunk", field, target, at="journal", **options)
+    with pytest.raises(NotFoundError, match="no Zarr array"):
+        ooc.open_array(target)
+    if looked_at:
+        with pytest.raises(NotFoundError, match="nothing to resume: no unfinished array"):
+            ooc.resume(target)
+    ooc.rechunk(field, target, **options).run()
+    check_finished(target)
+
+
+@each_method
+@pytest.mark.parametrize("plan", [b"", b"{", None], ids=["empty", "torn", "gone"])
+def test_a_target_whose_journal_cannot_be_read_is_written_again(
+    field: Path, target: Path, runs: Server, method: str, plan: bytes | None
+) -> None:
+    """All agree on one way out, which the errors name."""
+    options = options_of(method)
+    runs.run("rechunk", field, target, at="entry", after=4, **options)
+    text = target / FOLDER / PLAN
+    text.unlink() if plan is None else text.write_bytes(plan)
     check_unfinished(target)
-    with pytest.raises(NotFoundError, match="has no journal: nothing to resume"):
-        ooc.resume(target)
-    with pytest.raises(TargetError, match="exists"):
+    for again in (False, True):
+        with pytest.raises(InputError, match=r"start over: make the same call with overwrite=True") as caught:
+            ooc.resume(target, again=again)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TargetError, match="overwrite"):
         ooc.rechunk(field, target, **options)
     ooc.rechunk(field, target, overwrite=True, **options).run()
+    ooc.clean(target.parent)  # scratch whose run nobody knows any more
     check_finished(target)
 
 

@@ -442,13 +442,13 @@ def test_a_killed_run_is_resumed(rows: Path, runs: Any, at: str) -> None:
     assert not list(target.rglob("*.partial"))
 
 
-def test_a_run_that_was_killed_before_its_journal_is_written_anew(rows: Path, runs: Any) -> None:
+def test_a_run_that_was_killed_before_its_target_was_made_is_begun_by_the_same_call(rows: Path, runs: Any) -> None:
     target = rows.parent / "target.zarr"
     options = {"depth": 0, "memory": "64MiB", "ranks": 2, "height": 4, "scheduler": "threads"}
     runs.run("map_slabs", "numpy:negative", rows, target, at="journal", **options)
-    with pytest.raises(JournalError, match="its journal cannot be read: pass overwrite=True"):
-        ooc.map_slabs(np.negative, rows, target, resume=True, **options)
-    np.testing.assert_array_equal(ooc.map_slabs(np.negative, rows, target, overwrite=True, **options).run(), -ROWS)
+    with pytest.raises(NotFoundError, match="no Zarr array"):
+        ooc.open_array(target)
+    np.testing.assert_array_equal(ooc.map_slabs(np.negative, rows, target, resume=True, **options).run(), -ROWS)
 
 
 # ---------------------------------------------------------------------- a job

@@ -30,12 +30,11 @@ from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_place, finish_target
-from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
+from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipts
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
@@ -173,7 +172,6 @@ class FilesRun(Messages, JournaledRun):
         if self.plan.way == "gather":
             target.create(self.id, durable=self.durable)
             return
-        Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
         local_files.create_group(
             target.store,
             self.local.descriptor,
@@ -200,8 +198,7 @@ class FilesRun(Messages, JournaledRun):
         made = self.is_done((rank,)) or (there and self.journal.has((rank,)))
         if unfinished_run(place) != self.id and not (made and is_finished(place)):
             own = local_files.rank_settings(self.local.descriptor, self.destination.settings, rank)
-            own["attributes"][MARK] = self.id
-            local_files.create_file(place, own, self.destination.overwrite, durable=self.durable)
+            local_files.create_file(place, own, self.id, overwrite=self.destination.overwrite, durable=self.durable)
         if not made or (there and self.remains.anew):
             self.journal.record((rank,))
 

@@ -30,14 +30,18 @@ from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import MARK, document_store, unfinished_run
-from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.files.making_room import names_in
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import can_keep
 from oocarrays.storage.journal.texts import REQUEST
+from oocarrays.storage.local.private import OURS
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.drafts import with_drafts
+from oocarrays.storage.stores.joined import SAYING
 
 
 class DatasetRun(EndingRun):
@@ -47,6 +51,8 @@ class DatasetRun(EndingRun):
     ----------
     frame : callable
         Writes all that is not lazy; it takes attributes to be added, and whether it may replace what is there.
+    overwrite : bool
+        Whether a target that a run has left unfinished may be replaced.
     runs : sequence of LazyRun
         Those of the lazy arrays, which tell under this run's topic.
     """
@@ -130,7 +136,7 @@ class DatasetRun(EndingRun):
         for folder, _, names in os.walk(local_folder(store) or ""):
             for name in names:
                 written(os.path.join(folder, name))  # by xarray
-        place: Any = document_store(store, durable=self.durable)
+        place = with_drafts(store_path(document_store(store, durable=self.durable)))
         zarr.open_group(place, mode="r+", use_consolidated=False).attrs[MARK] = self.id
         if self.processes is not None:
             self.syncer.finish()  # what this worker has made; the others sync what they make themselves
@@ -141,7 +147,9 @@ class DatasetRun(EndingRun):
         return str(self.destination.store)
 
     def _finish_targets(self) -> None:
-        group_file.finish_group(self.destination.store, ("",), durable=self.durable)
+        store = self.destination.store
+        variables = [name for name in names_in(store) if not name.startswith((OURS, *SAYING))]
+        group_file.finish_group(store, ("",), nodes=variables, durable=self.durable)
 
 
 class DatasetBuilder:

@@ -18,7 +18,7 @@ from oocarrays.graphs.rechunk.group_tasks import GroupRun, MemberRun
 from oocarrays.graphs.rechunk.resume import GoingOn, planned, resumed
 from oocarrays.graphs.run.builder import new_suffix
 from oocarrays.graphs.run.looking import CHUNKS_READ, Found, Part, Stored, Trust, check_sources, look
-from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, with_kept
+from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, way_out, with_kept
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of
@@ -32,6 +32,7 @@ from oocarrays.storage.files.documents import is_finished
 from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.places import StoreLike, place_name
 from oocarrays.storage.files.target import TargetSpec
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.texts import Kept
 
@@ -134,6 +135,8 @@ def resumed_group(
     file = _source(content, asked.source, target, asked.place).in_format(content.get("zarr_format"))
     file = file.with_policy(policy_of(content.get("missing") if asked.missing is None else asked.missing))
     names = [name for name in content["members"] if not is_finished(member_store(target, name))]
+    if not all(Journal(member_store(target, name)).is_there() for name in names):
+        raise JournalError(f"the run in {target} was stopped before it had made all arrays; {way_out(target)}")
     if trust.again and len(names) < len(content["members"]):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
     before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})

@@ -22,7 +22,7 @@ from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
-from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_part
+from oocarrays.storage.chunks.copies import begin_conversion, convert_part, copy_documents, copy_part
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import create_target, remove_scratch
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
@@ -55,12 +55,12 @@ class MemberRun(RechunkRun):
         """Make the target and begin the journal, where that was not done before."""
         if self.destination.resumed or is_finished(self.destination.store):
             return
+        if not self.journal.is_there():
+            self.journal.begin(self.id, self._content_now())
         if unfinished_run(self.destination.store) != self.id:
             create_target(
                 self.destination.store, self.destination.settings, self.id, overwrite=False, durable=self.durable
             )
-        if not self.journal.is_there():
-            self.journal.begin(self.id, self._content_now())
 
     def reopen(self) -> None:
         """Mark an array unfinished that is to be written again."""
@@ -195,9 +195,11 @@ class GroupRun(KeptRun):
         mine = unfinished_run(self.destination.store) == self.id
         self.made = not mine
         if not mine:
-            self._create_group(members)
+            self._check_new(members)
         alone = self.processes is None or self.destination.resumed or not mine
         self.journal.claim(journaled.CLAIM_SECONDS) if alone else self.journal.join()
+        if not mine:
+            self._begin(self._create_group)
         if self.destination.resumed:
             self._tidy(members)
             self.journal.forget(self.remains.lost)
@@ -207,11 +209,9 @@ class GroupRun(KeptRun):
             self._restart()
         for member in members:
             member.prepare()
-        for name in self.copied if self.source.changes_format else ():
+        for name in self._converted:
             store = member_store(self.destination.store, name)
             begin_conversion(self.source.arrays[name], store, self.source.zarr_format, durable=self.durable)
-        if not self.journal.is_there():
-            self.journal.begin(self.id, self._content_now())
         return self
 
     # ------------------------------------------------------------------ what is read
@@ -219,6 +219,11 @@ class GroupRun(KeptRun):
     def read_now(self) -> Document:
         """How the arrays are that are read, by their paths."""
         return dict(zip(self.source.arrays, fingerprints(self.source.arrays.values()), strict=True))
+
+    @property
+    def _converted(self) -> list[str]:
+        """The arrays that are copied into another Zarr format, whose drafts are made at the beginning."""
+        return self.copied if self.source.changes_format else []
 
     @property
     def copied(self) -> list[str]:
@@ -271,15 +276,16 @@ class GroupRun(KeptRun):
         for member in members:
             member.meter, member.failure = self.meter, None
 
-    def _create_group(self, members: Sequence[MemberRun]) -> None:
+    def _check_new(self, members: Sequence[MemberRun]) -> None:
+        """Refuse to begin where the target may not be made."""
         destination = self.destination
         if destination.resumed:
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
         group_file.check_group_target(self.source.zarr, destination.store, overwrite=destination.overwrite)
         self._check_room(members)
-        if unfinished_run(destination.store) is not None:
-            self.journal.claim()
-            self.journal.release()
+
+    def _create_group(self) -> None:
+        destination = self.destination
         group_file.create_group(
             destination.store, self.source, self.id, overwrite=destination.overwrite, durable=self.durable
         )
@@ -330,7 +336,14 @@ class GroupRun(KeptRun):
         return name_of(self.destination.store)
 
     def _finish_targets(self) -> None:
-        group_file.finish_group(self.destination.store, self.source.consolidated_copy, durable=self.durable)
+        """Put the documents of arrays that were copied, then those of groups."""
+        for name in () if self.source.changes_format else self.copied:
+            store = member_store(self.destination.store, name)
+            copy_documents(self.source.arrays[name], store, meter=self.meter, durable=self.durable)
+        group_file.finish_group(
+            self.destination.store, self.source.consolidated_copy, nodes=[*self._converted, *self.source.groups],
+            durable=self.durable,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ how it goes
 

@@ -1,8 +1,8 @@
 """Runs that keep a journal: begun with care, and gone on with after a worker was lost, or the run itself.
 
-probe ─► create ─► …        create makes the target, marked unfinished, and begins the journal; or finds both, of this
-                            very run, and goes on with what is not recorded as done
-finish                      says in the journal that the run ends, takes the mark away, then all else of the journal
+probe ─► create ─► …        create begins the journal, then makes the draft of the target, which carries the mark; or
+                            finds both, of this very run, and goes on with what is not recorded as done
+finish                      says in the journal that the run ends, puts the target's documents, removes the journal
 
 A worker may die when its last task is done and nobody has heard of it: all tasks are then done again, and find that
 the run has ended. The client takes away what says so.
@@ -20,15 +20,7 @@ from typing import Any
 
 import zarr
 
-from oocarrays.errors import (
-    DiskFullError,
-    JournalError,
-    NotFoundError,
-    OocError,
-    RunError,
-    StoreFailure,
-    UnsupportedError,
-)
+from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, StoreFailure, UnsupportedError
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
 from oocarrays.graphs.run.missing import warn_person
@@ -178,6 +170,18 @@ class KeptRun(EndingRun):
         """Return the journal's content, with the state of the sources when the run began."""
         read = {CHUNKS_READ: self.read_now()} if CHUNKS_READ not in self.content else {}
         return self.content | read | {BEGINNING: self.remains.beginning}
+
+    def _begin(self, make: Callable[[], None], *, instead: bool = False) -> None:
+        """Begin the journal, ``instead`` of one that is there, then make the targets; leave neither where that fails."""
+        instead |= self.journal.is_locked or bool(getattr(self.destination, "overwrite", False))
+        try:
+            self.journal.begin(self.id, self._content_now(), instead=instead)
+            make()
+        except BaseException:
+            with suppress(OocError):
+                if unfinished_run(self.destination.store) is None:
+                    self.journal.withdraw(self.id)
+            raise
 
     def _is_another_plan(self) -> bool:
         """Whether the journal is to be written anew: a person has started over, or planned the rest otherwise.
@@ -352,13 +356,9 @@ class JournaledRun(KeptRun):
             raise RunError(f"{self.destination.store} is no longer what run {self.id} left")
         self._check_target()
         self._check_room()
-        if mark is not None:
-            self.journal.claim()
-            self.journal.release()
-        self._make_targets()
-        self.made = True
         self.journal.claim()
-        self.journal.begin(self.id, self._content_now())
+        self._begin(self._make_targets, instead=mark is not None)
+        self.made = True
         if self.processes is not None:
             self.syncer.finish()  # what this worker has made; the others sync what they make themselves
         return self
@@ -373,21 +373,11 @@ class JournaledRun(KeptRun):
         """Go on with what this run has made."""
         alone = self.processes is None or self.resumes
         self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
-        self._find_journal()
         if self._is_another_plan():
             self._restart()
         self._forget_what_is_gone()
         if alone:
             self._remove_partials()
-
-    def _find_journal(self) -> None:
-        """Begin the journal where a worker was lost between making the target and that."""
-        try:
-            self.journal.read()
-        except NotFoundError:
-            if self.resumes:
-                raise
-            self.journal.begin(self.id, self._content_now())
 
     def _forget_what_is_gone(self) -> None:
         """Take back what is recorded and cannot be used any more."""

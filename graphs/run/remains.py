@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oocarrays.errors import JournalError, NotFoundError
+from oocarrays.errors import InputError, JournalError, NotFoundError, OocError
 from oocarrays.graphs.run.looking import TRUSTED, Part, Stored, Trust, at_least
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.creating import is_empty
+from oocarrays.storage.files.documents import NODES, documents, is_finished, unfinished_run
+from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.scratch import ID
+from oocarrays.storage.journal.sources import can_keep, kept_source
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 
 KEPT: Part = ()
@@ -92,19 +95,40 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, Document]:
     NotFoundError
         Where nothing unfinished is there, or no journal.
     JournalError
-        Where the journal is of another run.
+        Where the journal cannot be read, or is of another run.
     """
-    mark = unfinished_run(target)
+    mark, there = unfinished_run(target), Journal(target)
     if mark is None:
-        Journal(target).sweep()
-        raise NotFoundError(f"nothing to resume: no unfinished {kind} in {target}")
-    there = Journal(target)
-    id, content = there.read()
+        there.sweep()
+        begun = not (is_finished(target) or is_empty(target))
+        raise NotFoundError(
+            f"nothing to resume: no unfinished {kind} in {target}" + (f"; {way_out(target)}" if begun else "")
+        )
+    try:
+        id, content = there.read()
+    except InputError as error:
+        raise type(error)(f"{error}; {way_out(target)}") from None
     if not ID.fullmatch(id):
-        raise JournalError(f"the journal in {target} is of run {id!r}, which is the name of none")
+        raise JournalError(f"the journal in {target} names an invalid run id {id!r}; {way_out(target)}")
     if id != mark:
-        raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}")
+        raise JournalError(f"the journal in {target} is of run {id}, the {kind} of run {mark}; {way_out(target)}")
     return there, id, content
+
+
+def way_out(target: StoreLike) -> str:
+    """Name the call that starts over at a target whose journal is of no use."""
+    if can_update(target):
+        return f"bring it up to date again: update({name_of(target)!r}) (oocarrays update)"
+    return "start over: make the same call with overwrite=True (--overwrite)"
+
+
+def can_update(target: StoreLike) -> bool:
+    """Return whether an array was whole before a run changed it, and keeps its source: its data stay, whatever is lost
+    of the journal."""
+    marked = any(found is not None for found in documents(target, NODES))
+    with suppress(OocError):
+        return marked and can_keep(target) and kept_source(target) is not None
+    return False
 
 
 def check_known(stored: Iterable[Part], planned: Iterable[Part], target: StoreLike, *, each: str = "part") -> None:

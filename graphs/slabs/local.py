@@ -32,12 +32,11 @@ from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target
-from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
+from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.files.target import TargetSpec, written_file
-from oocarrays.storage.journal.journal import Journal
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
 """Said where a run goes on with what it has left there."""
@@ -186,7 +185,6 @@ class LocalSlabRun(SlabRun):
 
     def _make_target(self, target: TargetSpec) -> None:
         assert isinstance(target, LocalTarget), "a pass over local files writes local files"
-        Journal(target.store).remove()  # of a run that was stopped: the group is not removed when it is replaced
         local_files.create_group(
             target.store,
             target.files.descriptor,
@@ -203,8 +201,7 @@ class LocalSlabRun(SlabRun):
             place = target.files.place(rank)
             if unfinished_run(place) != self.id:
                 own = local_files.rank_settings(target.files.descriptor, target.settings, rank)
-                own["attributes"][MARK] = self.id
-                local_files.create_file(place, own, target.overwrite, durable=self.durable)
+                local_files.create_file(place, own, self.id, overwrite=target.overwrite, durable=self.durable)
         if not made or (self.remains.anew and self.journal.is_there()):
             self.record((rank,))
 

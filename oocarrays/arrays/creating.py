@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -361,7 +362,7 @@ def _local(
     files = local_files.LocalFiles(store=store, descriptor=described, name=str(store))
     for rank in range(files.ranks):
         own = local_files.rank_settings(described, made, rank)
-        disks.call(rank, local_files.create_file, files.place(rank), own, overwrite)
+        disks.call(rank, partial(local_files.create_file, overwrite=overwrite), files.place(rank), own, None)
     local_files.finish_group(store)
     opened = local_files.open_local_files(store)
     assert opened is not None, "it has just been made"

@@ -43,10 +43,11 @@ from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.group_file import check_group_place, member_store
-from oocarrays.storage.files.places import StoreLike
+from oocarrays.storage.files.places import StoreLike, store_path
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.drafts import with_drafts
 from oocarrays.stored.array import placer
 
 BLOCK = "16MiB"
@@ -185,7 +186,7 @@ def dataset_job(
         budget=resources.budget,
         processes=resources.workers,
     )
-    frame = partial(write_frame, _skeleton(ds, lazy), store, zarr_format)
+    frame = partial(write_frame, _skeleton(ds, lazy), with_drafts(store_path(store)), zarr_format)
     run = DatasetRun(plan, TargetSpec(store=store, overwrite=not new), frame, id)
     run.runs = tuple(runs.values())
     counts = {name: blocks.rechunk.target.grid.count for name, blocks in plan.arrays}

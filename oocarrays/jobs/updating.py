@@ -16,7 +16,7 @@ from oocarrays.graphs.files.update import Growing, UpdateRun, build_graph
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, journal_of
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, can_update, journal_of
 from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -185,9 +185,12 @@ def _left_by_update(target: StoreLike) -> Document | None:
     if unfinished_run(target) is None:
         Journal(target).sweep()
         return None
-    if not Journal(target).is_there():
-        return None  # killed between the mark and the journal: nothing else was written
-    _, _, content = journal_of(target, "array")
+    try:
+        _, _, content = journal_of(target, "array")
+    except InputError:
+        if can_update(target):
+            return None  # its journal is lost: all that has changed since it was finished is written again
+        raise
     if content.get(CALL, {}).get("function") != "update":
         raise TargetError(unfinished_text(target))
     return content

@@ -29,9 +29,10 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names
 from oocarrays.storage.files.group_file import is_consolidated, skipped_in
-from oocarrays.storage.files.places import StoreLike, local_folder, place_name
+from oocarrays.storage.files.places import StoreLike, local_folder, place_name, store_path
 from oocarrays.storage.files.presence import presence_of
 from oocarrays.storage.foreign.store import ForeignStore
+from oocarrays.storage.stores.drafts import with_drafts, without_drafts
 from oocarrays.storage.stores.joined import joined_in
 
 COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
@@ -206,8 +207,8 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ZarrUserWarning)  # of folders that are neither: they are passed over
-            found = dict(sorted(group.members(max_depth=None)))
-        return _group_facts(group, "", found, stored)
+            found = {name: without_drafts(node) for name, node in sorted(group.members(max_depth=None))}
+        return _group_facts(without_drafts(group), "", found, stored)
     except OSError as error:
         raise StoreFailure(f"cannot read {store}: {error}") from error
     except WRECKED as error:
@@ -215,10 +216,13 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
 
 
 def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
-    """The group; of a local one the members' own metadata is read, which costs nothing and is never out of date."""
+    """The group; of a local one the members' own metadata is read, which costs nothing and is never out of date.
+
+    What is unfinished is read by its drafts.
+    """
     local = local_folder(store) is not None
     try:
-        return zarr.open_group(store, mode="r", use_consolidated=False if local else None)  # type: ignore[arg-type]
+        return zarr.open_group(with_drafts(store_path(store)), mode="r", use_consolidated=False if local else None)
     except GroupNotFoundError:
         raise NotFoundError(str(no_array).replace("no Zarr array in", "no Zarr array or group in")) from None
     except (OSError, *WRECKED):

@@ -9,7 +9,7 @@ import zarr
 from zarr.storage import LocalStore, MemoryStore
 
 from oocarrays.errors import NotFoundError, TargetError, UnfinishedError
-from oocarrays.storage.chunks.copies import copy_part
+from oocarrays.storage.chunks.copies import copy_documents, copy_part
 from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
 from oocarrays.storage.files.group_file import (
     check_group_target,
@@ -43,7 +43,9 @@ def test_a_copy_is_the_same_to_xarray(tmp_path: Path, zarr_format: int, consolid
     assert unfinished_run(target) == "c0ffee"
     with pytest.raises(UnfinishedError):
         open_group(target)
-    finish_group(target, file.consolidated)
+    for name, array in file.arrays.items():
+        copy_documents(array, member_store(target, name), meter=meter, durable=True)
+    finish_group(target, file.consolidated, nodes=file.groups)
     Journal(target).remove()
     assert unfinished_run(target) is None
     check_same(source, target)
@@ -63,6 +65,7 @@ def test_what_runs_left_in_an_array_is_no_part_of_it(tmp_path: Path) -> None:
     there, meter = MemoryStore(), Meter()
     for target in (tmp_path / "b", there):
         copy_part(array, target, (0, 1), at_once=2, meter=meter)
+        copy_documents(array, target, meter=meter, durable=True)
     expected = {
         k: v for k, v in objects(tmp_path / "a").items() if not k.startswith(".oocarrays") and "partial" not in k
     }

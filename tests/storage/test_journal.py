@@ -117,10 +117,10 @@ def test_of_two_that_begin_at_once_one_does(store: Any, monkeypatch: pytest.Monk
     other = Journal(store)
     for kind in (entries.LocalEntries, entries.StoreEntries):
 
-        def too_late(self: Any, key: str, data: bytes, create: Any = kind.create) -> None:
+        def too_late(self: Any, key: str, data: bytes, create: Any = kind.create, **how: Any) -> None:
             monkeypatch.undo()
             other.begin("beef", {})
-            create(self, key, data)
+            create(self, key, data, **how)
 
         monkeypatch.setattr(kind, "create", too_late)
     with pytest.raises(TargetError, match="has a journal already"):

@@ -26,6 +26,7 @@ from oocarrays.storage.files.documents import METADATA
 from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.stores.drafts import draft_key
 from oocarrays.storage.stores.opening import blobs_of
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
@@ -40,7 +41,7 @@ class ChunkLocks:
         self._key, self._place = file.chunk_key, file.name
         metadata = FORMAT_2 if file.zarr.metadata.zarr_format == 2 else METADATA
         blobs = blobs_of(file.zarr)
-        self._metadata = blobs.path(metadata) if isinstance(blobs, LocalBlobs) else None
+        self._metadata = _document(blobs.path(metadata)) if isinstance(blobs, LocalBlobs) else None
 
     @contextmanager
     def held(self, index: tuple[int, ...]) -> Iterator[None]:
@@ -55,6 +56,11 @@ class ChunkLocks:
             else:
                 with _byte_lock(self._metadata, zlib.crc32(key.encode())):
                     yield
+
+
+def _document(path: str) -> str:
+    """Return where a document of metadata is, or its draft."""
+    return path if os.path.exists(path) else draft_key(path)
 
 
 @contextmanager

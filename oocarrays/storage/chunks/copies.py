@@ -1,8 +1,8 @@
-"""Stored arrays copied: every object under an array's path, its metadata too, and nothing decoded.
+"""Stored arrays copied: every object under an array's path, its metadata last, and nothing decoded.
 
-    source/air/  .zarray  0.0  0.1  1.0        target/air/  .zarray
-                    │      │    │    │    ─►                 0.0       part 0 of 2: by a digest of the key
-                    └──────┴────┴────┴──                     0.1  1.0  part 1 of 2
+    source/air/  0.0  0.1  1.0  .zarray        target/air/   0.0       part 0 of 2: by a digest of the key
+                  │    │    │      │    ─►                   0.1  1.0  part 1 of 2
+                  └────┴────┴──────┴──                       .zarray   when all parts are copied
 
 Whoever copies a part lists the keys for himself: nobody has to hold a list of all of them. To another Zarr format
 elements without a fixed size go by way of Zarr: it decodes and encodes each chunk.
@@ -23,13 +23,14 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
-from zarr.errors import ContainsArrayError
 from zarr.storage import StorePath
 
 from oocarrays.errors import CorruptChunkError, OocError, StoreFailure
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.storage.files.documents import PARTIAL, document_store
+from oocarrays.storage.files.array_file import open_array
+from oocarrays.storage.files.documents import PARTIAL
 from oocarrays.storage.files.formats import target_settings
+from oocarrays.storage.files.making_room import array_documents, is_node, put_documents
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
@@ -37,7 +38,8 @@ from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import check_regular
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.joined import DOCUMENTS, layers
+from oocarrays.storage.stores.drafts import keeps_drafts
+from oocarrays.storage.stores.joined import DOCUMENTS, SAYING, layers
 
 KEYS_AT_ONCE = 1000
 """Keys of a store that are held at one time."""
@@ -91,8 +93,25 @@ def copy_part(
             sync(_remove_objects(place, store_path(target), mine, at_once))
 
 
+def copy_documents(source: zarr.Array, target: StoreLike, *, meter: Meter, durable: bool) -> None:
+    """Copy the metadata documents of an array whose chunks are copied: from then on there is an array.
+
+    Raises
+    ------
+    DiskFullError, StoreFailure
+        Where there is no room, or a store refuses.
+    """
+    asked = ((name, sync((source.store_path / name).get())) for name in DOCUMENTS)
+    found = {name: each.to_bytes() for name, each in asked if each is not None}
+    try:
+        put_documents(target, found, durable=durable)
+    except OSError as error:
+        raise write_error(str(target), error) from error
+    meter.add(copied_objects=len(found), copied_bytes=sum(map(len, found.values())))
+
+
 def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *, durable: bool) -> None:
-    """Make an array without elements for those of another in another Zarr format, unless it is there.
+    """Make the draft of an array for the elements of another in another Zarr format, unless it is there.
 
     Raises
     ------
@@ -103,9 +122,8 @@ def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *,
     """
     settings: Any = target_settings(source, tuple(source.chunks), zarr_format=zarr_format)
     try:
-        zarr.create_array(document_store(target, durable=durable), **settings)  # type: ignore[arg-type]
-    except ContainsArrayError:
-        return
+        if not is_node(target):
+            put_documents(target, array_documents(settings), durable=durable, draft=keeps_drafts(store_path(target)))
     except OSError as error:
         raise write_error(str(target), error) from error
 
@@ -122,7 +140,7 @@ def convert_part(
     DiskFullError, StoreFailure
         Where there is no room, or a store refuses.
     """
-    made, grid = zarr.open_array(target, mode="r+"), ChunkGrid.of(source.shape, tuple(source.chunks))  # type: ignore[arg-type]
+    made, grid = open_array(target, mode="r+", unfinished=True), ChunkGrid.of(source.shape, tuple(source.chunks))
     for index in np.ndindex(*grid.counts):
         key = made.metadata.encode_chunk_key(index)
         if is_in_part(key, *part) and not receipts.stays(key):
@@ -164,8 +182,8 @@ def is_in_part(key: str, part: int, parts: int) -> bool:
 
 
 def _is_of_array(key: str) -> bool:
-    """Return whether a key is part of an array, and not of what a run has left there."""
-    return key.partition("/")[0] not in (FOLDER, NOTE, MADE, SOURCE) and not PARTIAL.search(key)
+    """Return whether a key is a chunk, and not a document, nor of what a run has left there."""
+    return key.partition("/")[0] not in (FOLDER, NOTE, MADE, SOURCE, *SAYING) and not PARTIAL.search(key)
 
 
 def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter, receipts: Unkept) -> None:

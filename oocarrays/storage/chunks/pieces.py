@@ -18,6 +18,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import element_runs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.local.blobs import byte_view
+from oocarrays.storage.local.private import make_folders, mode_of
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.syncing import written
@@ -82,8 +83,8 @@ class PieceWriter:
     def _opened(self, path: str) -> int:
         if not os.path.isdir(self._folder):
             raise RunError(f"{self._folder} is not there on this worker: scratch must be shared, or has been removed")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        file = open_regular(path, os.O_WRONLY | os.O_CREAT)
+        make_folders(os.path.dirname(path))
+        file = open_regular(path, os.O_WRONLY | os.O_CREAT, mode_of(path))
         os.truncate(file, self.file.stored.chunk_bytes)  # each writer asks for the same length: that loses nothing
         return file
 

@@ -26,6 +26,7 @@ import numpy as np
 from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.local.blobs import LocalBlobs, make_below
 from oocarrays.storage.local.pages import libc
+from oocarrays.storage.local.private import mode_of
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.sectors import MOST_BYTES, open_past_cache
@@ -163,7 +164,7 @@ class UnfinishedChunks:
         if self._past_cache:
             file, self._past_cache = open_past_cache(path, flags)
             return file
-        return open_regular(path, flags)
+        return open_regular(path, flags, mode_of(path))
 
     def finish(self, key: str) -> bool:
         """Give a chunk its name: nothing of it is missing. Return whether anything was placed in it.

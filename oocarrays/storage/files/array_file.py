@@ -41,7 +41,7 @@ from oocarrays.storage.codecs.codec import (
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, count_chunks, seems_to_hold_chunks
 from oocarrays.storage.files.descriptor import KEY
-from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, check_documents, documents, said
+from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, check_documents, node_documents, said
 from oocarrays.storage.files.places import (
     Place,
     StoreLike,
@@ -56,6 +56,7 @@ from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
 from oocarrays.storage.local.pages import can_map
+from oocarrays.storage.stores.drafts import open_draft_array
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import answers_ranges
@@ -196,7 +197,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     if folder is not None:
         check_documents(folder)
     try:
-        array = zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
+        array = _document_or_draft(store, mode, path)
         extents(array.shape)  # Zarr takes those that no index can count
         return array
     except (ContainsGroupError, NodeTypeValidationError):
@@ -207,7 +208,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
     except WRECKED as error:
-        if says_uneven(documents(store_path(store) / path, [METADATA])[0]):
+        if says_uneven(node_documents(store_path(store) / path, [METADATA])[0]):
             return opened_uneven(store_path(store) / path, mode, f"{name_of(store)}{path and '/'}{path}")
         shown = store if isinstance(store, Place) else f"<{type(store).__name__}>"
         raise NotFoundError(f"{shown} cannot be opened as a Zarr array: {said(error)}") from error
@@ -215,7 +216,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
 
 def _is_group(place: StorePath) -> NotFoundError:
     """Return the error about a group in place of an array, with what to do."""
-    in_format_3, in_format_2 = documents(place, ATTRIBUTES)
+    in_format_3, in_format_2 = node_documents(place, ATTRIBUTES)
     attributes = in_format_2 if in_format_3 is None else in_format_3.get("attributes")
     descriptor = attributes.get(KEY) if isinstance(attributes, dict) else None
     if isinstance(descriptor, dict) and descriptor.get("placement") == "local":
@@ -223,6 +224,16 @@ def _is_group(place: StorePath) -> NotFoundError:
     else:
         held, advice = "a Zarr group, not an array", "name one of the arrays in it"
     return NotFoundError(f"{name_of(place)} holds {held}: {advice}")
+
+
+def _document_or_draft(store: StoreLike, mode: Any, path: str) -> zarr.Array:
+    """Open an array by its metadata document, or else by the draft of it."""
+    try:
+        return zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
+    except (FileNotFoundError, KeyError):
+        if not isinstance(store, Place):
+            raise
+        return open_draft_array(store_path(store) / path, mode)
 
 
 def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:

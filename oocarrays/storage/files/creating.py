@@ -1,8 +1,8 @@
-"""Targets: places that may be written to, arrays that are made there, marked unfinished, and taking the mark away.
+"""Targets: places that may be written to, drafts of arrays that are made there, and the documents that finish them.
 
     check_target ─► create_target ─► chunks are written ─► finishing ─► take_mark_away
 
-Scratch is made in the same way, and carries no such mark: nobody is to read it but the run that made it.
+Scratch gets its documents at once: nobody is to read it but the run that made it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import zarr
 from zarr.abc.store import Store
 from zarr.codecs import BytesCodec
+from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError
 from zarr.storage import StorePath, ZipStore
@@ -29,12 +31,26 @@ from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
-from oocarrays.storage.files.documents import MARK, METADATA, NODES, PARTIAL, document_store, unfinished_run
-from oocarrays.storage.files.making_room import put_new, replace_local
+from oocarrays.storage.files.documents import MARK, METADATA, PARTIAL, unfinished_run
+from oocarrays.storage.files.making_room import (
+    Documents,
+    array_documents,
+    check_only_ours,
+    in_order,
+    is_leftover,
+    is_node,
+    marked,
+    names_in,
+    put_documents,
+    put_target,
+    remove_drafts,
+)
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, parts_of, place_name, store_path
 from oocarrays.storage.local import devices
-from oocarrays.storage.local.durable import PreparedStore
+from oocarrays.storage.local.durable import Prepared
+from oocarrays.storage.local.private import OURS
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.stores.drafts import keeps_drafts
 from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.remote import RemoteStore
@@ -99,8 +115,9 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
     check_replaces(store)
-    if not _is_array(store) and unfinished_run(store) is None:  # of which the mark alone is there, or no metadata else
+    if not _is_array(store) and unfinished_run(store) is None and not is_leftover(store):
         raise TargetError(f"the target {store} exists and is not a Zarr array; it is not overwritten")
+    check_only_ours(store)
 
 
 def is_free(store: StoreLike) -> bool:
@@ -121,13 +138,14 @@ def is_free(store: StoreLike) -> bool:
 
 
 def is_empty(store: StoreLike) -> bool:
-    """Return whether there is nothing at all."""
+    """Return whether there is nothing at all, or but the journal of a run that had not made its target yet."""
     folder = local_folder(store)
     if folder is not None:
         names = os.listdir(folder) if os.path.isdir(folder) else [folder]
-        return not os.path.lexists(folder) or all(map(PARTIAL.search, names))
+        left = [name for name in names if not PARTIAL.search(name)]
+        return not os.path.lexists(folder) or not left or (left == [OURS] and not is_node(folder))
     place = store_path(store)
-    return sync(place.store.is_empty(place.path))
+    return sync(place.store.is_empty(place.path)) or (names_in(store) == [OURS] and not is_node(store))
 
 
 def _is_array(store: StoreLike) -> bool:
@@ -141,7 +159,7 @@ def _is_array(store: StoreLike) -> bool:
 def create_target(
     store: StoreLike, settings: Settings, run: str, *, overwrite: bool, durable: bool = True
 ) -> ArrayFile:
-    """Make the target, marked unfinished; what syncs all that a run writes names one that is ``durable``, and new.
+    """Make the target, unfinished: the draft of it. Its new folder is named on its device with all that a run syncs.
 
     Raises
     ------
@@ -152,15 +170,15 @@ def create_target(
     StoreFailure
         Where it cannot be made.
     """
-    marked = settings | {"attributes": settings["attributes"] | {MARK: run}}
-    folder = local_folder(store)
+
+    def made(mark: str) -> Documents:
+        return array_documents(marked(settings, mark))
+
     try:
-        if folder is None:
-            return describe(zarr.create_array(store, **marked, overwrite=overwrite), written=True)  # type: ignore[arg-type]
-        if overwrite and _is_array(folder):
-            replace_local(folder, MARK, f"{run}-makes-room", marked, durable=durable)
+        if keeps_drafts(store_path(store)):
+            put_target(store, made, run, overwrite=overwrite, durable=durable, named=False)
         else:
-            _make_new(folder, marked, durable=durable)
+            zarr.create_array(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
         return describe(open_array(store, mode="r+", unfinished=True), written=True)
     except NotFoundError as error:
         raise RunError(f"the target {store} was taken away while it was made") from error
@@ -168,13 +186,6 @@ def create_target(
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except OSError as error:
         raise write_error(str(store), error) from error
-
-
-def _make_new(folder: str, settings: Settings, *, durable: bool) -> None:
-    """Make an array where there is none, unless something else has appeared there."""
-    if any(os.path.lexists(os.path.join(folder, name)) for name in NODES):
-        raise ContainsArrayError("", folder)
-    put_new(folder, settings, durable=durable, named=False)
 
 
 def create_scratch(
@@ -204,7 +215,7 @@ def create_scratch(
     try:
         if isinstance(folder, RemoteStore):
             return describe(zarr.create_array(folder, **settings))
-        put_new(folder, settings, durable=durable, named=False)
+        put_documents(folder, array_documents(settings), durable=durable, named=False)
     except OSError as error:
         raise write_error(str(folder), error) from error
     return describe(open_array(folder, mode="r+"))
@@ -239,19 +250,19 @@ def remove_scratch(folder: str | RemoteStore) -> None:
 
 
 def finish_target(file: ArrayFile, *, durable: bool = True) -> None:
-    """Take the unfinished mark away: every chunk is written, and where that is to be ``durable`` on its device.
+    """Put the documents of a target, without the mark: every chunk is stored, and where that is to be ``durable`` on
+    its device.
 
     Raises
     ------
     RunError
         Where it is not there any more, or is another one.
     """
-    documents = document_store(file.folder) if durable and file.folder is not None else None
-    take_mark_away(partial(_put_finished, file, documents))
+    take_mark_away(partial(_publish, file, _finished(file), durable=durable))
 
 
 def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
-    """Write what has no unfinished mark beside what has it; what is returned puts it in its place.
+    """Write the documents without the mark where nobody finds them; what is returned puts them in their place.
 
     Where that is to be ``durable``, all is synced in between, and so the device is asked once less.
 
@@ -262,19 +273,31 @@ def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
     """
     if file.folder is None or not durable:
         return partial(finish_target, file, durable=durable)
-    store = PreparedStore(file.folder)
-    _put_finished(file, store)
-    return partial(take_mark_away, store.publish)
+    found, prepared = _finished(file), Prepared(file.folder)
+    for name, document in found.items():
+        prepared.prepare(name, document)
+
+    def publish() -> None:
+        prepared.publish()
+        remove_drafts(prepared.folder, found)
+
+    return partial(take_mark_away, publish)
 
 
 def take_mark_away(put: Callable[[], None]) -> None:
-    """Put the documents of a target that is finished in the place of those that are marked."""
+    """Put the documents of a target that is finished, and remove the drafts."""
     put()
 
 
-def _put_finished(file: ArrayFile, store: StoreLike | None) -> None:
+def _publish(file: ArrayFile, found: Documents, *, durable: bool) -> None:
+    place = file.zarr.store_path if file.folder is None else file.folder
+    put_documents(place, found, durable=durable)
+    remove_drafts(place, found)
+
+
+def _finished(file: ArrayFile) -> Documents:
+    """Return the documents of a target as they are when it is finished."""
     file.presence.check()
-    array = file.zarr if store is None else zarr.open_array(store, mode="r+")  # type: ignore[arg-type]
-    attributes = dict(array.attrs.asdict())
-    attributes.pop(MARK, None)
-    array.attrs.put(attributes)
+    array = file.zarr if file.folder is None else open_array(file.folder, unfinished=True)
+    attributes = {name: value for name, value in array.attrs.asdict().items() if name != MARK}
+    return in_order(replace(array.metadata, attributes=attributes).to_buffer_dict(default_buffer_prototype()))

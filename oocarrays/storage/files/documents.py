@@ -1,7 +1,8 @@
-"""Documents of metadata: what they say of an array before it is opened, and the mark of one that is unfinished.
+"""Documents of metadata: the facts they hold of an array before it is opened, and the mark of one that is unfinished.
 
-A target carries an *unfinished* mark in its attributes until its last chunk is written. Whatever opens it before
-then, through us, is told so; other Zarr readers see the attribute.
+A target has only drafts of its documents until its last chunk is stored, and their attributes carry the *unfinished*
+mark: we refuse to open it, and other Zarr readers find no array. An array that is brought up to date carries the mark in
+the document itself, as targets of version 0.5.0 do.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.local.regular import check_regular
+from oocarrays.storage.stores.drafts import draft_key
 from oocarrays.storage.stores.remote import is_remote
 
 WRECKED = (
@@ -47,9 +49,14 @@ def unfinished_run(store: StoreLike) -> str | None:
     """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
     try:
         in_format_3, in_format_2 = documents(store, ATTRIBUTES)
+        if in_format_3 is not None or mark_of(in_format_2) is not None:
+            return mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
+        in_format_3, in_format_2, *valid = documents(store, (*map(draft_key, ATTRIBUTES), *NODES))
     except (OSError, StoreFailure):
         if is_remote(store):
             raise
+        return None
+    if any(document is not None for document in valid):
         return None
     return mark_of(in_format_2 if in_format_3 is None else in_format_3.get("attributes"))
 
@@ -72,6 +79,12 @@ def documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
     if folder is not None:
         return [_document_in(folder, name) for name in names]
     return sync(_documents(store_path(store), names))
+
+
+def node_documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
+    """Read some documents of metadata; their drafts where none of them is there."""
+    found = documents(store, names)
+    return documents(store, list(map(draft_key, names))) if found.count(None) == len(found) else found
 
 
 async def _documents(place: StorePath, names: Sequence[str]) -> list[Document | None]:

@@ -4,14 +4,14 @@
             air/  lat/  lon/     arrays
             deep/  temp/         a group with an array of its own: its path is "deep/temp"
 
-A target carries the same mark as an unfinished array, in its own attributes, until all of it is written.
+A target is a draft until all of it is written, as an unfinished array is; so are the groups in it.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -20,7 +20,6 @@ from typing import Any
 import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import StorePath
 
@@ -29,20 +28,32 @@ from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.creating import is_free
 from oocarrays.storage.files.documents import (
-    ATTRIBUTES,
     MARK,
     METADATA,
     WRECKED,
     check_documents,
     document_store,
     documents,
+    node_documents,
     said,
 )
-from oocarrays.storage.files.making_room import replace_group
-from oocarrays.storage.files.places import StoreLike, local_folder, location, place_name, store_path
+from oocarrays.storage.files.making_room import (
+    Documents,
+    check_only_ours,
+    group_documents,
+    in_order,
+    is_leftover,
+    marked,
+    publish_drafts,
+    put_documents,
+    put_target,
+    remove_drafts,
+)
+from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.store import ForeignStore, foreign_in
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.stores.drafts import keeps_drafts, open_draft_group, with_drafts
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.urls import check_replaces
@@ -122,7 +133,7 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
     if (folder := local_folder(place)) is not None:
         check_documents(folder)
     try:
-        group = zarr.open_group(place, mode="r", use_consolidated=False)
+        group = _document_or_draft(place)
     except NO_GROUP:
         raise NotFoundError(f"no Zarr group in {store}") from None
     except OSError as error:
@@ -137,6 +148,16 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
     return group
 
 
+def _document_or_draft(place: StoreLike) -> zarr.Group:
+    """Open a group by its metadata document, or else by the draft of it."""
+    try:
+        return zarr.open_group(place, mode="r", use_consolidated=False)  # type: ignore[arg-type]
+    except (FileNotFoundError, KeyError):
+        if not isinstance(place, Place):
+            raise
+        return open_draft_group(store_path(place), "r")
+
+
 def holds_group(store: Any) -> bool:
     """Return whether a store holds a group, or this is one."""
     if isinstance(store, zarr.Group | zarr.Array):
@@ -144,7 +165,7 @@ def holds_group(store: Any) -> bool:
     if not isinstance(store, str | os.PathLike | Store | StorePath):
         return False
     with suppress(OSError):
-        in_format_3, group, array = documents(store, (METADATA, ".zgroup", ".zarray"))
+        in_format_3, group, array = node_documents(store, (METADATA, ".zgroup", ".zarray"))
         if in_format_3 is None:
             return group is not None and array is None
         return in_format_3.get("node_type") == "group"
@@ -255,8 +276,9 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    if not holds_group(store):
+    if not holds_group(store) and not is_leftover(store):
         raise TargetError(f"the target {store} exists and is not a Zarr group; it is not overwritten")
+    check_only_ours(store)
 
 
 def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool, durable: bool = True) -> None:
@@ -291,17 +313,20 @@ def make_group(
     DiskFullError, StoreFailure
         Where it cannot be made.
     """
-    marked = settings | {"attributes": settings["attributes"] | {MARK: run}}
-    folder = local_folder(store)
+
+    def made(mark: str) -> Documents:
+        return group_documents(marked(settings, mark))
+
     try:
-        place: Any = document_store(store, durable=durable)
-        if overwrite and folder is not None and _is_group(folder):
-            replace_group(folder, MARK, f"{run}-makes-room", marked, durable=durable)
-            group = zarr.open_group(place, mode="r+", use_consolidated=False)
-        else:
-            group = zarr.create_group(place, **marked, overwrite=overwrite)
+        if not keeps_drafts(store_path(store)):
+            group = zarr.create_group(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
+            for name, attributes in groups.items():
+                group.create_group(name, attributes=attributes)
+            return
+        put_target(store, made, run, overwrite=overwrite, durable=durable)
         for name, attributes in groups.items():
-            group.create_group(name, attributes=attributes)
+            below = group_documents(settings | {"attributes": attributes})
+            put_documents(member_store(store, name), below, durable=durable, draft=True)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except ValueError as error:
@@ -310,46 +335,50 @@ def make_group(
         raise write_error(str(store), error) from error
 
 
-def _is_group(folder: str) -> bool:
-    """Return whether a folder holds a group that can be opened, finished or not."""
-    try:
-        open_group(folder, unfinished=True)
-    except (NotFoundError, StoreFailure):
-        return False
-    return True
-
-
 def finish_group(
     store: StoreLike,
     consolidated: tuple[str, ...] = (),
     *,
+    nodes: Iterable[str] = (),
     attributes: Mapping[str, Any] = MappingProxyType({}),
     durable: bool = True,
 ) -> str:
-    """Write consolidated metadata where the source has it, then take the unfinished mark away; returns the place.
+    """Put the documents of a group that is finished, with consolidated metadata where the source has it; returns the
+    place.
 
     Parameters
     ----------
+    nodes : iterable of str
+        Paths of groups and arrays in it of which there are drafts: their documents are put before.
     attributes : dict
         What the group says of itself from then on, beside what it says already.
     """
-    store = document_store(store, durable=durable)
     try:
+        place = _unfinished_place(store, durable=durable)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # format 3 has no word for it yet; the journal
             for path in consolidated:
-                zarr.consolidate_metadata(store, path=path or None)  # type: ignore[arg-type]
-        group = zarr.open_group(store, mode="r+", use_consolidated="" in consolidated)  # type: ignore[arg-type]
-        _take_mark_away(group, attributes)
+                zarr.consolidate_metadata(place, path=path or None)
+        for node in nodes:
+            publish_drafts(member_store(store, node), durable=durable)
+        group = zarr.open_group(place, mode="r+", use_consolidated="" in consolidated)
+        _take_mark_away(store, group, attributes, durable=durable)
     except OSError as error:
         raise write_error(str(store), error) from error
-    return group_location(group)
+    return group_location(open_group(store))
 
 
-def _take_mark_away(group: zarr.Group, more: Mapping[str, Any]) -> None:
-    """Write the group's documents without the mark, last the one that carried it."""
+def _unfinished_place(store: StoreLike, *, durable: bool) -> StorePath:
+    """Return a place through which the documents of an unfinished group are read and written, drafts or not."""
+    place = store_path(document_store(store, durable=durable))
+    names = (METADATA, ".zgroup")
+    return place if any(found is not None for found in documents(store, names)) else with_drafts(place)
+
+
+def _take_mark_away(store: StoreLike, group: zarr.Group, more: Mapping[str, Any], *, durable: bool) -> None:
+    """Put the group's documents without the mark, and remove the drafts."""
     attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK} | dict(more)
     metadata = replace(group.metadata, attributes=attributes)
-    documents = metadata.to_buffer_dict(default_buffer_prototype())
-    for key in sorted(documents, key=lambda key: key in ATTRIBUTES):
-        sync((group.store_path / key).set(documents[key]))
+    found = in_order(metadata.to_buffer_dict(default_buffer_prototype()))
+    put_documents(store, found, durable=durable)
+    remove_drafts(store, found)

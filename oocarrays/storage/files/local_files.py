@@ -11,25 +11,34 @@ Thakur 1995, section 5.3.2: the local placement model.
 from __future__ import annotations
 
 import os
-import warnings
+import uuid
 from dataclasses import dataclass, replace
-from typing import Any
 
 import zarr
-from zarr.errors import ContainsArrayError, ContainsGroupError, ZarrUserWarning
 
 from oocarrays.errors import DescriptorError, NotFoundError, TargetError
 from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, group_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import is_free
+from oocarrays.storage.files.creating import create_target, finish_target, is_free
 from oocarrays.storage.files.descriptor import KEY, Descriptor, check_array, check_same, descriptor_of
-from oocarrays.storage.files.documents import MARK, document_store
-from oocarrays.storage.files.group_file import NO_GROUP
+from oocarrays.storage.files.group_file import holds_group
+from oocarrays.storage.files.making_room import (
+    check_only_ours,
+    group_documents,
+    is_leftover,
+    marked,
+    names_in,
+    put_documents,
+    remove_documents,
+    remove_node,
+)
 from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
 from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.stores.drafts import draft_key
+from oocarrays.storage.stores.joined import SAYING
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""
@@ -161,8 +170,10 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it")
-    if not group_file.holds_group(store) or open_local_files(store, unfinished=True) is None:
+    holds_files = holds_group(store) and open_local_files(store, unfinished=True) is not None
+    if not holds_files and not is_leftover(store):
         raise TargetError(f"the target {store} exists and is no group of local array files; it is not overwritten")
+    check_only_ours(store)
 
 
 def create_group(
@@ -181,40 +192,36 @@ def create_group(
     TargetError
         Where something has appeared there meanwhile.
     """
-    attributes = {**settings["attributes"], KEY: descriptor.as_json(), MARK: run}
-    format: Any = settings["zarr_format"]
-    place: Any = document_store(store, durable=durable)
+    described = {
+        "zarr_format": settings["zarr_format"],
+        "attributes": {**settings["attributes"], KEY: descriptor.as_json()},
+    }
+    if overwrite and holds_group(store):
+        _replace(store, described, run, descriptor, durable=durable)
+    else:
+        group_file.make_group(store, described, run, overwrite=overwrite, durable=durable)
+
+
+def _replace(store: StoreLike, settings: Settings, run: str, descriptor: Descriptor, *, durable: bool) -> None:
+    """Put the draft of a new group where an old one is, and remove the old documents, then files of ranks that the new
+    one has not: being killed at any time leaves the old one, or a draft, which may be replaced."""
+    assert descriptor.layout is not None, "local array files have a layout"
+    kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
     try:
-        if overwrite and _replaced(place, attributes, descriptor, format):
-            return
-        zarr.create_group(place, zarr_format=format, attributes=attributes, overwrite=overwrite)
-    except (ContainsArrayError, ContainsGroupError):
-        raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
+        made = group_documents(marked(settings, run))
+        put_documents(store, made, durable=durable, draft=True)
+        remove_documents(store, [*SAYING, *(draft_key(name) for name in SAYING if name not in made)], durable=durable)
+        for name in names_in(store):
+            if name.startswith(RANK) and name not in kept:
+                remove_node(group_file.member_store(store, name))
     except OSError as error:
         raise write_error(str(store), error) from error
 
 
-def _replaced(store: StoreLike, attributes: Settings, descriptor: Descriptor, format: int) -> bool:
-    """Put what a new group says over what an old one of the same format says, and then remove files of ranks that it
-    has not: being killed at any time leaves a group that is marked, and may be replaced."""
-    try:
-        group = zarr.open_group(store, mode="r+", use_consolidated=False)  # type: ignore[arg-type]
-    except NO_GROUP:
-        return False
-    if group.metadata.zarr_format != format:
-        return False
-    group.attrs.put(attributes)
-    assert descriptor.layout is not None, "local array files have a layout"
-    kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
-    with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):  # of the journal of a run that was stopped
-        names = [name for name in group.array_keys() if name.startswith(RANK) and name not in kept]
-    for name in names:
-        del group[name]
-    return True
-
-
-def create_file(place: StoreLike, settings: Settings, overwrite: bool, *, durable: bool = True) -> None:
-    """Make the file of one rank.
+def create_file(
+    place: StoreLike, settings: Settings, run: str | None, *, overwrite: bool, durable: bool = True
+) -> None:
+    """Make the file of one rank: as a draft, where a ``run`` writes it.
 
     Raises
     ------
@@ -224,13 +231,9 @@ def create_file(place: StoreLike, settings: Settings, overwrite: bool, *, durabl
     folder = local_folder(place)
     if folder is not None:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
-    try:
-        made: Any = document_store(place, durable=durable)
-        zarr.create_array(made, **settings, overwrite=overwrite)
-    except (ContainsArrayError, ContainsGroupError):
-        raise TargetError(f"the target {place} exists; ask for overwrite to replace it") from None
-    except OSError as error:
-        raise write_error(str(place), error) from error
+    file = create_target(place, settings, run or uuid.uuid4().hex[:12], overwrite=overwrite, durable=durable)
+    if run is None:
+        finish_target(file, durable=durable)
 
 
 def finish_group(store: StoreLike, *, durable: bool = True) -> str:

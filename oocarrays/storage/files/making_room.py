@@ -1,118 +1,266 @@
-"""Making room for an array or a group where another one is: being killed at any time costs no more than was asked.
+"""Making targets: drafts of their documents where nothing is, or in the place of an array or a group.
 
-    mark the old one ─► remove what it has ─► put the new documents over the old, the mark first ─► remove the rest
+    draft of the new one ─► remove the documents of the old one ─► remove all else of it ─► draft with the run's own mark
 
-At every moment there is one that carries the mark: that may be overwritten, and is never taken for finished. Of a
-group's arrays what says that they are there goes first, for each can be opened by itself.
+Being killed at any time costs no more than was asked: until its documents go, the old one is whole to every reader;
+from then on there is a marked draft alone, which may be overwritten and is never taken for finished. Of a group's
+arrays the documents go first, for each can be opened by itself.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 import zarr
-from zarr.core.buffer import Buffer
-from zarr.storage import MemoryStore
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.errors import ContainsArrayError
+from zarr.storage import MemoryStore, StorePath
 
+from oocarrays.errors import TargetError
 from oocarrays.plan.documents import Settings
+from oocarrays.storage.files.documents import MARK, NODES, PARTIAL, documents
+from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.blobs import LocalBlobs, remove_tree
 from oocarrays.storage.local.devices import sync_path
-from oocarrays.storage.local.durable import DocumentStore, replace
+from oocarrays.storage.local.durable import replace
+from oocarrays.storage.local.private import OURS, make_folders
+from oocarrays.storage.stores.drafts import draft_key
 from oocarrays.storage.stores.joined import DOCUMENTS, SAYING
-from oocarrays.storage.stores.uneven import knowing_uneven
+from oocarrays.storage.stores.underway import lists_keys
+
+CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
+"""How the last names of chunks' keys look, in either format."""
+Documents = Mapping[str, bytes]
+"""Documents of one array or group by name, in the order in which they are put."""
 
 
-def replace_local(folder: str, mark: str, old_run: str, settings: Settings, *, durable: bool = True) -> None:
-    """Put the metadata of a new array without chunks where an array is.
+def array_documents(settings: Settings) -> Documents:
+    """Return the documents that ``zarr.create_array`` makes of these arguments."""
+    made: dict[str, Buffer] = {}
+    zarr.create_array(MemoryStore(made), **settings)
+    return in_order(made)
+
+
+def group_documents(settings: Settings) -> Documents:
+    """Return the documents that ``zarr.create_group`` makes of these arguments."""
+    made: dict[str, Buffer] = {}
+    zarr.create_group(MemoryStore(made), **settings)
+    return in_order(made)
+
+
+def in_order(made: Mapping[str, Buffer]) -> Documents:
+    """Return documents as Zarr has made them, in the order in which they are put: that of the array itself last."""
+    return {name: made[name].to_bytes() for name in SAYING if name in made}
+
+
+def marked(settings: Settings, mark: str) -> Settings:
+    """Return the same arguments of ``zarr.create_array`` or ``zarr.create_group`` for a target that carries a mark."""
+    return {**settings, "attributes": {**settings["attributes"], MARK: mark}}
+
+
+def put_target(
+    store: StoreLike,
+    made: Callable[[str], Documents],
+    run: str,
+    *,
+    overwrite: bool,
+    durable: bool,
+    named: bool = True,
+) -> None:
+    """Put the drafts of a target, whose documents are ``made`` with a mark.
 
     Parameters
     ----------
-    mark : str
-        The attribute that an unfinished array carries.
-    old_run : str
-        Its value in the old array, while that goes: no run's own.
-    settings : dict
-        Arguments of ``zarr.create_array``.
+    overwrite : bool
+        Whether the array or group that is there goes, with all that is in it but the journal.
     durable : bool
         Whether each step is on the device before the next one begins.
+    named : bool
+        Whether the name of the folder is on the device when that is ``durable``; where not, what syncs all does that.
+
+    Raises
+    ------
+    ContainsArrayError
+        Where something is there, and ``overwrite`` is not asked for.
     """
-    with knowing_uneven():
-        zarr.open_array(_documents_of(folder, durable), mode="r+").attrs.put({mark: old_run})
-    _clear(folder, durable=durable)
-    _remove_others(folder, put_new(folder, settings, durable=durable))
+    if not overwrite and is_node(store):
+        raise ContainsArrayError("", str(store))
+    if overwrite and (set(names_in(store)) - {OURS} or is_node(store)):
+        put_documents(store, made(f"{run}-makes-room"), durable=durable, draft=True)
+        make_room(store, durable=durable)
+        remove_documents(store, map(draft_key, set(DOCUMENTS).difference(made(run))))
+    put_documents(store, made(run), durable=durable, draft=True, named=named)
+    folder = local_folder(store)
+    if folder is not None and durable:
+        sync_path(folder)  # the name of the draft's folder, which a lock may have made
 
 
-def replace_group(folder: str, mark: str, old_run: str, settings: Settings, *, durable: bool = True) -> None:
-    """Put the metadata of a new group with nothing in it where a group is.
+def is_node(store: StoreLike) -> bool:
+    """Return whether there is an array or a group, or a draft of one."""
+    return any(found is not None for found in documents(store, (*NODES, *map(draft_key, NODES))))
 
-    Parameters
-    ----------
-    mark, old_run, durable
-        As `replace_local` takes them.
-    settings : dict
-        Arguments of ``zarr.create_group``.
+
+def is_leftover(store: StoreLike) -> bool:
+    """Return whether there is nothing but what runs have left."""
+    return all(name.startswith(OURS) for name in names_in(store))
+
+
+def check_only_ours(store: StoreLike) -> None:
+    """Refuse to replace an array or a group that holds anything else, by the names of what is in it.
+
+    Raises
+    ------
+    TargetError
+        It names one that is neither a document nor a chunk.
     """
-    group = zarr.open_group(_documents_of(folder, durable), mode="r+", use_consolidated=False)
-    group.attrs.put({mark: old_run})
+    other = next((key for key in _keys(store) if not _is_part(key)), None)
+    if other is not None:
+        raise TargetError(
+            f"the target {store} holds {other!r}, which is no part of a Zarr array or group; nothing is overwritten: "
+            "move it, or choose another target"
+        )
+
+
+def _keys(store: StoreLike) -> Iterator[str]:
+    folder = local_folder(store)
+    if folder is not None:
+        for at, folders, names in os.walk(folder):
+            folders[:] = [name for name in folders if not name.startswith(OURS)]
+            yield from (os.path.relpath(os.path.join(at, name), folder) for name in names)
+    elif lists_keys(store_path(store).store):
+        yield from sync(_all_keys(store_path(store)))
+
+
+async def _all_keys(place: StorePath) -> list[str]:
+    prefix = f"{place.path}/" if place.path else ""
+    return [key.removeprefix(prefix) async for key in place.store.list_prefix(prefix)]
+
+
+def _is_part(key: str) -> bool:
+    """Return whether a key is that of a document, a chunk, or of something that a run has left.
+
+    >>> [_is_part(key) for key in ("zarr.json", "c/0/1", "a/0.1", "c", ".oocarrays/lock", "thesis.tex", "c/notes")]
+    [True, True, True, True, True, False, False]
+    """
+    name = key.rpartition("/")[2]
+    return name in SAYING or bool(CHUNK.fullmatch(name) or PARTIAL.search(name)) or key.startswith((OURS, ".nfs"))
+
+
+def names_in(store: StoreLike) -> list[str]:
+    """Return the names right below a place."""
+    folder = local_folder(store)
+    if folder is not None:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return os.listdir(folder)
+        return []
+    return sync(_listed(store_path(store)))
+
+
+async def _listed(place: StorePath) -> list[str]:
+    return [name async for name in place.store.list_dir(place.path)]
+
+
+def put_documents(
+    store: StoreLike, found: Documents, *, durable: bool, draft: bool = False, named: bool = True
+) -> None:
+    """Put documents in their order, or the drafts of them."""
+    folder = local_folder(store)
+    for name, document in found.items():
+        key = draft_key(name) if draft else name
+        if folder is None:
+            sync((store_path(store) / key).set(default_buffer_prototype().buffer.from_bytes(document)))
+        elif durable:
+            replace(os.path.join(folder, key), document, named=named)
+        else:
+            make_folders(os.path.dirname(os.path.join(folder, key)))
+            LocalBlobs(folder).put(key, memoryview(document))
+
+
+def publish_drafts(store: StoreLike, *, durable: bool) -> None:
+    """Put the documents of which there are drafts, and remove these."""
+    folder, found = local_folder(store), {}
+    for name in SAYING:
+        if folder is None:
+            buffer = sync((store_path(store) / draft_key(name)).get())
+            found |= {} if buffer is None else {name: buffer.to_bytes()}
+        else:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                found[name] = Path(folder, draft_key(name)).read_bytes()
+    put_documents(store, found, durable=durable)
+    if found:
+        remove_drafts(store, found)
+
+
+def remove_drafts(store: StoreLike, names: Iterable[str]) -> None:
+    """Remove drafts of documents, and the folder that held them where nothing else is in it."""
+    remove_documents(store, map(draft_key, names))
+    folder = local_folder(store)
+    if folder is not None:
+        with suppress(OSError):
+            os.rmdir(os.path.join(folder, OURS))
+
+
+def remove_documents(store: StoreLike, names: Iterable[str], *, durable: bool = False) -> None:
+    """Remove documents, where they are there."""
+    folder = local_folder(store)
+    for name in names:
+        if folder is None:
+            sync((store_path(store) / name).delete())
+        else:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(os.path.join(folder, name))
+    if folder is not None and durable:
+        sync_path(folder)
+
+
+def remove_node(store: StoreLike) -> None:
+    """Remove an array, or a group with all that is in it, its documents first."""
+    remove_documents(store, SAYING)
+    folder = local_folder(store)
+    if folder is None:
+        sync(store_path(store).delete_dir())
+    else:
+        remove_tree(folder)
+
+
+def make_room(store: StoreLike, *, durable: bool) -> None:
+    """Remove an array, or a group and all that is in it, its documents first; what is ours in it stays."""
+    folder = local_folder(store)
+    if folder is None:
+        sync(_make_room_in_store(store_path(store)))
+        return
+    if durable:
+        sync_path(folder)  # the name of the draft's folder
     for path in list(_saying(folder)):
         os.unlink(path)
         if durable:
             sync_path(os.path.dirname(path))
-    _clear(folder, durable=durable)
-    made: dict[str, Buffer] = {}
-    zarr.create_group(MemoryStore(made), **settings)
-    _remove_others(folder, _put(folder, made, durable=durable, named=True))
-
-
-def _documents_of(folder: str, durable: bool) -> Any:
-    return DocumentStore(folder) if durable else folder
-
-
-def _saying(folder: str) -> Iterator[str]:
-    """Yield the documents that say what is in a group: those that keep all of it first, the outer before the inner."""
-    for at, _, names in os.walk(folder):
-        taken = SAYING if at != folder else set(SAYING).difference(DOCUMENTS)
-        yield from (os.path.join(at, name) for name in names if name in taken)
-
-
-def _clear(folder: str, *, durable: bool) -> None:
-    """Remove all but what says what a folder is."""
-    for name in set(os.listdir(folder)).difference(DOCUMENTS):
+    for name in set(os.listdir(folder)) - {OURS}:
         path = os.path.join(folder, name)
         remove_tree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
     if durable:
         sync_path(folder)
 
 
-def _remove_others(folder: str, documents: dict[str, bytes]) -> None:
-    """Remove what says something in another format."""
-    for name in set(DOCUMENTS).difference(documents):
-        if os.path.lexists(os.path.join(folder, name)):
-            os.unlink(os.path.join(folder, name))
+def _saying(folder: str) -> Iterator[str]:
+    """Yield the documents of an array, or of a group and what is in it, the outer before the inner."""
+    for at, folders, names in os.walk(folder):
+        folders[:] = [] if ".zarray" in names else [name for name in folders if name not in (OURS, "c")]
+        yield from (os.path.join(at, name) for name in SAYING if name in names)
 
 
-def put_new(folder: str, settings: Settings, *, durable: bool, named: bool = True) -> dict[str, bytes]:
-    """Put the metadata of a new array, as Zarr writes it, the mark first; returns it.
-
-    Parameters
-    ----------
-    named : bool
-        Whether the name of the folder is on the device when that is ``durable``; where not, what syncs all does that.
-    """
-    made: dict[str, Buffer] = {}
-    zarr.create_array(MemoryStore(made), **settings)
-    return _put(folder, made, durable=durable, named=named)
-
-
-def _put(folder: str, made: dict[str, Buffer], *, durable: bool, named: bool) -> dict[str, bytes]:
-    """Put documents as Zarr has made them, the mark first; returns them."""
-    documents = {name: made[name].to_bytes() for name in DOCUMENTS if name in made}
-    for name, document in documents.items():
-        if durable:
-            replace(os.path.join(folder, name), document, named=named)
-        else:
-            os.makedirs(folder, exist_ok=True)
-            LocalBlobs(folder).put(name, memoryview(document))
-    return documents
+async def _make_room_in_store(place: StorePath) -> None:
+    names = [name for name in await _listed(place) if name != OURS]
+    inside = [name for name in names if name not in SAYING and name != "c" and not name.replace(".", "").isdigit()]
+    for at in ("", *inside):
+        for name in SAYING:
+            await (place / at / name).delete()
+    for name in names:
+        if name not in SAYING:
+            await (place / name).delete()
+            await place.store.delete_dir(f"{place.path}/{name}".lstrip("/"))

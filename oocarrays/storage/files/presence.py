@@ -31,6 +31,7 @@ from oocarrays.mapping.orientation import turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.stores.drafts import draft_key
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 
@@ -183,7 +184,12 @@ class Presence:
             sync(self.place.store.is_empty(self.place.path))
 
     def _document(self) -> bytes | None:
+        """Return the document of the array, or its draft."""
         name = DOCUMENTS[self.format]
+        found = self._read(name)
+        return self._read(draft_key(name)) if found is None else found
+
+    def _read(self, name: str) -> bytes | None:
         if isinstance(self.place, str):
             return read_document(os.path.join(self.place, name))
         data = sync(got(self.place.store, f"{self.place.path}/{name}".lstrip("/")))

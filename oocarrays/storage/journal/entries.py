@@ -24,6 +24,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.blobs import remove_tree
 from oocarrays.storage.local.devices import sync_path
 from oocarrays.storage.local.durable import replace
+from oocarrays.storage.local.private import make_folders, mode_of
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.sectors import write_all
@@ -78,7 +79,7 @@ class LocalEntries:
 
     def make_folder(self, key: str) -> None:
         """Make the folder that `create` needs."""
-        os.makedirs(self._path(key), exist_ok=True)
+        make_folders(self._path(key))
 
     def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
         """Put ``data`` under ``key`` if nothing is there; what is ``durable`` is on its device then."""
@@ -147,7 +148,7 @@ class LocalEntries:
 def _written_beside(path: str, data: bytes, *, durable: bool) -> str:
     """Write a file where nobody finds it, and return its path."""
     partial = f"{path}.{uuid.uuid4().hex}.partial"
-    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(path))
     try:
         with os.fdopen(file, "wb", buffering=0):
             write_all(file, memoryview(data))

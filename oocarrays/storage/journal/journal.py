@@ -1,7 +1,8 @@
 """The parts that a run has finished, kept beside its target, so that the next process can go on where it stopped.
 
-    target/  zarr.json  c/ …               the array
+    target/  c/ …                          the array
              .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
+                          draft.zarr.json  the draft of the array's metadata, until all of it is written
                           done/0.3.1 …     a small object for each finished part: the same digest, and receipts of
                                            what the part has stored
                           done-states/0.3  bytes of a part that is not in the target: a partial result
@@ -23,7 +24,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import Any
 
-from oocarrays.errors import NotFoundError, TargetError
+from oocarrays.errors import NotFoundError, OocError, TargetError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.entries import LocalEntries, StoreEntries, entries_of, reading, writing
@@ -92,28 +93,33 @@ class Journal:
         """The notes of runs beside the target."""
         return Notes(self.store)
 
-    def begin(self, run: str, content: Document) -> None:
-        """Write down what ``run`` will do; what an earlier journal may have left is cleared first.
+    def begin(self, run: str, content: Document, *, instead: bool = False) -> None:
+        """Write down what ``run`` will do, on its device: before anything is written that is to be found by it.
 
         Parameters
         ----------
         content : dict
             Anything that JSON can hold.
+        instead : bool
+            Whether it takes the place of what an earlier run has left.
 
         Raises
         ------
         TargetError
-            Where there is a journal already.
+            Where there is a journal already, and this one is not to take its place.
         """
         plan, text = plan_text(run, content)
         with writing(self.store):
-            if self._entries.get(PLAN) is None:
-                self._entries.clear(DONE)
+            there = not instead and self._entries.get(PLAN) is not None
+            if not there:
+                self._entries.make_folder("")
+                put = self._entries.replace if instead else self._entries.create
+                put(PLAN, text, durable=self.durable)
+            if not there and self._entries.get(PLAN) == text:
+                self._clear_but("")
                 self._entries.make_folder(DONE)
-                self._entries.create(PLAN, text)
-                if self._entries.get(PLAN) == text:
-                    self._digest, self._folder, self._done = plan.digest, DONE, set()
-                    return
+                self._digest, self._folder, self._done = plan.digest, DONE, set()
+                return
         raise TargetError(f"{self.store} has a journal already: resume its run, or write the target with overwrite")
 
     def read(self) -> tuple[str, Document]:
@@ -339,6 +345,16 @@ class Journal:
                 self._entries.delete([LOCK])
         self._digest, self._folder, self._done = None, DONE, set()
 
+    def withdraw(self, run: str) -> None:
+        """Remove the journal of a run that could not make its target, and the folders that were made for it."""
+        with suppress(OSError, OocError):
+            text = self._entries.get(PLAN)
+            if text is not None and plan_in(text, self.store).run == run:
+                self.remove()
+        self.release()
+        self._entries.clear_if_empty()
+        entries_of(self.store).clear_if_empty()
+
     def sweep(self) -> None:
         """Remove what a run that has finished its target could not remove; its word that it ended stays.
 
@@ -353,6 +369,11 @@ class Journal:
                 self.remove(ended="")
             finally:
                 self.release()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this object holds the lock, so that no other run is at work."""
+        return self._hold is not None and self._hold.is_held
 
     def claim(self, wait: float = 0.0) -> bool:
         """Make sure that no other run is at work on this target, and that none begins while this process lives.

@@ -2,8 +2,8 @@
 
     data/  .oocarrays-0123456789ab/     scratch          of a run
            .oocarrays-calibrate-…/      calibration      its work folder
-           a.zarr/  zarr.json           unfinished       the array or group, where it carries the mark
-                    .oocarrays/         journal          where the array does not carry the mark
+           a.zarr/  .oocarrays/         unfinished       the array or group, where it carries the mark
+                    .oocarrays/         journal          where nothing carries the mark
                     .oocarrays.json     journal          what was to be written to an array that is there
                     c/0/3.….partial     partial          a chunk that was being written
 
@@ -29,12 +29,12 @@ from oocarrays.mapping.given import from_home
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import remove_scratch
-from oocarrays.storage.files.documents import METADATA, PARTIAL, documents, unfinished_run
+from oocarrays.storage.files.documents import METADATA, PARTIAL, node_documents, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
 from oocarrays.storage.journal.scratch import NAME, is_scratch_folder
-from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE
+from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE, PLAN
 from oocarrays.storage.local.blobs import remove_tree
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.urls import check_path
@@ -177,7 +177,7 @@ def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
     entries = _entries(folder)
     found = _array_at(folder, {entry.name for entry in entries})
     if array is None or not array.unfinished:  # what is in an unfinished group goes with it
-        yield from () if found is None else _of_array(found)
+        yield from _of_array(folder, found)
         array = array if found is None or (found.group and not found.unfinished) else found
     for entry in entries:
         if not entry.is_dir(follow_symlinks=False):
@@ -229,21 +229,25 @@ def _marks(folder: str) -> frozenset[str]:
 
 
 def _node_kind(folder: str, names: set[str]) -> str | None:
-    """Whether there is an ``"array"`` or a ``"group"`` in a folder, in Zarr format 3 or 2."""
-    if METADATA in names:
-        with suppress(OSError):
-            (document,) = documents(folder, [METADATA])
-            kind = (document or {}).get("node_type")
-            return kind if kind in ("array", "group") else None
+    """Whether there is an ``"array"`` or a ``"group"`` in a folder, or the draft of one, in Zarr format 3 or 2."""
+    if not names.intersection((METADATA, FOLDER, *FORMAT_2)):
         return None
-    return next((kind for name, kind in FORMAT_2.items() if name in names), None)
+    with suppress(OSError):
+        in_format_3, *in_format_2 = node_documents(folder, (METADATA, *FORMAT_2))
+        if in_format_3 is not None:
+            kind = in_format_3.get("node_type")
+            return kind if kind in ("array", "group") else None
+        return next(
+            (kind for kind, found in zip(FORMAT_2.values(), in_format_2, strict=True) if found is not None), None
+        )
+    return None
 
 
-def _of_array(array: _Array) -> Iterator[Leftover]:
-    journal = os.path.join(array.folder, FOLDER)
-    if array.unfinished:
-        yield _folder(array.folder, "unfinished")
-    elif os.path.isdir(journal) and not os.path.islink(journal):
+def _of_array(folder: str, array: _Array | None) -> Iterator[Leftover]:
+    journal = os.path.join(folder, FOLDER)
+    if array is not None and array.unfinished:
+        yield _folder(folder, "unfinished")
+    elif not os.path.islink(journal) and os.path.exists(os.path.join(journal, "" if array else PLAN)):
         yield _folder(journal, "journal")
 
 

@@ -17,6 +17,8 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
+from oocarrays.storage.local.private import make_folders
+
 RETRY_SECONDS = 0.05
 SHARE_SECONDS = 5.0
 """How long a process waits for another one that looks at a lock, or is taking it: moments."""
@@ -49,7 +51,7 @@ def try_lock(path: str, how: int, *, make: bool = False) -> int | None:
         except FileNotFoundError:
             if not make:
                 return None
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            make_folders(os.path.dirname(path))
             continue
         try:
             fcntl.flock(file, how | fcntl.LOCK_NB)
@@ -67,7 +69,7 @@ def try_lock(path: str, how: int, *, make: bool = False) -> int | None:
 def _open(path: str, make: bool) -> int:
     """The lock file, open; network file systems want it open for writing, another person's can often only be read."""
     try:
-        return os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o666)
+        return os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o600)
     except PermissionError:
         return os.open(path, os.O_RDONLY)
 
@@ -151,6 +153,12 @@ class Hold:
                     return False
                 self._file, self._close = file, weakref.finalize(self, let_go, file)
             return True
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds it."""
+        with self._mutex:
+            return self._has()
 
     def _has(self) -> bool:
         """Whether the lock is held; one whose file was removed is given up."""

@@ -21,8 +21,9 @@ from oocarrays.errors import JournalError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.receipts import Receipt
+from oocarrays.storage.local.private import OURS
 
-FOLDER = ".oocarrays"
+FOLDER = OURS
 """Where a journal is, below its target."""
 NOTE = ".oocarrays.json"
 """The key of a note below an array that is there, of what is being written to it."""

@@ -22,6 +22,7 @@ import numpy as np
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.plan.machine import BATCHED_RUNS
 from oocarrays.storage.local.pages import fetch_ahead, mapped, want
+from oocarrays.storage.local.private import make_folder, mode_of
 from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import open_regular
@@ -237,7 +238,7 @@ class LocalBlobs:
         if first is None:
             return False
         with self._replacing(key) as partial:
-            file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(partial))
             try:
                 write_pieces(file, chain((first,), pieces), past_cache=self.past_cache)
                 start_writing(file)
@@ -364,7 +365,7 @@ class LocalBlobs:
         if self.past_cache:
             file, self.past_cache = open_past_cache(path, flags)
             return file, self.past_cache
-        return os.open(path, flags, 0o666), False
+        return os.open(path, flags, mode_of(path)), False
 
 
 def solid_bytes(data: memoryview) -> int:
@@ -387,7 +388,7 @@ def make_below(root: str, folder: str) -> None:
     if folder == root:
         return
     try:
-        os.mkdir(folder)
+        make_folder(folder)
     except FileExistsError:
         pass
     except FileNotFoundError:
@@ -395,7 +396,7 @@ def make_below(root: str, folder: str) -> None:
             raise
         make_below(root, os.path.dirname(folder))
         with suppress(FileExistsError):
-            os.mkdir(folder)
+            make_folder(folder)
 
 
 def remove_tree(folder: str) -> None:

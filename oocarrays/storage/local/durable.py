@@ -1,7 +1,7 @@
 """Small documents that are whole and on their device before anybody finds them.
 
 written beside ─► synced ─► renamed ─► the folder synced      `replace`, one document at once
-written beside ─► all that a run wrote is synced ─► renamed   `PreparedStore`, one request for all
+written beside ─► all that a run wrote is synced ─► renamed   `Prepared`, one request for all
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from oocarrays.storage.local.devices import sync_path
+from oocarrays.storage.local.private import make_folder, mode_of
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.syncing import written
 
 
-def make_folder(folder: str, *, named: bool = True) -> None:
+def make_named(folder: str, *, named: bool = True) -> None:
     """Make a folder, and those above it, each named on its device; its own name may wait for what syncs all."""
     if not os.path.isdir(folder):
         above = os.path.dirname(folder)
-        make_folder(above)
+        make_named(above)
         with suppress(FileExistsError):
-            os.mkdir(folder)
+            make_folder(folder)
         if named:
             sync_path(above)
 
@@ -44,7 +45,7 @@ def replace(path: str, data: bytes, *, named: bool = True) -> None:
         Where it cannot be written: what was there stays.
     """
     with told(path):
-        make_folder(os.path.dirname(path), named=named)
+        make_named(os.path.dirname(path), named=named)
         _rename(_beside(path, data, synced=True), path)
         sync_path(os.path.dirname(path))
     written(path)
@@ -63,7 +64,7 @@ def _beside(path: str, data: bytes, *, synced: bool) -> str:
     """Write what is to be under ``path`` under another name: that name."""
     partial = f"{path}.{uuid.uuid4().hex}.partial"
     try:
-        with open(partial, "xb") as file:
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode_of(path))) as file:
             file.write(data)
             if synced:
                 file.flush()
@@ -94,23 +95,28 @@ class DocumentStore(LocalStore):
         replace(os.path.join(str(self.root), key), value.to_bytes())
 
 
-class PreparedStore(LocalStore):
-    """A local store through which documents are written where nobody finds them, until all is synced."""
+class Prepared:
+    """Documents that are written where nobody finds them, until all is synced.
 
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
+    Parameters
+    ----------
+    folder : str
+        Where they are to be.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
         self._prepared: list[tuple[str, str]] = []
 
-    async def set(self, key: str, value: Buffer) -> None:
+    def prepare(self, name: str, document: bytes) -> None:
         """Write a document beside the one that is there."""
-        path = os.path.join(str(self.root), key)
+        path = os.path.join(self.folder, name)
         with told(path):
-            self._prepared.append((_beside(path, value.to_bytes(), synced=False), path))
+            self._prepared.append((_beside(path, document, synced=False), path))
 
     def publish(self) -> None:
-        """Replace the documents that are there, which were synced before; that is on the device then."""
-        with told(str(self.root)):
+        """Give the documents their names, which were synced before, each on the device before the next one has its."""
+        with told(self.folder):
             for partial, path in self._prepared:
                 _rename(partial, path)
-            for folder in {os.path.dirname(path) for _, path in self._prepared}:
-                sync_path(folder)
+                sync_path(os.path.dirname(path))

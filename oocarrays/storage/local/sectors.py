@@ -15,6 +15,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from oocarrays.storage.local.private import mode_of
+
 SECTOR = 4096
 """Bytes: what a write past the cache must be a multiple of, and lie on."""
 MOST_BYTES = 2**30
@@ -38,11 +40,11 @@ def open_past_cache(path: str, flags: int) -> tuple[int, bool]:
     """Open a file past the system's cache where its file system takes that; and whether it does."""
     direct = getattr(os, "O_DIRECT", 0)
     try:
-        return os.open(path, flags | direct, 0o666), bool(direct)
+        return os.open(path, flags | direct, mode_of(path)), bool(direct)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-    return os.open(path, flags & ~os.O_EXCL, 0o666), False  # a refused file may have been made all the same
+    return os.open(path, flags & ~os.O_EXCL, mode_of(path)), False  # a refused file may have been made all the same
 
 
 def write_all(file: int, data: memoryview) -> None:

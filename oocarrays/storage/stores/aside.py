@@ -13,10 +13,9 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import MemoryStore
 
+from oocarrays.storage.local.private import OURS
 from oocarrays.storage.stores.joined import Wrapped
 
-OURS = ".oocarrays"
-"""How names of what is no part of an array begin."""
 T = TypeVar("T", bound=Store)
 
 

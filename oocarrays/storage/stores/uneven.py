@@ -18,15 +18,16 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.abc.store import ByteRequest
+from zarr.abc.store import ByteRequest, Store
 from zarr.api import asynchronous
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import StorePath
+from zarr.storage import MemoryStore, StorePath
 
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
+from oocarrays.storage.stores.drafts import DraftStore, open_draft_array, with_drafts, without_drafts
 from oocarrays.storage.stores.joined import Joined, innermost, span
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
@@ -65,7 +66,10 @@ def opened_uneven(place: StorePath, mode: str, name: str) -> zarr.Array:
     """
     check_known(name)
     with _allowed():
-        array = zarr.open_array(place.store, path=place.path, mode=mode)  # type: ignore[arg-type]
+        try:
+            array = zarr.open_array(place.store, path=place.path, mode=mode)  # type: ignore[arg-type]
+        except FileNotFoundError:
+            array = open_draft_array(place, mode)
     return as_regular(array, name)
 
 
@@ -137,6 +141,15 @@ async def made_uneven(place: Any, settings: Settings) -> zarr.Array:
             return zarr.Array(await asynchronous.create_array(place, **settings))
     except (ValueError, TypeError, NotImplementedError) as error:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {error}") from error
+
+
+async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
+    """Put the draft of such an array, in the place of one that is there, and return it. Raises as `made_uneven`."""
+    made: dict[str, Buffer] = {}
+    await made_uneven(MemoryStore(made), settings)
+    await DraftStore(store).set(METADATA, made[METADATA])
+    with _allowed():
+        return without_drafts(zarr.Array(await asynchronous.open_array(store=DraftStore(store), mode="r+")))
 
 
 class UnevenStore(Joined):
@@ -262,7 +275,7 @@ class UnevenStore(Joined):
         return self._array.dtype.newbyteorder("<")
 
     async def _stored(self) -> Document:
-        found = await (self._array.store_path / METADATA).get(default_buffer_prototype())
+        found = await (with_drafts(self._array.store_path) / METADATA).get(default_buffer_prototype())
         document: Document = {} if found is None else json.loads(found.to_bytes())
         return document
 

@@ -1,10 +1,11 @@
 """Targets whose chunks are of unequal lengths: a run sees regular ones, and zarr-python writes what is stored.
 
-zarr.json as a run makes it    ─►  the array with its own chunks and codecs; from then on an `UnevenStore`
-c/0/1                          ─►  those of its chunks that this one touches
-.oocarrays/plan.json           ─►  memory
+.oocarrays/draft.zarr.json    ─►  the draft of the array with its own chunks and codecs, then seen as an `UnevenStore`
+c/0/1                         ─►  those of its chunks that this one touches
+zarr.json                     ─►  the document of that array, when all chunks are stored
+.oocarrays/plan.json          ─►  memory
 
-A run that stops leaves an array that is marked unfinished, and is written again, not gone on with.
+A run that stops leaves a draft, and is written again, not gone on with.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from zarr.core.buffer import Buffer
 from oocarrays.errors import TargetError
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.local.devices import sync_file_system
+from oocarrays.storage.local.private import OURS
 from oocarrays.storage.stores.aside import AsideStore
-from oocarrays.storage.stores.uneven import METADATA, UnevenStore, made_uneven
+from oocarrays.storage.stores.drafts import draft_key
+from oocarrays.storage.stores.uneven import METADATA, UnevenStore, draft_uneven
 
-MARK = b"oocarrays:unfinished"
-"""What stands in the document of an array while it is not finished."""
+DRAFT = draft_key(METADATA)
 
 
 class UnevenTarget(AsideStore[Store]):
@@ -60,20 +62,33 @@ class UnevenTarget(AsideStore[Store]):
     __hash__ = None  # type: ignore[assignment]
 
     def _of(self, key: str) -> Store:
-        return self._aside if self._is_aside(key) else self._seen or self._store
+        if key == DRAFT and self._seen is None:
+            return self._store
+        if self._is_aside(key):
+            return self._aside
+        return self._seen if self._seen and (key == METADATA or key.startswith("c/")) else self._store
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put a value under a key; the first document makes the array."""
-        if key == METADATA and self._seen is None:
+        """Put a value under a key; the draft makes the array."""
+        if key == DRAFT:
+            await self._aside.set(key, value)
             await self._make(json.loads(value.to_bytes())["attributes"])
             return
-        if key == METADATA and self._folder and MARK not in value.to_bytes():
+        if key == METADATA and self._folder:
             await asyncio.to_thread(sync_file_system, self._folder)
         await super().set(key, value)
 
     async def _make(self, attributes: Settings) -> None:
-        array = await made_uneven(self._store, self._settings | {"attributes": attributes})
+        array = await draft_uneven(self._store, self._settings | {"attributes": attributes})
         self._seen = UnevenStore(array, str(self))
+
+    async def delete(self, key: str) -> None:
+        """Remove what is under a key; of the draft both, as the run sees it and as it is stored."""
+        await super().delete(key)
+        if key == DRAFT:
+            await self._store.delete_dir(OURS)
+        if key == METADATA:
+            await self._store.delete(key)
 
     async def delete_dir(self, prefix: str) -> None:
         """Remove all below a prefix; an array that goes whole may be made again."""

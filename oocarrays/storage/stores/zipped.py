@@ -1,8 +1,8 @@
 """Zip files as targets: one process appends chunk after chunk, and what describes them comes last.
 
-c/0/1                       ─►  the file, once each
-zarr.json, with the mark    ─►  memory; without it ─► the file, whose index is written then
-.oocarrays/plan.json        ─►  memory
+c/0/1         ─►  the file, once each
+.oocarrays/   ─►  memory: drafts, and the journal
+zarr.json     ─►  memory, until no draft is left; then the file, and its index
 
 A run that stops leaves no file, one without an index, or one in which no array is: nothing that is taken for finished.
 """
@@ -20,13 +20,12 @@ from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import TargetError
 from oocarrays.storage.stores.aside import AsideStore
+from oocarrays.storage.stores.drafts import is_draft
 from oocarrays.storage.stores.joined import SAYING, Wrapped
 from oocarrays.storage.stores.urls import opened
 
-LAST = ("zarr.json", ".zattrs", ".zgroup", ".zmetadata")
-"""What of that is written when an array is finished; another of format 2 comes before its attributes."""
-MARK = b"oocarrays:unfinished"
-"""What stands in them while it is not."""
+LAST = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
+"""What of that is put last of an array or a group; another of format 2 comes before."""
 
 
 class ZipTarget(AsideStore[ZipStore]):
@@ -96,7 +95,7 @@ class ZipTarget(AsideStore[ZipStore]):
         name = key.rpartition("/")[2]
         if super()._is_aside(key) or name in SAYING:
             await self._aside.set(key, value)
-            if name in LAST and MARK not in value.to_bytes():
+            if name in LAST and not super()._is_aside(key):
                 await self._publish()
             return
         await self._append(key, value)
@@ -108,10 +107,11 @@ class ZipTarget(AsideStore[ZipStore]):
         await self._store.set(key, value)
 
     async def _publish(self) -> None:
-        """Write what describes arrays to the file, and its index, unless one of them is unfinished."""
+        """Write what describes arrays to the file, and its index, unless there is a draft."""
+        async for key in self._aside.list():
+            if is_draft(key):
+                return
         held = {key: value async for key, value in self._documents()}
-        if any(MARK in value.to_bytes() for value in held.values()):
-            return
         for key, value in held.items():
             await self._append(key, value)
             await self._aside.delete(key)
@@ -146,6 +146,8 @@ class ZipTarget(AsideStore[ZipStore]):
             Where it is.
         """
         await self._aside.delete(key)
+        if is_draft(key):
+            await self._publish()
         if not self._is_aside(key) and await self._store.exists(key):
             raise TargetError(f"{key} in {self} cannot be removed: nothing can from a zip file")
 

@@ -16,6 +16,7 @@ from zarr.storage import LocalStore
 from oocarrays.errors import InputError, NotFoundError
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.durable import replace
+from oocarrays.storage.local.private import make_folders
 from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.layout import turn_of
@@ -72,7 +73,7 @@ class FolderStore(LocalStore):
         root = str(self.root)
         if not os.path.isdir(root):
             self.check_disk()
-            os.makedirs(root, exist_ok=True)
+            make_folders(root)
 
     def check_disk(self) -> None:
         """Refuse a disk that is not there.
