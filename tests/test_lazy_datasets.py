@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
-from oocarrays.storage.files.documents import MARK
+from oocarrays.storage.files.documents import MARK, unfinished_run
 from tests.graphs.clusters import cluster, within
 
 xr = pytest.importorskip("xarray")
@@ -144,7 +144,9 @@ def test_a_dataset_that_fails_is_left_unfinished(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError, match="of the user"):
         job.run()
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
-    assert MARK in zarr.open_group(tmp_path / "a.zarr").attrs
+    with pytest.raises(FileNotFoundError):
+        zarr.open_group(tmp_path / "a.zarr", mode="r")
+    assert unfinished_run(tmp_path / "a.zarr")
     with pytest.raises(TargetError, match="exists"):
         ooc.rechunk(ds, tmp_path / "a.zarr")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,19 +15,18 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.errors import (
-    DiskFullError,
-    OocError,
-    UnfinishedError,
-)
+from oocarrays.errors import DiskFullError, InputError, NotFoundError, OocError, TargetError, UnfinishedError
 from oocarrays.plan.files import scatter
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.reductions import cut
+from oocarrays.storage.files import making_room
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER
+from oocarrays.storage.journal.texts import FOLDER, PLAN
 from oocarrays.storage.local import syncing
+from tests.dying import Server
 from tests.unfinished import break_disk
 
 pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
@@ -183,3 +184,197 @@ def test_nobody_opens_a_target_that_a_run_has_left(tmp_path: Path, name: str, af
     for path, values in again.items():
         np.testing.assert_array_equal(values, whole[path])
     assert not list(target.rglob(FOLDER))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("name", sorted(JOBS.keys() - LOCAL_ONLY))
+def test_nor_one_in_memory(tmp_path: Path, name: str, zarr_format: int) -> None:
+    target = MemoryStore()
+    stop(JOBS[name](tmp_path, target, zarr_format), 0 if name in ("pyramid", "reduce") else 2)
+    with pytest.raises(UnfinishedError, match="overwrite"):
+        ooc.open_array(target)
+    assert list(opened_by(target)) == []
+    JOBS[name](tmp_path, target, zarr_format, overwrite=True).run()
+    assert not [key for key in target._store_dict if FOLDER in key.split("/")]
+    JOBS[name](tmp_path, tmp_path / "whole", zarr_format).run()
+    whole = nodes_below(tmp_path / "whole")
+    assert whole
+    for path, values in whole.items():
+        np.testing.assert_array_equal(zarr.open_array(target, path=path if path != "." else "", mode="r")[...], values)
+
+
+def test_a_section_is_written_only_to_what_is_there(tmp_path: Path) -> None:
+    """A run that writes to an array that is there leaves it readable, by everybody: the page says so."""
+    z = zarr.create_array(tmp_path / "a", data=np.zeros_like(DATA), chunks=(4, 4), compressors=None)
+    parts = ooc.read_sections(ooc.open_array(source(tmp_path)), "(block, *)", ranks=2)
+    job = ooc.write_sections(ooc.open_array(tmp_path / "a", mode="r+"), "(block, *)", parts, **THREADS)
+    stop(job, 5)
+    assert zarr.open_array(tmp_path / "a", mode="r").shape == z.shape
+
+
+# ---------------------------------------------------------------------- what is overwritten
+
+
+class Killed(BaseException):
+    """What nothing of ours catches."""
+
+
+def kill_at(patch: pytest.MonkeyPatch, moment: int) -> Iterator[int]:
+    """Die before the ``moment``-th change that makes room for a target."""
+    moments = count()
+
+    def dying(real: Any) -> Any:
+        def change(*args: Any, **more: Any) -> Any:
+            if next(moments) >= moment:
+                raise Killed
+            return real(*args, **more)
+
+        return change
+
+    for name in ("put_documents", "remove_documents", "make_room", "remove_tree"):
+        patch.setattr(making_room, name, dying(getattr(making_room, name)))
+    patch.setattr(making_room.os, "unlink", dying(os.unlink))
+    return moments
+
+
+@pytest.mark.parametrize("name", ["two-phase", "map_slabs", "scatter_files", "gather_files", "pyramid", "group"])
+@pytest.mark.parametrize("moment", [0, 1, 2, 3, 4, 5, 7])
+def test_what_is_replaced_is_whole_or_not_there(tmp_path: Path, name: str, moment: int) -> None:
+    target = tmp_path / "t"
+    JOBS[name](tmp_path, target).run()
+    old = nodes_below(target)
+    job = JOBS[name](tmp_path, target, overwrite=True)
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at(patch, moment)
+        with suppress(Killed):
+            job.run()
+    for path, values in nodes_below(target).items():
+        np.testing.assert_array_equal(values, old[path])
+    JOBS[name](tmp_path, target, overwrite=True).run()
+    assert nodes_below(target).keys() == old.keys()
+    assert not list(target.rglob(FOLDER))
+
+
+@pytest.mark.parametrize("name", ["two-phase", "scatter_files", "pyramid", "group"])
+@pytest.mark.parametrize("where", ["", "c", "deep"])
+def test_a_file_that_is_no_part_of_an_array_is_never_removed(tmp_path: Path, name: str, where: str) -> None:
+    target = tmp_path / "t"
+    JOBS[name](tmp_path, target).run()
+    (target / where).mkdir(exist_ok=True)
+    (target / where / "thesis.tex").write_text("seven years")
+    with pytest.raises(TargetError, match=r"thesis\.tex"):
+        JOBS[name](tmp_path, target, overwrite=True)
+    assert (target / where / "thesis.tex").read_text() == "seven years"
+    (target / where / "thesis.tex").unlink()
+    JOBS[name](tmp_path, target, overwrite=True).run()
+
+
+# ---------------------------------------------------------------------- every state can be left
+
+
+def failing(patch: pytest.MonkeyPatch, kind: int, number: int) -> Iterator[int]:
+    """Let the system refuse to make files from the ``number``-th on."""
+    calls, opened = count(), os.open
+
+    def refusing(path: Any, flags: int, *args: Any, **more: Any) -> int:
+        if flags & os.O_CREAT and "/t" in str(path) and next(calls) >= number:
+            raise OSError(kind, os.strerror(kind), str(path))
+        return opened(path, flags, *args, **more)
+
+    patch.setattr(os, "open", refusing)
+    return calls
+
+
+@pytest.mark.parametrize("error", ["EDQUOT", "EIO", "EMFILE", "EROFS", "ENOSPC"])
+@pytest.mark.parametrize("name", ["two-phase", "map_slabs", "scatter_files", "pyramid", "group", "from_dask"])
+def test_where_the_journal_cannot_be_begun_nothing_is_left(tmp_path: Path, name: str, error: str) -> None:
+    """Of the first files that a run makes one is refused: its lock, its journal, the draft."""
+    for number in range(3):
+        target = tmp_path / f"t{number}"
+        job = JOBS[name](tmp_path, target)
+        with pytest.MonkeyPatch.context() as patch:
+            failing(patch, getattr(errno, error), number)
+            with pytest.raises(OocError) as caught:
+                job.run()
+        assert "\n" not in str(caught.value)
+        assert not target.exists(), number
+        with pytest.raises(NotFoundError):
+            ooc.open_array(target)
+        JOBS[name](tmp_path, target).run()
+
+
+@pytest.mark.parametrize("error", ["EDQUOT", "EROFS"])
+def test_where_the_journal_cannot_be_begun_what_is_there_stays(tmp_path: Path, error: str) -> None:
+    target = tmp_path / "t"
+    JOBS["two-phase"](tmp_path, target).run()
+    for number in range(3):
+        job = JOBS["map_slabs"](tmp_path, target, overwrite=True)
+        with pytest.MonkeyPatch.context() as patch:
+            failing(patch, getattr(errno, error), number)
+            with pytest.raises(OocError):
+                job.run()
+        np.testing.assert_array_equal(ooc.open_array(target)[...], DATA)
+        assert not list(target.rglob(FOLDER))
+
+
+@pytest.mark.parametrize("plan", [b"", b"{", None], ids=["empty", "torn", "gone"])
+@pytest.mark.parametrize("name", sorted(JOBS))
+def test_without_a_journal_one_call_starts_over(tmp_path: Path, name: str, plan: bytes | None) -> None:
+    target = tmp_path / "t"
+    stop(JOBS[name](tmp_path, target), 0 if name in ("pyramid", "reduce") else 2)
+    text = target / FOLDER / PLAN
+    if plan is not None:
+        text.write_bytes(plan)
+    elif text.exists():
+        text.unlink()
+    with pytest.raises(UnfinishedError, match="overwrite"):
+        ooc.open_array(target)
+    for again in (False, True):
+        with pytest.raises(InputError, match="start over: make the same call with overwrite=True"):
+            ooc.resume(target, again=again)
+    with pytest.raises(TargetError, match=r"overwrite|remove it first|another"):
+        JOBS[name](tmp_path, target)
+    JOBS[name](tmp_path, target, overwrite=True).run()
+    assert not list(target.rglob(FOLDER))
+
+
+@pytest.mark.parametrize("plan", [b"", b"{", None], ids=["empty", "torn", "gone"])
+def test_an_update_without_a_journal_does_not_lock_the_data(tmp_path: Path, runs: Server, plan: bytes | None) -> None:
+    s, target = source(tmp_path), tmp_path / "t"
+    ooc.rechunk(s, target, chunks=(32, 4), **THREADS).run()
+    zarr.open_array(s, mode="r+").append(DATA[:8])
+    runs.run("update", target, scheduler="threads", at="entry")
+    text = target / FOLDER / PLAN
+    text.write_bytes(plan) if plan is not None else text.unlink()
+    np.testing.assert_array_equal(zarr.open_array(target, mode="r")[:32], DATA)
+    with pytest.raises(UnfinishedError):
+        ooc.open_array(target)
+    with pytest.raises(InputError, match=r"bring it up to date again: update\("):
+        ooc.resume(target)
+    a = ooc.update(target, scheduler="threads").run()
+    np.testing.assert_array_equal(a[...], np.concatenate([DATA, DATA[:8]]))
+    assert not list(target.rglob(FOLDER))
+
+
+# ---------------------------------------------------------------------- who may read it
+
+
+def test_nobody_else_reads_scratch_or_journals(tmp_path: Path, runs: Server) -> None:
+    (tmp_path / "scratch").mkdir()
+    old = os.umask(0o022)
+    try:
+        runs.run(
+            "rechunk", source(tmp_path), tmp_path / "t", chunks=[32, 4], method="staged", ranks=2, memory="64MiB",
+            scheduler="threads", at="chunk", after=9, scratch=str(tmp_path / "scratch"),
+        )  # fmt: skip
+    finally:
+        os.umask(old)
+    folders = [each for each in tmp_path.rglob(".oocarrays*") if each.is_dir()]
+    assert len(folders) == 2
+    for folder in folders:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        for each in folder.rglob("*"):
+            assert each.is_dir() or each.stat().st_mode & 0o777 == 0o600, each
+    ooc.resume(tmp_path / "t").run()
+    for name in ("zarr.json", ".oocarrays.source", "c/0/0"):
+        assert (tmp_path / "t" / name).stat().st_mode & 0o044 == 0o044, name

@@ -29,7 +29,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.files.update import REQUESTS, UpdatePlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.creating import finishing
+from oocarrays.storage.files.creating import finish_target, finishing
 from oocarrays.storage.files.documents import MARK, document_store
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
@@ -169,8 +169,11 @@ class UpdateRun(JournaledRun):
             return self._target
 
     def _nothing(self) -> str:
-        """Name the target, which is up to date."""
-        return self._written().name
+        """Name the target, which is up to date, and need not be marked."""
+        file = self._written()
+        if MARK in file.zarr.attrs:
+            finish_target(file, durable=self.durable)
+        return file.name
 
     def _finish(self) -> str:
         name: str = self._end(self.target.name)
@@ -178,8 +181,14 @@ class UpdateRun(JournaledRun):
         return name
 
     def _finishing(self) -> Callable[[], None]:
-        self._keep_source()
-        return finishing(self.target, durable=self.durable)
+        publish = finishing(self.target, durable=self.durable)
+
+        def finish() -> None:
+            """Keep the source last: where that is lost, what has changed is written once more."""
+            publish()
+            self._keep_source(durable=self.durable)
+
+        return finish
 
     # ------------------------------------------------------------------ parts
 

@@ -172,7 +172,7 @@ class KeptRun(EndingRun):
         return self.content | read | {BEGINNING: self.remains.beginning}
 
     def _begin(self, make: Callable[[], None], *, instead: bool = False) -> None:
-        """Begin the journal, ``instead`` of one that is there, then make the targets; leave neither where that fails."""
+        """Begin the journal, ``instead`` of one that is there, then make the targets; or leave neither."""
         instead |= self.journal.is_locked or bool(getattr(self.destination, "overwrite", False))
         try:
             self.journal.begin(self.id, self._content_now(), instead=instead)
@@ -303,7 +303,7 @@ class KeptRun(EndingRun):
         else:
             Notes(place).drop_made()
 
-    def _keep_source(self) -> None:
+    def _keep_source(self, *, durable: bool = False) -> None:
         """Keep beside the target how that was which was read, unless it has changed meanwhile.
 
         What the target kept before stays then: it is made of that, and of something newer.
@@ -317,7 +317,7 @@ class KeptRun(EndingRun):
         begun = (self.journal.read()[1].get(CHUNKS_READ) or [None])[0]
         seen = Source.seen(self.read_from[0]) if begun and self.read_from else None
         if seen is not None and seen[0].place is not None and not changed(begun, seen[1]):
-            keep_source(store, seen[0])
+            keep_source(store, seen[0], durable=durable)
 
 
 class JournaledRun(KeptRun):

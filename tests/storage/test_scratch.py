@@ -89,7 +89,7 @@ def test_a_journal_cannot_name_scratch_where_no_run_has_put_it(tmp_path: Path) -
 def test_a_run_whose_name_is_a_path_is_refused(tmp_path: Path) -> None:
     target = left_unfinished(tmp_path)
     changed(target, run="x/../../mine")
-    with pytest.raises(JournalError, match="is the name of none"):
+    with pytest.raises(JournalError, match="invalid run id"):
         ooc.resume(target)
     assert Journal(str(target)).is_there()
 

@@ -1,8 +1,8 @@
 """Documents of metadata: the facts they hold of an array before it is opened, and the mark of one that is unfinished.
 
 A target has only drafts of its documents until its last chunk is stored, and their attributes carry the *unfinished*
-mark: we refuse to open it, and other Zarr readers find no array. An array that is brought up to date carries the mark in
-the document itself, as targets of version 0.5.0 do.
+mark: we refuse to open it, and other Zarr readers find no array. An array that is brought up to date carries the mark
+in the document itself, as targets of version 0.5.0 do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Making targets: drafts of their documents where nothing is, or in the place of an array or a group.
 
-    draft of the new one ─► remove the documents of the old one ─► remove all else of it ─► draft with the run's own mark
+    draft of the new one ─► remove the documents of the old one ─► remove all else of it ─► draft with the run's mark
 
 Being killed at any time costs no more than was asked: until its documents go, the old one is whole to every reader;
 from then on there is a marked draft alone, which may be overwritten and is never taken for finished. Of a group's
@@ -148,7 +148,8 @@ def _is_part(key: str) -> bool:
     [True, True, True, True, True, False, False]
     """
     name = key.rpartition("/")[2]
-    return name in SAYING or bool(CHUNK.fullmatch(name) or PARTIAL.search(name)) or key.startswith((OURS, ".nfs"))
+    known = name in SAYING or CHUNK.fullmatch(name) or PARTIAL.search(name) or name.startswith(".nfs")
+    return bool(known) or any(part.startswith(OURS) for part in key.split("/"))
 
 
 def names_in(store: StoreLike) -> list[str]:

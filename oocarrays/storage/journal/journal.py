@@ -352,6 +352,10 @@ class Journal:
             if text is not None and plan_in(text, self.store).run == run:
                 self.remove()
         self.release()
+        self._clear_if_empty()
+
+    def _clear_if_empty(self) -> None:
+        """Remove the folder of the journal, and that of the target, where nothing is in them."""
         self._entries.clear_if_empty()
         entries_of(self.store).clear_if_empty()
 
@@ -399,7 +403,11 @@ class Journal:
         if self._hold is None:
             return False
         with writing(self.store), self._refused():
-            return self._hold.claim(wait)
+            try:
+                return self._hold.claim(wait)
+            except OSError:
+                self._clear_if_empty()
+                raise
 
     def join(self) -> bool:
         """Hold the lock beside the process that claimed it, as long as this one works for the same run.

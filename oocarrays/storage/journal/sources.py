@@ -128,8 +128,13 @@ def can_keep(store: StoreLike) -> bool:
     return local_folder(store) is not None or isinstance(store_path(store).store, RemoteStore)
 
 
-def keep_source(store: StoreLike, source: Source) -> None:
-    """Keep what the array in ``store`` is made of, in the place of what it kept; on its device with all that is synced.
+def keep_source(store: StoreLike, source: Source, *, durable: bool = False) -> None:
+    """Keep what the array in ``store`` is made of, in the place of what it kept.
+
+    Parameters
+    ----------
+    durable : bool
+        Whether it is on its device at once, and not only when all is synced.
 
     Raises
     ------
@@ -145,7 +150,7 @@ def keep_source(store: StoreLike, source: Source) -> None:
         "digest": hashlib.sha256(body).hexdigest(),
     }
     with writing(store):
-        entries_of(store).replace(SOURCE, json.dumps(head).encode() + b"\n" + body, durable=False)
+        entries_of(store).replace(SOURCE, json.dumps(head).encode() + b"\n" + body, durable=durable)
 
 
 def kept_source(store: StoreLike) -> Source | None:

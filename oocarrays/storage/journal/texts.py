@@ -21,16 +21,14 @@ from oocarrays.errors import JournalError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.local.private import OURS
+from oocarrays.storage.local.private import OURS, SHARED
 
 FOLDER = OURS
 """Where a journal is, below its target."""
 NOTE = ".oocarrays.json"
 """The key of a note below an array that is there, of what is being written to it."""
-SOURCE = ".oocarrays.source"
-"""The key of what a finished array keeps of the source that it was made of."""
-MADE = ".oocarrays.made"
-"""The key of what a finished target keeps of the request that made it."""
+SOURCE, MADE = SHARED
+"""The keys of what a finished array keeps of the source that it was made of, and of the request that made it."""
 REQUEST = "request"
 """Where a journal keeps the request: plain values, equal where a second call asks for the same."""
 PLAN, DONE, LOCK, ENDED, KEPT = "plan.json", "done", "lock", "ended-", "kept"

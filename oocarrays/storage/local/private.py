@@ -7,8 +7,8 @@ from contextlib import suppress
 
 OURS = ".oocarrays"
 """How names of what is no part of an array begin."""
-SOURCE = ".oocarrays.source"
-"""The key of what a finished array keeps of its source: as open to others as the array is."""
+SHARED = (".oocarrays.source", ".oocarrays.made")
+"""The keys of what a finished array keeps of its source and of its request: as open to others as the array is."""
 
 
 def mode_of(path: str) -> int:
@@ -19,7 +19,7 @@ def mode_of(path: str) -> int:
     """
     folder, name = os.path.split(path)
     ours = name.startswith(OURS) or any(part.startswith(OURS) for part in folder.split(os.sep))
-    return 0o600 if ours and not name.startswith(SOURCE) else 0o666
+    return 0o600 if ours and not name.startswith(SHARED) else 0o666
 
 
 def make_folder(folder: str) -> None:
