@@ -51,8 +51,6 @@ class DatasetRun(EndingRun):
     ----------
     frame : callable
         Writes all that is not lazy; it takes attributes to be added, and whether it may replace what is there.
-    overwrite : bool
-        Whether a target that a run has left unfinished may be replaced.
     runs : sequence of LazyRun
         Those of the lazy arrays, which tell under this run's topic.
     """

@@ -355,7 +355,7 @@ def _reopen_with_zarrs(array: zarr.Array) -> zarr.Array:
     path = array.store_path
     with zarr.config.set({"codec_pipeline.path": ZARRS, "codec_pipeline.strict": True}), warnings.catch_warnings():
         warnings.simplefilter("error")
-        return zarr.open_array(path.store, path=path.path, mode="r" if array.read_only else "r+")
+        return zarr.Array(zarr.AsyncArray(metadata=array.metadata, store_path=path))
 
 
 def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tuple[int, int, int]:
