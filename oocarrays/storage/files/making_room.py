@@ -121,7 +121,7 @@ def check_only_ours(store: StoreLike) -> None:
     other = next((key for key in _keys(store) if not _is_part(key)), None)
     if other is not None:
         raise TargetError(
-            f"the target {store} holds {other!r}, which is no part of a Zarr array or group; nothing is overwritten: "
+            f"the target {store} holds {other!r}, which does not belong to a Zarr array or group; nothing is overwritten: "
             "move it, or choose another target"
         )
 
@@ -184,7 +184,8 @@ def put_documents(
 
 def publish_drafts(store: StoreLike, *, durable: bool) -> None:
     """Put the documents of which there are drafts, and remove these."""
-    folder, found = local_folder(store), {}
+    folder = local_folder(store)
+    found: dict[str, bytes] = {}
     for name in SAYING:
         if folder is None:
             buffer = sync((store_path(store) / draft_key(name)).get())
