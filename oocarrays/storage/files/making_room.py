@@ -121,8 +121,8 @@ def check_only_ours(store: StoreLike) -> None:
     other = next((key for key in _keys(store) if not _is_part(key)), None)
     if other is not None:
         raise TargetError(
-            f"the target {store} holds {other!r}, which does not belong to a Zarr array or group; nothing is overwritten: "
-            "move it, or choose another target"
+            f"the target {store} holds {other!r}, which does not belong to a Zarr array or group; nothing is "
+            "overwritten: move it, or choose another target"
         )
 
 
