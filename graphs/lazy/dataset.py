@@ -40,7 +40,7 @@ from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.local.private import OURS
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.drafts import with_drafts
+from oocarrays.storage.stores.aside import with_drafts
 from oocarrays.storage.stores.joined import SAYING
 
 

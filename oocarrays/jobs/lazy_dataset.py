@@ -47,7 +47,7 @@ from oocarrays.storage.files.places import StoreLike, store_path
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.drafts import with_drafts
+from oocarrays.storage.stores.aside import with_drafts
 from oocarrays.stored.array import placer
 
 BLOCK = "16MiB"

@@ -32,7 +32,7 @@ from oocarrays.storage.files.group_file import is_consolidated, skipped_in
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, store_path
 from oocarrays.storage.files.presence import presence_of
 from oocarrays.storage.foreign.store import ForeignStore
-from oocarrays.storage.stores.drafts import with_drafts, without_drafts
+from oocarrays.storage.stores.aside import with_drafts, without_drafts
 from oocarrays.storage.stores.joined import joined_in
 
 COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")

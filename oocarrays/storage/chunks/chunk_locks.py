@@ -26,7 +26,7 @@ from oocarrays.storage.files.documents import METADATA
 from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.regular import open_regular
-from oocarrays.storage.stores.drafts import draft_key
+from oocarrays.storage.stores.aside import draft_key
 from oocarrays.storage.stores.opening import blobs_of
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))

@@ -38,7 +38,7 @@ from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import check_regular
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.drafts import keeps_drafts
+from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import DOCUMENTS, SAYING, layers
 
 KEYS_AT_ONCE = 1000

@@ -56,7 +56,7 @@ from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
 from oocarrays.storage.local.pages import can_map
-from oocarrays.storage.stores.drafts import open_draft_array
+from oocarrays.storage.stores.aside import open_draft_array
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import answers_ranges

@@ -50,7 +50,7 @@ from oocarrays.storage.local import devices
 from oocarrays.storage.local.durable import Prepared
 from oocarrays.storage.local.private import OURS
 from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.stores.drafts import keeps_drafts
+from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.remote import RemoteStore

@@ -23,7 +23,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.local.regular import check_regular
-from oocarrays.storage.stores.drafts import draft_key
+from oocarrays.storage.stores.aside import draft_key
 from oocarrays.storage.stores.remote import is_remote
 
 WRECKED = (

@@ -53,7 +53,7 @@ from oocarrays.storage.files.places import Place, StoreLike, local_folder, locat
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.store import ForeignStore, foreign_in
 from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.stores.drafts import keeps_drafts, open_draft_group, with_drafts
+from oocarrays.storage.stores.aside import keeps_drafts, open_draft_group, with_drafts
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.urls import check_replaces

@@ -37,7 +37,7 @@ from oocarrays.storage.files.making_room import (
 from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
 from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.stores.drafts import draft_key
+from oocarrays.storage.stores.aside import draft_key
 from oocarrays.storage.stores.joined import SAYING
 
 RANK = "rank-"

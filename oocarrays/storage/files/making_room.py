@@ -29,7 +29,7 @@ from oocarrays.storage.local.blobs import LocalBlobs, remove_tree
 from oocarrays.storage.local.devices import sync_path
 from oocarrays.storage.local.durable import replace
 from oocarrays.storage.local.private import OURS, make_folders
-from oocarrays.storage.stores.drafts import draft_key
+from oocarrays.storage.stores.aside import draft_key
 from oocarrays.storage.stores.joined import DOCUMENTS, SAYING
 from oocarrays.storage.stores.underway import lists_keys
 

@@ -31,7 +31,7 @@ from oocarrays.mapping.orientation import turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.drafts import draft_key
+from oocarrays.storage.stores.aside import draft_key
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 

@@ -27,7 +27,7 @@ from zarr.storage import MemoryStore, StorePath
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.stores.drafts import DraftStore, open_draft_array, with_drafts, without_drafts
+from oocarrays.storage.stores.aside import DraftStore, open_draft_array, with_drafts, without_drafts
 from oocarrays.storage.stores.joined import Joined, innermost, span
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 

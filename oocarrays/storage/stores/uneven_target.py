@@ -21,8 +21,7 @@ from oocarrays.errors import TargetError
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.local.devices import sync_file_system
 from oocarrays.storage.local.private import OURS
-from oocarrays.storage.stores.aside import AsideStore
-from oocarrays.storage.stores.drafts import draft_key
+from oocarrays.storage.stores.aside import AsideStore, draft_key
 from oocarrays.storage.stores.uneven import METADATA, UnevenStore, draft_uneven
 
 DRAFT = draft_key(METADATA)

@@ -19,8 +19,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import TargetError
-from oocarrays.storage.stores.aside import AsideStore
-from oocarrays.storage.stores.drafts import is_draft
+from oocarrays.storage.stores.aside import AsideStore, is_draft
 from oocarrays.storage.stores.joined import SAYING, Wrapped
 from oocarrays.storage.stores.urls import opened
 
