@@ -26,6 +26,7 @@ from oocarrays.errors import (
     BudgetError,
     InputError,
     JournalError,
+    NotFoundError,
     RunError,
     TargetError,
     UnfinishedError,
