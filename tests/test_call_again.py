@@ -72,7 +72,7 @@ KINDS = {
     "staged": Kind(call="rechunk", options=COLUMNS | {"ranks": 2, "method": "staged"}, late=SECOND),
     "group": Kind(
         call="rechunk", source="g", options=MEMORY | {"chunks": {"b": (96, 4)}, "ranks": 1},
-        other={"chunks": {"b": (12, 40)}}, early={"at": "begun", "after": 2}, late=SIXTH,
+        other={"chunks": {"b": (12, 40)}}, early={"at": "entry"}, late=SIXTH,
         expected=lambda made: made["b"][...],
     ),
     "map_slabs": Kind(call="map_slabs", kernel="numpy:negative", options=SLABS, values=-FIELD),

@@ -28,7 +28,7 @@ from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import group_file
-from oocarrays.storage.files.documents import is_finished
+from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store
 from oocarrays.storage.files.places import StoreLike, place_name
 from oocarrays.storage.files.target import TargetSpec
@@ -135,7 +135,8 @@ def resumed_group(
     file = _source(content, asked.source, target, asked.place).in_format(content.get("zarr_format"))
     file = file.with_policy(policy_of(content.get("missing") if asked.missing is None else asked.missing))
     names = [name for name in content["members"] if not is_finished(member_store(target, name))]
-    if not all(Journal(member_store(target, name)).is_there() for name in names):
+    places = [member_store(target, name) for name in names]
+    if not all(unfinished_run(place) and Journal(place).is_there() for place in places):
         raise JournalError(f"the run in {target} was stopped before it had made all arrays; {way_out(target)}")
     if trust.again and len(names) < len(content["members"]):
         raise JournalError(f"some arrays of {target} are finished: to start over, write the group with overwrite")
