@@ -262,3 +262,10 @@ def test_a_kernel_has_arguments_of_its_own_and_boundaries_by_dimension(tmp_path:
     how: dict[str, Any] = {"depth": {"x": 1}, "boundary": {"x": "periodic"}, "args": [1], "memory": "64MiB"}
     made = air.ooc.map_slabs(moved, tmp_path / "b.zarr", scheduler="threads", **how).run()
     np.testing.assert_array_equal(0.5 * made[...], np.roll(values, 1, axis=1))
+
+
+def test_planning_a_rechunk_loads_nothing(stored: Path, tmp_path: Path) -> None:
+    found = xr.open_dataset(stored, engine="oocarrays", drop_variables="station")
+    found.ooc.rechunk({"time": -1, "lat": 4, "lon": 4}, tmp_path / "series.zarr", memory="64MiB", **THREADS)
+    assert not found.air.variable._in_memory
+    assert oocarrays.xarray.stored_in(found.air.variable) is not None

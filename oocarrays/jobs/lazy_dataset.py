@@ -191,10 +191,21 @@ def dataset_job(
     run.runs = tuple(runs.values())
     counts = {name: blocks.rechunk.target.grid.count for name, blocks in plan.arrays}
     request = requested(
-        "rechunk", [tokenize(source)], [], [], count=sum(counts.values()), zarr_format=zarr_format,
+        "rechunk", [_token(source)], [], [], count=sum(counts.values()), zarr_format=zarr_format,
         chunks={name: form(settings) for name, settings in made.items()}, arrays=counts,
     )  # fmt: skip
     return DatasetJob(encoded, run, single, cluster).asked_for(request).again(resume, overwrite=overwrite)
+
+
+def _token(source: Any) -> str:
+    """Return the identity of a dataset or an array; what is neither in memory nor a Dask array is not loaded."""
+    variables = source.variables if hasattr(source, "data_vars") else {"": source.variable, **source._coords}
+    return tokenize(
+        [
+            (str(name), v.dims, v.dtype.str, v.attrs, v.data if v.chunks is not None or v._in_memory else v.encoding)
+            for name, v in variables.items()
+        ]
+    )
 
 
 def _load_others(ds: xr.Dataset) -> None:
