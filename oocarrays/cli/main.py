@@ -92,7 +92,7 @@ def _as_typed(message: str, options: argparse.Namespace) -> str:
     for name in ("overwrite", "resume"):
         if name in options:
             message = re.sub(rf"\b(ask for|with) {name}\b", rf"\1 --{name}", message)
-            message = message.replace(f"{name}=True", f"--{name}")
+            message = message.replace(f"{name}=True (--{name})", f"--{name}").replace(f"{name}=True", f"--{name}")
     return message
 
 

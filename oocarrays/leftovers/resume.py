@@ -293,14 +293,8 @@ def kind_left(target: StoreLike) -> str:
 
 
 def _content(target: StoreLike) -> Document:
-    is_marked = unfinished_run(target) is not None
-    noted = None if is_marked else Journal(target).notes.noted()
-    try:
-        return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
-    except (JournalError, NotFoundError) as error:
-        if not is_marked:
-            raise
-        raise type(error)(f"{error}; pass overwrite=True to the call that made it to start over") from None
+    noted = Journal(target).notes.noted() if unfinished_run(target) is None else None
+    return noted or journal_of(target, "group" if holds_group(target) else "array")[2]
 
 
 def _listed(given: Any) -> list[Any]:

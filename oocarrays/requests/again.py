@@ -18,7 +18,7 @@ from typing import Any
 from oocarrays.errors import JournalError, OocError, TargetError
 from oocarrays.graphs.run.in_place import PARTS
 from oocarrays.graphs.run.looking import CHUNKS_READ
-from oocarrays.graphs.run.remains import journal_of
+from oocarrays.graphs.run.remains import journal_of, way_out
 from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document
@@ -59,7 +59,7 @@ def unfinished_text(target: StoreLike) -> str:
     begun = f"the target {target} exists and is unfinished"
     content, at_work = journaled(target), is_at_work(target)
     if content is None and not at_work:
-        return f"{begun}, and its journal cannot be read: pass overwrite=True to start over"
+        return f"{begun}, and its journal cannot be read; {way_out(target)}"
     if content is not None and _is_update(content):
         return f"{begun}: an update {'is at work' if at_work else 'was stopped; go on with update, or resume'}"
     done = chunks_done(target)

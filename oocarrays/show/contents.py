@@ -22,6 +22,7 @@ from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError, StoreFailure
+from oocarrays.graphs.run.remains import way_out
 from oocarrays.requests.again import journaled
 from oocarrays.requests.progress import is_at_work
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
@@ -322,7 +323,7 @@ def _way(store: str) -> tuple[str, str]:
     if local_folder(store) is not None and is_at_work(store):
         return "now", "a run is at work on it"
     if local_folder(store) is not None and journaled(store) is None:
-        return "its journal cannot be read", "pass overwrite=True to the call that made it"
+        return "its journal cannot be read", way_out(store)
     return "go on with", f"oocarrays resume {shlex.quote(store)}"
 
 
