@@ -182,20 +182,16 @@ def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bo
     return array
 
 
-ELSEWHERE = "; what xarray opens is a source, too: rechunk(xr.open_dataset(…, chunks={}), …)"
-"""Said of a file of a format that we do not read."""
-
-
 def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     chosen(mode, "mode", ("r", "r+"))
     if isinstance(store, zarr.Group):
         raise _is_group(store.store_path)
     check_is_place(store)
     folder = local_folder(store, path)
-    if folder is not None and not os.path.exists(folder):
-        raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
     if folder is not None:
         check_documents(folder)
+        if not os.path.exists(folder):
+            raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
     try:
         array = _document_or_draft(store, mode, path)
         extents(array.shape)  # Zarr takes those that no index can count
@@ -203,8 +199,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
     except (ContainsGroupError, NodeTypeValidationError):
         raise _is_group(store_path(store) / path) from None
     except (FileNotFoundError, KeyError, NotADirectoryError):
-        is_file = folder is not None and os.path.isfile(folder)
-        raise NotFoundError(f"no Zarr array in {store}{ELSEWHERE if is_file else ''}") from None
+        raise NotFoundError(f"no Zarr array in {store}") from None
     except OSError as error:
         raise StoreFailure(f"cannot open {store}: {error}") from error
     except WRECKED as error:

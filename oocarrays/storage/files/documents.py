@@ -23,6 +23,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.local.regular import check_regular
+from oocarrays.storage.local.signatures import check_format
 from oocarrays.storage.stores.aside import draft_key
 from oocarrays.storage.stores.remote import is_remote
 
@@ -107,9 +108,12 @@ def check_documents(folder: str) -> None:
 
     Raises
     ------
+    NotFoundError
+        If it is a file, in a format that is not read.
     StoreFailure
         Where a FIFO, socket or device has the name of a metadata document.
     """
+    check_format(folder)
     for name in (*NODES, ".zattrs"):
         check_regular(os.path.join(folder, name))
 

@@ -23,8 +23,6 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
 from oocarrays.storage.foreign.packing import PACKED, TELLING, coded_fill
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-"""How such files begin."""
 HIDDEN = frozenset(
     ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict",
      "_NCProperties", "_FillValue")

@@ -25,8 +25,6 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
 from oocarrays.storage.foreign.packing import PACKED, coded_fill
 
-SIGNATURES = (b"CDF\1", b"CDF\2", b"CDF\5")
-"""How such files begin."""
 TYPES = ("", "i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")
 """Types of elements, by their numbers."""
 LEAST_ROW = 2**16

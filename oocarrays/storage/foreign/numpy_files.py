@@ -34,8 +34,6 @@ from oocarrays.storage.foreign.facts import (
 )
 from oocarrays.storage.local.regular import open_regular
 
-SIGNATURE = b"\x93NUMPY"
-"""How such files begin."""
 KINDS = "biufcmMSU"
 """Kinds of elements that Zarr stores in a fixed number of bytes."""
 

@@ -21,7 +21,6 @@ from zarr.storage import StorePath, ZipStore
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.foreign import hdf5, netcdf3, numpy_files, tiff
 from oocarrays.storage.foreign.arrays import Contents, alone
 from oocarrays.storage.foreign.facts import FORMATS
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
@@ -29,7 +28,7 @@ from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts
 from oocarrays.storage.foreign.references import references
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.foreign.zip_ranges import ZipRanges
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.signatures import HEAD_BYTES, NAMED, head_of, kind_of, not_read
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.sessions import session
@@ -38,17 +37,10 @@ from oocarrays.storage.stores.urls import Ways, opened, store_of
 from oocarrays.storage.stores.zipped import new_zip, zip_target
 
 SCHEME = "files"
-SIGNATURES = {hdf5.SIGNATURE: "hdf5", numpy_files.SIGNATURE: "npy", b"PK\3\4": "zip"}
-SIGNATURES |= dict.fromkeys(tiff.SIGNATURES, "tiff") | dict.fromkeys(netcdf3.SIGNATURES, "netcdf3")
-"""How files begin, and what they are."""
-NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.tif|npy)$", re.IGNORECASE)
-"""How names of such files end where they are not on this machine."""
 ZIP = re.compile(r"(?P<file>.*?\.zip)(/(?P<inner>.+))?", re.IGNORECASE)
 """How a zip file is named, and what is in it."""
 WILD = re.compile(r"[*?\[]")
 DEFAULT = Ways()
-USER_BLOCKS = (512, 1024, 2048, 4096)
-"""Bytes of somebody else's with which a file of HDF5 may begin."""
 NAMED_FILES = 16
 """Files of a list whose names stand in its URL."""
 
@@ -160,14 +152,8 @@ def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways 
     pattern, within = _split(names) or (names, "")
     found = _local(pattern, inner or within, dim)
     if found is None:
-        raise _no_format(pattern)
+        raise UnsupportedError(not_read(pattern, head_of(pattern)))
     return found
-
-
-def _no_format(path: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{path} is not a file of NetCDF, HDF5, TIFF or numpy; give shape= and dtype= to read raw elements"
-    )
 
 
 def _shortened(url: str, listed: Sequence[str]) -> str:
@@ -216,7 +202,7 @@ def _named_part(text: str) -> tuple[str, str] | None:
 
 def _local(pattern: str, inner: str, dim: Any) -> Any:
     if os.path.isfile(pattern):
-        kind = _kind_of(_head(pattern))
+        kind = kind_of(head_of(pattern))
         if kind is None:
             return None
         if kind == "zip":
@@ -226,23 +212,6 @@ def _local(pattern: str, inner: str, dim: Any) -> Any:
     pattern = os.path.abspath(pattern)
     url = pattern if dim is None else f"{SCHEME}://{pattern}?{urlencode({'concat_dim': dim})}"
     return _store(found, dim, inner, url)
-
-
-def _head(path: str) -> bytes:
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            head = file.read(8)
-            for start in USER_BLOCKS if NAMED.search(path) and _kind_of(head) is None else ():
-                file.seek(start)
-                if file.read(8) == hdf5.SIGNATURE:
-                    return hdf5.SIGNATURE
-            return head
-    except OSError:
-        return b""
-
-
-def _kind_of(head: bytes) -> str | None:
-    return next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
 
 
 def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = None) -> Any:
@@ -258,8 +227,11 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
     folder = path.partition("*")[0].rpartition("/")[0]
     root: RemoteStore = store_of(f"{scheme}://{folder}", options, ways)
     pattern = path.removeprefix(f"{folder}/")
-    kind = None if "*" in pattern else _kind_of(_remote_head(root, pattern))
+    head = b"" if "*" in pattern else _remote_head(root, pattern)
+    kind = kind_of(head)
     if "*" not in pattern and kind not in (*FORMATS, "zip"):
+        if head:
+            raise UnsupportedError(not_read(f"{scheme}://{path}", head))
         return None
     name = f"{scheme}://{path}"
     if kind == "zip":
@@ -269,17 +241,17 @@ def _remote(url: str, options: Mapping[str, Any] | None, ways: Ways, dim: Any = 
 
 
 def _remote_head(root: RemoteStore, key: str) -> bytes:
-    data = sync(got(root, key, RangeByteRequest(0, 8)))
+    data = sync(got(root, key, RangeByteRequest(0, HEAD_BYTES)))
     return b"" if data is None else data.tobytes()
 
 
 def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     """Return the store of some files, all of one format."""
     first = found.readable(0)
-    head = _head(first) if isinstance(first, str) else first.read(8)
-    kind = _kind_of(head)
+    head = head_of(first) if isinstance(first, str) else first.read(HEAD_BYTES)
+    kind = kind_of(head)
     if kind not in FORMATS:
-        raise _no_format(found.path(0))
+        raise UnsupportedError(not_read(found.path(0), head))
     if not isinstance(first, str):
         first.seek(0)
     format = FORMATS[kind]

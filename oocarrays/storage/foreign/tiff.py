@@ -7,6 +7,7 @@ all else, and strips cut short     tifffile reads a section of its own array
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,8 +18,6 @@ from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable
 
-SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-"""How such files begin."""
 CODECS: dict[int, Document] = {
     1: {},
     8: {"id": "zlib", "level": 6},
@@ -86,11 +85,14 @@ def _opened(file: Readable) -> Iterator[Any]:
         raise UnsupportedError("TIFF files are read by tifffile: pip install 'oocarrays[tiff]'") from None
     if not isinstance(file, str):
         file.seek(0)
+    name = file if isinstance(file, str) else "the file"
     try:
         with tifffile.TiffFile(file) as opened:
+            if not opened.series:
+                raise tifffile.TiffFileError("it has no image")
             yield opened
-    except tifffile.TiffFileError as error:
-        raise NotFoundError(f"{file} cannot be opened as a TIFF file: {error}") from error
+    except (tifffile.TiffFileError, struct.error) as error:
+        raise NotFoundError(f"{name} is a damaged TIFF file: {error}") from error
 
 
 def _levels(tiff: Any) -> Document:

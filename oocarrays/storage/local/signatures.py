@@ -1,0 +1,101 @@
+"""Formats of files by their first bytes: those that are read, and those that are named in an error."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from oocarrays.errors import NotFoundError
+from oocarrays.storage.local.regular import open_regular
+
+HDF5 = b"\x89HDF\r\n\x1a\n"
+READ = {HDF5: "hdf5", b"\x93NUMPY": "npy", b"PK\3\4": "zip"}
+READ |= dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "tiff")
+READ |= dict.fromkeys((b"CDF\1", b"CDF\2", b"CDF\5"), "netcdf3")
+"""First bytes of files that are read, and their format."""
+OTHERS = {
+    b"GRIB": "GRIB",
+    b"\x0e\x03\x13\x01": "HDF4",
+    b"ENVI": "an ENVI header",
+    b"SIMPLE  =": "FITS",
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x89PNG": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"\0\0\0\x0cjP  ": "JPEG 2000",
+    b"PAR1": "Parquet",
+    b"ZISRAWFILE": "CZI",
+    b"MATLAB 5.0": "MATLAB 5",
+}
+"""First bytes of files that are not read, and their format."""
+COMPRESSED = ("gzip", "bzip2", "xz", "zstd")
+HEAD_BYTES = 64
+"""Bytes at the beginning of a file that are compared."""
+NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.tif|npy)$", re.IGNORECASE)
+"""Ends of the names of files that are read."""
+USER_BLOCKS = (512, 1024, 2048, 4096)
+"""Sizes of a user block, which precedes the signature of HDF5."""
+ARE_READ = (
+    "Zarr, NetCDF, HDF5, TIFF and .npy are read, raw elements by files(…, shape=, dtype=), "
+    "and what xarray opens by rechunk(xr.open_dataset(…, chunks={}), …)"
+)
+
+
+def head_of(path: str) -> bytes:
+    """Return the first bytes of a local file; the signature of HDF5 if that follows a user block."""
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            head = file.read(HEAD_BYTES)
+            for start in USER_BLOCKS if NAMED.search(path) and kind_of(head) is None else ():
+                file.seek(start)
+                if file.read(len(HDF5)) == HDF5:
+                    return HDF5
+            return head
+    except OSError:
+        return b""
+
+
+def kind_of(head: bytes) -> str | None:
+    """Return the format of a file that is read; None for any other."""
+    return _named(head, READ)
+
+
+def _named(head: bytes, names: dict[bytes, str]) -> str | None:
+    return next((name for start, name in names.items() if head.startswith(start)), None)
+
+
+def not_read(path: str, head: bytes) -> str:
+    """Return the message about a file in another format.
+
+    >>> not_read("a.grib", b"GRIB....").partition(";")[0], not_read("a.nc", b"").partition(";")[0]
+    ('a.grib has a format that is not read: GRIB', 'a.nc has a format that is not read: the file is empty')
+    """
+    seems = _named(head, OTHERS) or ("text" if _is_text(head) else "an unknown signature")
+    seems = seems if head else "the file is empty"
+    advice = "; decompress it first" if seems in COMPRESSED else ""
+    return f"{path} has a format that is not read: {seems}{advice}; {ARE_READ}"
+
+
+def _is_text(head: bytes) -> bool:
+    return all(byte >= 32 or byte in b"\t\r\n\f" for byte in head)
+
+
+def check_format(path: str) -> None:
+    """Raise if a local path is a file in a format that is not read, or names something in such a file.
+
+    Raises
+    ------
+    NotFoundError
+        It names the format, where that is known, and the formats that are read.
+    """
+    before = path.rpartition(":/")[0]
+    file = before if before and os.path.isfile(before) else path
+    while not os.path.lexists(file):
+        file = os.path.dirname(file)
+    if not os.path.isfile(file):
+        return
+    head = head_of(file)
+    if kind_of(head) is None and bool(head) == bool(os.path.getsize(file)):  # else it cannot be read
+        raise NotFoundError(not_read(path if path == file else f"{path}: {file}", head))
