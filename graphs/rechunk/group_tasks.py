@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import zarr
 
-from oocarrays.errors import DiskFullError, JournalError, RunError
+from oocarrays.errors import DiskFullError, JournalError, OocError, RunError
 from oocarrays.graphs.rechunk.destination import Part
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run import journaled
@@ -31,6 +32,7 @@ from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, 
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.receipts import Receipt, Receipts
 from oocarrays.storage.journal.texts import BEGINNING
 from oocarrays.storage.meter import Meter
@@ -199,7 +201,8 @@ class GroupRun(KeptRun):
         alone = self.processes is None or self.destination.resumed or not mine
         self.journal.claim(journaled.CLAIM_SECONDS) if alone else self.journal.join()
         if not mine:
-            self._begin(self._create_group)
+            self._make_all(members)
+            return self
         if self.destination.resumed:
             self._tidy(members)
             self.journal.forget(self.remains.lost)
@@ -207,12 +210,27 @@ class GroupRun(KeptRun):
             for member in members:
                 member.reopen()
             self._restart()
+        self._make_members(members)
+        return self
+
+    def _make_all(self, members: Sequence[MemberRun]) -> None:
+        """Make the group and all arrays, or nothing: who resumes finds all of them."""
+        try:
+            self._begin(self._create_group)
+            self._make_members(members)
+        except BaseException:
+            with suppress(OocError):
+                if unfinished_run(self.destination.store) == self.id:
+                    remove_unfinished(self.destination.store)
+            raise
+
+    def _make_members(self, members: Sequence[MemberRun]) -> None:
+        """Make the arrays that are not there."""
         for member in members:
             member.prepare()
         for name in self._converted:
             store = member_store(self.destination.store, name)
             begin_conversion(self.source.arrays[name], store, self.source.zarr_format, durable=self.durable)
-        return self
 
     # ------------------------------------------------------------------ what is read
 
