@@ -155,9 +155,10 @@ def test_the_middle_of_what_an_element_stands_for() -> None:
         assert [each.get("translation") for each in found[1:]] == ([[translation] * 2] if translation else [])
 
 
-def test_levels_go_on_until_one_chunk_is_left() -> None:
-    source = zarr.create_array({}, data=IMAGE, chunks=(16, 16))
-    assert list(ooc.pyramid(source, MemoryStore(), **HERE).run()) == ["0", "1", "2", "3"]
+@pytest.mark.parametrize(("shape", "levels"), [((70, 93), 1), ((256, 257), 2), ((1000, 300), 3), ((1100, 9), 4)])
+def test_levels_go_on_until_256_elements_are_left(shape: tuple[int, int], levels: int) -> None:
+    source = zarr.create_array({}, data=np.ones(shape, "u1"), chunks=(16, 64))
+    assert list(ooc.pyramid(source, MemoryStore(), **HERE).run()) == [str(level) for level in range(levels)]
 
 
 def test_factors_by_name_and_number() -> None:
@@ -191,7 +192,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path, how: dict[str, Any], error: A
 
 
 def test_arrays_that_are_no_images_are_refused() -> None:
-    for shape, names in (((4,), None), ((4, 4, 4), ("y", "x", "t")), ((2, 4, 4), ("c", "band", "x")), ((1,) * 6, None)):
+    several = [((4,), None), ((2, 2, 2), ("y", "t", "time")), ((2, 4, 4), ("c", "band", "x")), ((1,) * 6, None)]
+    for shape, names in several:
         with pytest.raises(UnsupportedError, match="OME-Zarr"):
             ooc.pyramid(zarr.create_array({}, data=np.zeros(shape), dimension_names=names), MemoryStore(), **HERE)
     with pytest.raises(UnsupportedError, match="have no mean"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from oocarrays.cli.options import missing_option, resume_option, scheduler_option, store_options
@@ -15,13 +16,15 @@ from oocarrays.options.chunks import parsed_chunks
 
 def pyramid_options(parser: argparse.ArgumentParser) -> None:
     """Let ``pyramid`` take an image, a target, and how levels are made."""
-    parser.add_argument("source", metavar="SOURCE", help="a Zarr array: an image, as far as its axes go")
+    parser.add_argument("source", metavar="SOURCE", help="an image: a Zarr array, a TIFF or NetCDF file, …")
     parser.add_argument("target", metavar="TARGET", help="the group of levels, OME-Zarr: a path or a URL")
     store_options(parser)
-    parser.add_argument("--levels", type=int, help="how many (default: until one chunk is left of an axis)")
+    parser.add_argument("--levels", type=int, help="how many (default: until axes have at most 256 elements)")
     parser.add_argument(
         "--factor", default="2", help="from level to level, in space: 2; of each axis: 1,2,2; by name: z=1,y=2,x=2"
     )
+    parser.add_argument("--scale", help="distance of two elements in space: 0.5; of each axis: 2,1,1; by name: z=2")
+    parser.add_argument("--unit", help="of the scale in space: µm; of each axis, or by name: t=second,y=µm")
     parser.add_argument("--method", choices=METHODS, default="mean", help="how values are made (default: %(default)s)")
     parser.add_argument("--chunks", help="of the levels, as of rechunk (default: the source's)")
     parser.add_argument("--memory", help="as of rechunk")
@@ -42,6 +45,7 @@ def _pyramid(options: argparse.Namespace) -> None:
     where = options.scheduler or "threads"
     job = pyramid(
         options.source, options.target, factor=_lengths("factor", options.factor), chunks=chunks, scheduler=where,
+        scale=_values("scale", options.scale, float), unit=_values("unit", options.unit, str),
         storage_options=dict(options.storage_option), **how,
     )  # fmt: skip
     show_and_run(job, options)
@@ -58,3 +62,22 @@ def _lengths(name: str, text: str) -> Any:
     except ValueError:
         raise InputError(f"--{name} {text}: give a number, one for each axis (1,2,2), or by name (y=2,x=2)") from None
     return found[0] if isinstance(found, tuple) and len(found) == 1 else found
+
+
+def _values(name: str, text: str | None, kind: Callable[[str], Any]) -> Any:
+    """Values as they are typed: one of all axes, one of each, or by name.
+
+    >>> _values("scale", "0.5", float), _values("scale", "1,0.5", float), _values("unit", "y=µm,x=µm", str)
+    (0.5, (1.0, 0.5), {'y': 'µm', 'x': 'µm'})
+    """
+    if text is None:
+        return None
+    pairs = [each.rpartition("=") for each in text.split(",")]
+    try:
+        values = {axis.strip() or number: kind(value.strip()) for number, (axis, _, value) in enumerate(pairs)}
+    except ValueError:
+        values = {}
+    named = {bool(equals) for _, equals, _ in pairs}
+    if len(values) != len(pairs) or len(named) > 1:
+        raise InputError(f"--{name} {text}: give one value, one for each axis (a,b,c), or by name (y=a,x=b)")
+    return values if named == {True} else values[0] if len(values) == 1 else tuple(values.values())

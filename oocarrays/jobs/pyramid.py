@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import PurePath
@@ -20,23 +21,24 @@ from oocarrays.jobs.slabs import SlabJob
 from oocarrays.kernels.levels import METHODS, WORKSPACE, Levels
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import chosen, whole
-from oocarrays.mapping.grid import ceil_div
-from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.factors import FactorLike, factors_of
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.options.chunks import ChunksLike, regular_chunks
+from oocarrays.options.factors import FactorLike, ScaleLike, UnitLike, factors_of, scaled
 from oocarrays.options.shapes import coarsened
-from oocarrays.options.slabs import SlabArrays, SlabRequest, chunks_of, planned_pass
+from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.documents import Document
-from oocarrays.plan.files.multiscales import axis_names, axis_type, multiscales
+from oocarrays.plan.files.multiscales import ImageAxis, is_enough, isotropic, multiscales, ome_order
 from oocarrays.plan.slabs.coarser import gathered
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.formats import DIMENSIONS, target_settings, with_axes
 from oocarrays.storage.files.group_file import check_group_target, member_store
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.stored.array import missing_of, placer
+from oocarrays.stored.image import axes_of_image
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -66,6 +68,8 @@ def pyramid(
     levels: int | None = None,
     factor: FactorLike = 2,
     method: Literal["mean", "median", "nearest", "mode"] = "mean",
+    scale: ScaleLike | None = None,
+    unit: UnitLike | None = None,
     chunks: ChunksLike | None = None,
     memory: int | float | str | None = None,
     ranks: int | None = None,
@@ -76,23 +80,33 @@ def pyramid(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> PyramidJob:
-    """Plan to write an image in several resolutions, as an OME-Zarr multiscale group. Reads no data.
+    """Plan to write an image in several resolutions, as an OME-Zarr multiscale group. Reads no data of the image.
 
     The source is read once; each level is made in memory of the one below, and each chunk of each level written once.
 
     Parameters
     ----------
     source : OutOfCoreArray, zarr.Array, path, URL or store
-        The image: two or three axes in space, before them channels, before these time. Axes that have no names are
-        taken for t, c, z, y, x, from the last one on.
+        The image: two or three axes in space, and at most one of time, one of channels or samples, and one other. Types
+        are those of the source's OME-Zarr metadata, or follow from the names. Axes without names are taken for t, c, z,
+        y, x, from the last one on.
     target : path, URL or Zarr store
         Where the group is to be: level 0 is the image itself, in array ``"0"``. Levels have the source's format, dtype,
-        codecs, attributes and dimension names. The group is OME-Zarr 0.5, of format 2 0.4.
+        codecs, attributes and dimension names. The group is OME-Zarr 0.5, of format 2 0.4. Axes are put in its order:
+        time, channels or samples, others, space. Sequences in other parameters are in this order.
     levels : int
-        How many, the image among them; by default until the coarsest is one chunk along each axis that gets coarser.
+        Number of levels, including the image; by default until no axis that gets coarser has more than 256 elements.
     factor : int, sequence of int, or mapping of names or numbers of axes
-        Elements along an axis that one of the next level stands for. A number is of all axes in space; axes that a
-        mapping leaves out stay as they are. The last element along an axis stands for what is left.
+        Elements along an axis that one of the next level stands for. A number is of the axes in space; an axis with a
+        larger scale than the others keeps its extent until elements are about isotropic. A sequence or a mapping is
+        of each level; axes that a mapping leaves out stay as they are. The last element along an axis stands for what
+        is left.
+    scale : float, sequence of float, or mapping of names or numbers of axes
+        Distance of two elements of the image, in ``unit``; a number is of all axes in space. By default that of the
+        source: OME-Zarr, OME-TIFF, ImageJ, resolution tags of TIFF, or evenly spaced CF coordinates beside it; else 1.
+    unit : str, sequence of str, or mapping of names or numbers of axes
+        Unit of ``scale``, as ``"micrometer"`` or ``"µm"``; a text is of all axes in space. By default that of the
+        source.
     method : str
         How one element is made of several: ``"mean"``, of integers rounded to the nearest one, halves up;
         ``"median"``; ``"nearest"``, the first of them; ``"mode"``, the one that is there most often, as for labels.
@@ -128,35 +142,34 @@ def pyramid(
     array, group = array_file.open_array(place(source)), place(target)
     chosen(method, "method", METHODS)
     _check_elements(array, method)
-    names = axis_names(dimension_names(array), array.ndim)
-    space = [axis for axis, name in enumerate(names) if axis_type(name) == "space"]
-    factors, lengths = factors_of(factor, array.ndim, names, space), chunks_of(array, chunks)
-    factors = tuple(whole(each, "factor", 1) for each in Coarsening.of(factors, array.shape).factors)
-    count = _count(array.shape, lengths, factors) if levels is None else whole(levels, "levels", 1)
-    if count > MOST_LEVELS:
-        raise InputError(f"levels={levels!r}: at most {MOST_LEVELS}; any array is a single element before that")
-    plain = Coarsening((1,) * array.ndim)
-    coarser = tuple(accumulate([factors] * (count - 1), Coarsening.then, initial=plain))
+    image = _Image.of(array)
+    axes = scaled(image.axes, scale, unit)
+    factors = _factors(factor, image)
+    steps = _steps(axes, image.shape, factors, levels, even=isinstance(factor, int))
+    finest = Coarsening((1,) * array.ndim)
+    coarser = tuple(accumulate(steps, Coarsening.then, initial=finest))
     request = SlabRequest(
-        kernel=Levels(count, factors, method), options=SlabOptions(coarser=coarser, workspace=WORKSPACE, ranks=ranks),
+        kernel=Levels(steps, method, image.order), options=SlabOptions(
+            coarser=tuple(replace(each, axes=image.order) for each in coarser), workspace=WORKSPACE, ranks=ranks
+        ),
         memory=memory, overwrite=overwrite, resume=resume, scheduler=scheduler, workers=workers,
     )  # fmt: skip
     request.check(check_group_target, array, group)
     file = array_file.describe_source(array, missing_of(source, missing))
-    made = _settings(array, lengths, names)
+    made = image.settings(array, chunks)
     targets = [
         TargetSpec(store=member_store(group, str(n)), settings=coarsened(made, each)) for n, each in enumerate(coarser)
     ]
     known = SlabArrays(
         shape=array.shape, dtypes=[array.dtype], sources=[file], targets=targets, group=group, by="pyramid",
-        said={"levels": count, "factor": factors, "method": method}, own_kernel=False,
+        said=_said(axes, factor, factors, method, len(coarser)), own_kernel=False,
         more={"missing": missing_of(source, missing)},
     )  # fmt: skip
     cluster, resources = request.resources()
     found = planned_pass(request, known, resources, partial(plan_slabs, [file.stored], [t.preview() for t in targets]))
     files = SlabFiles(sources=[file], targets=targets, group=TargetSpec(store=group, overwrite=overwrite))
     run = found.run(PyramidRun, request.kernel, files)
-    run.says = multiscales(names, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem)
+    run.says = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem)
     return PyramidJob(run, lambda _: open_group(group), cluster).again(resume, overwrite=overwrite)
 
 
@@ -166,22 +179,80 @@ def _check_elements(array: zarr.Array, method: str) -> None:
         raise UnsupportedError(f"elements of dtype {array.dtype} have no {method}")
 
 
-def _count(shape: Sequence[int], chunks: Sequence[int], factors: Sequence[int]) -> int:
-    """Count levels until the last one is one chunk along each axis that gets coarser.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Image:
+    """An image with its axes in the order of its levels."""
 
-    >>> _count((1000, 1000), (100, 400), (2, 2)), _count((10, 10), (20, 20), (2, 2)), _count((90, 5), (9, 1), (2, 1))
-    (5, 1, 5)
+    axes: tuple[ImageAxis, ...]
+    """Its axes."""
+    shape: tuple[int, ...]
+    """Extent of each axis, in elements."""
+    chunks: tuple[int, ...]
+    """Length of a chunk along each axis, in elements."""
+    order: tuple[int, ...]
+    """The axis of the source that each axis is; empty where their order is the same."""
+
+    @classmethod
+    def of(cls, array: zarr.Array) -> _Image:
+        axes = axes_of_image(array)
+        order = ome_order(axes)
+        return cls(
+            axes=tuple(axes[axis] for axis in order),
+            shape=tuple(array.shape[axis] for axis in order),
+            chunks=tuple(array.chunks[axis] for axis in order),
+            order=order if sorted(order) != list(order) else (),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the axes."""
+        return tuple(axis.name for axis in self.axes)
+
+    def settings(self, array: zarr.Array, chunks: ChunksLike | None) -> Document:
+        """Arguments of ``zarr.create_array`` for all levels: axes have names, and chunks lie as OME-Zarr asks for."""
+        grid = ChunkGrid.of(self.shape, self.chunks)
+        lengths = self.chunks if chunks is None else regular_chunks(chunks, grid, array.dtype, self.names)
+        made = target_settings(array, tuple(array.chunks)) | {"dtype": array.dtype}
+        made = (with_axes(made, self.order) if self.order else made) | {"shape": self.shape, "chunks": lengths}
+        if made["zarr_format"] == 2:
+            named = {DIMENSIONS: list(self.names)} if DIMENSIONS in made["attributes"] else {}
+            layout = {"name": "v2", "separator": "/"}
+            return made | {"attributes": made["attributes"] | named, "chunk_key_encoding": layout}
+        return made | {"dimension_names": self.names}
+
+
+def _factors(factor: FactorLike, image: _Image) -> tuple[int, ...]:
+    """Return the factor of each axis of the levels."""
+    space = [axis for axis, each in enumerate(image.axes) if each.type == "space"]
+    factors = factors_of(factor, len(image.axes), image.names, space)
+    return tuple(whole(each, "factor", 1) for each in Coarsening.of(factors, image.shape).factors)
+
+
+def _steps(
+    axes: Sequence[ImageAxis], shape: Sequence[int], factors: tuple[int, ...], levels: int | None, *, even: bool
+) -> tuple[tuple[int, ...], ...]:
+    """Return the factors from each level to the next.
+
+    Parameters
+    ----------
+    even : bool
+        Whether axes whose elements are longer than those of others are left as they are at first.
     """
-    count, extents = 1, list(shape)
-    while any(n > chunk for n, chunk, factor in zip(extents, chunks, factors, strict=True) if factor > 1):
-        extents = [ceil_div(n, factor) for n, factor in zip(extents, factors, strict=True)]
-        count += 1
-    return count
+    count = MOST_LEVELS if levels is None else whole(levels, "levels", 1)
+    if count > MOST_LEVELS:
+        raise InputError(f"levels={levels!r}: at most {MOST_LEVELS}; any array is a single element before that")
+    level, steps = Coarsening((1,) * len(shape)), list[tuple[int, ...]]()
+    while len(steps) < count - 1:
+        step = isotropic(axes, shape, factors, level) if even else factors
+        if levels is None and is_enough(shape, level, step):
+            break
+        steps.append(step)
+        level = level.then(step)
+    return tuple(steps)
 
 
-def _settings(array: zarr.Array, chunks: tuple[int, ...], names: Sequence[str]) -> Document:
-    """Arguments of ``zarr.create_array`` for all levels: axes have names, and chunks lie as OME-Zarr asks for."""
-    made = target_settings(array, chunks) | {"dtype": array.dtype}
-    if made["zarr_format"] == 2:
-        return made | {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
-    return made | {"dimension_names": names}
+def _said(axes: Sequence[ImageAxis], factor: FactorLike, factors: tuple[int, ...], method: str, count: int) -> Document:
+    """Return what must be asked for again to go on."""
+    scale = [axis.scale if axis.known else None for axis in axes]
+    same = factor if isinstance(factor, int) else factors
+    return {"levels": count, "factor": same, "method": method, "scale": scale, "unit": [axis.unit for axis in axes]}

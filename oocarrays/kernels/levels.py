@@ -167,25 +167,26 @@ _OF: dict[str, Callable[[np.ndarray, np.ndarray, tuple[int, ...]], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A kernel that gives a block, and what each level above has of it.
+    """A kernel that returns a block and the levels above it.
 
-    >>> [level.tolist() for level in Levels(3, (2,), "mean")(np.array([1, 3, 5, 9, 4]))]
+    >>> [level.tolist() for level in Levels(((2,), (2,)), "mean")(np.array([1, 3, 5, 9, 4]))]
     [[1, 3, 5, 9, 4], [2, 7, 4], [5, 4]]
     """
 
-    count: int
-    """Levels, the block among them."""
-    factors: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
     """Elements of a group along each axis, from each level to the next."""
     method: str
     """How a value is chosen for a group."""
+    axes: tuple[int, ...] = ()
+    """The axis of the source that each axis of the levels is; empty where their order is the same."""
 
     def __call__(self, block: np.ndarray) -> list[np.ndarray]:
         """Return all levels."""
+        block = block.transpose(self.axes) if self.axes else block
         return [block, *self.above(block, 0)]
 
     def above(self, block: np.ndarray, level: int) -> Iterator[np.ndarray]:
-        """Yield the levels above one of which a block is given."""
-        for _ in range(level + 1, self.count):
-            block = coarsen(block, self.factors, self.method)
+        """Yield the levels above one of which a block is given, its axes in the order of the levels."""
+        for factors in self.steps[level:]:
+            block = coarsen(block, factors, self.method)
             yield block

@@ -158,13 +158,6 @@ class PlannedPass(Generic[Plan]):
         return kind(self.plan, kernel, files, self.content, processes=self.processes, remains=remains)
 
 
-def chunks_of(array: zarr.Array, chunks: ChunksLike | None) -> tuple[int, ...]:
-    """Of a target: those that are asked for, or those of its source."""
-    if chunks is None:
-        return tuple(array.chunks)
-    return regular_chunks(chunks, ChunkGrid.of(array.shape, array.chunks), array.dtype, dimension_names(array))
-
-
 def reshaping(
     request: SlabRequest, arrays: Sequence[zarr.Array], targets: int, *, single: bool
 ) -> tuple[SlabRequest, list[ChunksLike | None]]:

@@ -1,70 +1,164 @@
-"""Multiscales: what a group says of its levels, one image in several resolutions, as OME-Zarr has it.
+"""Multiscales: the metadata of an image in several resolutions, as OME-Zarr defines them.
 
     image.zarr/  zarr.json        {"ome": {"version": "0.5", "multiscales": [{axes, datasets}]}}, of format 3
                  .zattrs          {"multiscales": [{"version": "0.4", axes, datasets}]}, of format 2
                  0/  1/  2/       levels, the finest first
 
-An axis is of time, of channels, or in space; the order is that one, and two or three are in space.
+An axis is of time, of channels, of another kind, or in space. OME-Zarr requires that order, and two or three axes in
+space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.coarsening import Coarsening
+from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.documents import Document
+from oocarrays.plan.files.units import in_base_unit, unit_name
 
-TYPES = {"t": "time", "time": "time", "c": "channel", "channel": "channel", "band": "channel"}
-"""What axes of some names are; all others are in space."""
+TYPES = {
+    "t": "time", "time": "time", "c": "channel", "s": "channel", "channel": "channel", "channels": "channel",
+    "band": "channel", "sample": "channel", "samples": "channel", "rgb": "channel",
+}  # fmt: skip
+"""Types of axes by their names."""
+PLANE = {"y", "x"}
+"""Names of two axes beside which any other letter but z is of no axis in space."""
 NAMES = {2: ("y", "x"), 3: ("z", "y", "x"), 4: ("c", "z", "y", "x"), 5: ("t", "c", "z", "y", "x")}
 """The names of axes of an array that has none, by their number."""
-ORDER = ("time", "channel", "space")
+ORDER = ("time", "channel", "other", "space")
+"""Types in the order that OME-Zarr requires. An axis of type "other" is written without a type."""
+ENOUGH = 256
+"""Elements along an axis up to which no further level is made by default."""
 
 
-def axis_names(names: Sequence[str | None] | None, ndim: int) -> tuple[str, ...]:
-    """Return the names of an image's axes: its own, or the usual ones.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageAxis:
+    """An axis of an image."""
 
-    >>> axis_names(None, 3), axis_names(("lat", "lon"), 2)
-    (('z', 'y', 'x'), ('lat', 'lon'))
+    name: str
+    """Its name."""
+    type: str
+    """One of `ORDER`."""
+    scale: float = 1.0
+    """Distance of two elements, in its unit."""
+    unit: str | None = None
+    """The unit by its OME-Zarr name; None where unknown."""
+    origin: float = 0.0
+    """Position of the first element, in its unit."""
+    known: bool = False
+    """Whether the scale is stated by the source or the caller."""
+
+    def measured(self, scale: float | None = None, unit: str | None = None, origin: float | None = None) -> ImageAxis:
+        """Return the axis with a scale, a unit and an origin; None keeps that of the axis."""
+        made = self if scale is None else replace(self, scale=float(scale), known=True)
+        made = made if unit is None else replace(made, unit=unit_name(unit))
+        return made if origin is None else replace(made, origin=float(origin))
+
+
+def image_axes(
+    names: Sequence[str | None] | None, ndim: int, types: Mapping[str, str] | None = None
+) -> tuple[ImageAxis, ...]:
+    """Return the axes of an image in the order of the array, by their names or the usual names.
+
+    Parameters
+    ----------
+    types : mapping, optional
+        Types of axes by name, where the source states them.
+
+    Examples
+    --------
+    >>> [axis.type for axis in image_axes(("Y", "X", "S"), 3)], [axis.name for axis in image_axes(None, 3)]
+    (['space', 'space', 'channel'], ['z', 'y', 'x'])
 
     Raises
     ------
     UnsupportedError
-        Where they are no axes of an image.
+        Where they cannot be axes of an OME-Zarr image.
     """
-    found = NAMES.get(ndim) if names is None or None in names else tuple(names)
-    types = [axis_type(str(name)) for name in found or ()]
-    places = [ORDER.index(each) for each in types]
-    if found is None or places != sorted(places) or len(set(found)) < ndim or types.count("space") not in (2, 3):
+    found = NAMES.get(ndim) if names is None or None in names else tuple(map(str, names))
+    known = {name: axis_type(name, found or ()) for name in found or ()} | dict(types or {})
+    counts = [[*known.values()].count(each) for each in ORDER]
+    if found is None or len(known) < ndim or counts[-1] not in (2, 3) or max(counts[:-1]) > 1:
         raise UnsupportedError(
-            f"axes {names}, {ndim} of them, are not those of an image in OME-Zarr: t, c, z, y, x in that order, of "
-            "which t, c and z may lack"
+            f"axes {names}, {ndim} of them, are not those of an image in OME-Zarr: two or three in space, and at most "
+            "one of time (t), one of channels or samples (c, s) and one other"
         )
-    if max(types.count("time"), types.count("channel")) > 1:
-        raise UnsupportedError(f"axes {names}: OME-Zarr has one axis of time and one of channels at most")
-    return tuple(map(str, found))
+    sample = {"s": "c", "S": "C"}  # the name by which viewers know it
+    return tuple(ImageAxis(name=sample.get(name, name), type=known[name]) for name in found)
 
 
-def axis_type(name: str) -> str:
-    """Tell whether an axis is of time, of channels, or in space.
+def axis_type(name: str, names: Sequence[str] = ()) -> str:
+    """Return the type of an axis by its name, among the names of all axes.
 
-    >>> [axis_type(name) for name in ("T", "c", "lat")]
-    ['time', 'channel', 'space']
+    >>> [axis_type(name) for name in ("T", "c", "lat", "i")], axis_type("i", ("i", "y", "x"))
+    (['time', 'channel', 'space', 'space'], 'other')
     """
-    return TYPES.get(name.lower(), "space")
+    lower = name.lower()
+    beside = {each.lower() for each in names} >= PLANE
+    return TYPES.get(lower, "other" if beside and len(lower) == 1 and lower not in "zyx" else "space")
+
+
+def ome_order(axes: Sequence[ImageAxis]) -> tuple[int, ...]:
+    """Return the axes in the order that OME-Zarr requires, by number; axes of one type keep their order.
+
+    >>> ome_order(image_axes(("y", "x", "s"), 3)), ome_order(image_axes(("t", "z", "c", "y", "x"), 5))
+    ((2, 0, 1), (0, 2, 1, 3, 4))
+    """
+    return tuple(sorted(range(len(axes)), key=lambda axis: ORDER.index(axes[axis].type)))
+
+
+def isotropic(
+    axes: Sequence[ImageAxis], shape: Sequence[int], factors: Sequence[int], level: Coarsening
+) -> tuple[int, ...]:
+    """Return the factors from a level to the next: axes whose elements are longer than those of others have factor 1.
+
+    An axis is made coarser if its elements are at most √factor times as long as the shortest, so that the elements of
+    the levels become about isotropic. If scales are unknown or not comparable, the given factors are returned.
+
+    >>> z, y = (ImageAxis(name=name, type="space", scale=scale, known=True) for name, scale in (("z", 1.0), ("y", 0.3)))
+    >>> [isotropic([z, y], (9, 9), (2, 2), Coarsening((1, each))) for each in (1, 2, 4)]
+    [(1, 2), (1, 2), (2, 2)]
+    """
+    space = [axis for axis, each in enumerate(axes) if each.type == "space" and shape[axis] > _whole(level, axis)]
+    sizes = {axis: in_base_unit(axes[axis].scale * _whole(level, axis), axes[axis].unit) for axis in space}
+    if len({unit for _, unit in sizes.values()}) != 1 or not all(axes[axis].known for axis in space):
+        return tuple(factors)
+    least = min(size for size, _ in sizes.values())
+    small = {axis for axis, (size, _) in sizes.items() if size <= least * math.sqrt(factors[axis]) * (1 + 1e-9)}
+    spatial = [each.type == "space" for each in axes]
+    return tuple(f if axis in small or not spatial[axis] else 1 for axis, f in enumerate(factors))
+
+
+def is_enough(shape: Sequence[int], level: Coarsening, factors: Sequence[int]) -> bool:
+    """Return whether no axis that gets coarser has more than 256 elements in a level.
+
+    >>> is_enough((1000, 9), Coarsening((2, 1)), (2, 1)), is_enough((1000, 900), Coarsening((4, 1)), (2, 1))
+    (False, True)
+    """
+    each = enumerate(zip(shape, factors, strict=True))
+    return all(factor == 1 or ceil_div(n, _whole(level, axis)) <= ENOUGH for axis, (n, factor) in each)
+
+
+def _whole(level: Coarsening, axis: int) -> int:
+    factor = level.factors[axis]
+    assert isinstance(factor, int), "levels have groups of one length"
+    return factor
 
 
 def multiscales(
-    names: Sequence[str], levels: Sequence[Coarsening], method: str, zarr_format: int, name: str
+    axes: Sequence[ImageAxis], levels: Sequence[Coarsening], method: str, zarr_format: int, name: str
 ) -> Document:
     """Return the attributes of the group of an image.
 
     Parameters
     ----------
-    names : sequence of str
-        Of the axes.
+    axes : sequence of ImageAxis
+        Of the levels.
     levels : sequence of Coarsening
         Elements of the finest level for each of every level, along each axis; the path of a level is its number.
     method : str
@@ -73,20 +167,67 @@ def multiscales(
         Of the image.
     """
     datasets = [
-        {"path": str(number), "coordinateTransformations": _transformations(level, method)}
+        {"path": str(number), "coordinateTransformations": _transformations(axes, level, method)}
         for number, level in enumerate(levels)
     ]
-    axes = [{"name": each, "type": axis_type(each)} for each in names]
-    image: dict[str, Any] = {"name": name, "axes": axes, "datasets": datasets, "type": method}
+    image: dict[str, Any] = {"name": name, "axes": list(map(_axis, axes)), "datasets": datasets, "type": method}
     if zarr_format == 2:
         return {"multiscales": [{"version": "0.4", **image}]}
     return {"ome": {"version": "0.5", "multiscales": [image]}}
 
 
-def _transformations(level: Coarsening, method: str) -> list[Document]:
-    """Where the elements of a level are, in elements of the finest one: in the middle of what they stand for."""
-    factors = [float(factor) for factor in level.factors if isinstance(factor, int)]
-    scale = {"type": "scale", "scale": factors}
-    if level.plain or method == "nearest":
-        return [scale]
-    return [scale, {"type": "translation", "translation": [(factor - 1) / 2 for factor in factors]}]
+def _axis(axis: ImageAxis) -> Document:
+    typed = {} if axis.type == "other" else {"type": axis.type}
+    return {"name": axis.name, **typed, **({} if axis.unit is None else {"unit": axis.unit})}
+
+
+def _transformations(axes: Sequence[ImageAxis], level: Coarsening, method: str) -> list[Document]:
+    """Return the scale of a level, and the position of its first element: the middle of the elements it stands for."""
+    factors = [_whole(level, axis) for axis in range(len(axes))]
+    scale = [axis.scale * factor for axis, factor in zip(axes, factors, strict=True)]
+    inside = [0.0 if method == "nearest" else (factor - 1) / 2 for factor in factors]
+    first = [axis.origin + axis.scale * middle for axis, middle in zip(axes, inside, strict=True)]
+    translation: list[Document] = [{"type": "translation", "translation": first}] if any(first) else []
+    return [{"type": "scale", "scale": scale}, *translation]
+
+
+def stated_axes(image: Mapping[str, Any], path: str, ndim: int) -> tuple[ImageAxis, ...] | None:
+    """Return the axes that multiscales state of a level; None if the level is not theirs.
+
+    Parameters
+    ----------
+    image : mapping
+        One of the multiscales of a group.
+    path : str
+        Of the level.
+    ndim : int
+        Number of axes of the level.
+
+    Raises
+    ------
+    UnsupportedError
+        Where the axes cannot be those of an image.
+    """
+    level = next((each for each in image.get("datasets", ()) if each.get("path") == path), None)
+    stated = [each if isinstance(each, Mapping) else {"name": each} for each in image.get("axes", ())]
+    if level is None or len(stated) != ndim:
+        return None
+    names = [str(each.get("name", number)) for number, each in enumerate(stated)]
+    types = [_type(each, name) for each, name in zip(stated, names, strict=True)]
+    axes = image_axes(names, ndim, dict(zip(names, types, strict=True)))
+    units = [unit if isinstance(unit, str) else None for unit in (each.get("unit") for each in stated)]
+    scale, origin = [1.0] * ndim, [0.0] * ndim
+    for each in (*level.get("coordinateTransformations", ()), *(image.get("coordinateTransformations") or ())):
+        if len(each.get("scale", ())) == ndim:
+            scale, origin = ([a * b for a, b in zip(own, each["scale"], strict=True)] for own in (scale, origin))
+        if len(each.get("translation", ())) == ndim:
+            origin = [a + b for a, b in zip(origin, each["translation"], strict=True)]
+    each_axis = zip(axes, scale, units, origin, strict=True)
+    return tuple(axis.measured(size, unit, first) for axis, size, unit, first in each_axis)
+
+
+def _type(stated: Mapping[str, Any], name: str) -> str:
+    """Return the type of an axis of multiscales; axes of version 0.3 and before have names only."""
+    if "type" not in stated:
+        return axis_type(name)
+    return str(stated["type"]) if stated["type"] in ORDER else "other"

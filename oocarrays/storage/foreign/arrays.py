@@ -284,7 +284,9 @@ class Contents:
         packed = made.variants[0].packing is not None
         said = {key: value for key, value in first.attributes.items() if not (packed and key in PACKED)}
         native = {} if packed else first.native
-        facts = replace(made.facts, attributes=said, native=native, names=first.names, endless=first.endless)
+        facts = replace(
+            made.facts, attributes=said, native=native, names=first.names, scales=first.scales, endless=first.endless
+        )
         return replace(made, facts=facts)
 
     def _axis(self, facts: Facts) -> int | None:

@@ -53,6 +53,8 @@ class Facts:
     """Names of its axes that have no end."""
     names: tuple[str | None, ...] | None = None
     """Names of its axes."""
+    scales: dict[str, tuple[float, str | None]] = field(default_factory=dict)
+    """Distance of two elements and its unit by the name of the axis, where the file states them."""
     order: tuple[int, ...] | None = None
     """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
 

@@ -2,6 +2,8 @@
 
 no compression, deflate, zstd      byte ranges, decoded by numcodecs
 all else, and strips cut short     tifffile reads a section of its own array
+
+Physical sizes of pixels are those of the OME-XML or of ImageJ's description, else of resolution tags.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
+from oocarrays.plan.files.units import LENGTHS, TIMES, unit_name
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable
 
 CODECS: dict[int, Document] = {
@@ -26,6 +31,12 @@ CODECS: dict[int, Document] = {
     34926: {"id": "zstd", "level": 3},
 }
 """Compressions of TIFF that numcodecs knows, by their numbers."""
+Scales = dict[str, tuple[float, str | None]]
+"""Distance of two elements along an axis, and its unit, by the name of the axis."""
+TAGGED = {2: "inch", 3: "centimeter"}
+"""Units of resolution tags."""
+OME = {axis: (f"PhysicalSize{axis.upper()}", "µm") for axis in "xyz"} | {"t": ("TimeIncrement", "s")}
+"""Attributes of pixels in OME-XML, with the units that they have where none is stated."""
 
 
 class Tiff:
@@ -34,9 +45,10 @@ class Tiff:
     extra = "tiff"
 
     def groups(self, file: Readable) -> dict[str, Document]:
-        """Attributes of the file, where it has several series or levels."""
-        with _opened(file) as tiff:
-            return {} if len(_levels(tiff)) == 1 else {"": {}}
+        """Return the file, and the series that have several levels, where it has more than one array."""
+        names = self.arrays(file)
+        paths = {"": None} | dict.fromkeys(name.rpartition("/")[0] for name in names)
+        return {path: {} for path in paths if names != ("",)}
 
     def arrays(self, file: Readable) -> tuple[str, ...]:
         """Return the file itself; where there are several series, or levels of resolution, their numbers."""
@@ -50,7 +62,7 @@ class Tiff:
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         """Facts of some series."""
         with _opened(file) as tiff:
-            return [_facts(_level(tiff, name), brief=brief) for name in names]
+            return [replace(_facts(_level(tiff, name)), scales={} if brief else _scales(tiff, name)) for name in names]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
         """Where the tiles or strips of a series lie."""
@@ -116,7 +128,67 @@ def _level(tiff: Any, name: str) -> Any:
     return found
 
 
-def _facts(level: Any, *, brief: bool) -> Facts:
+def _scales(tiff: Any, name: str) -> Scales:
+    """Return the physical sizes along the axes of a level: elements of coarser levels are larger."""
+    level = _level(tiff, name)
+    number, series = next((n, each) for n, each in enumerate(tiff.series) if any(level is own for own in each.levels))
+    found = _tagged(series) | _imagej(tiff, series) | _ome(tiff, number)
+    finest = dict(zip(series.axes.lower(), series.shape, strict=True))
+    coarse = dict(zip(level.axes.lower(), level.shape, strict=True))
+    both = {axis: each for axis, each in found.items() if axis in coarse and axis in finest}
+    return {axis: (size * max(finest[axis], 1) / max(coarse[axis], 1), unit) for axis, (size, unit) in both.items()}
+
+
+def _tagged(series: Any, unit: str | None = None) -> Scales:
+    """Sizes by the resolution tags, in a unit that is stated elsewhere or in that of the tags."""
+    page = series.keyframe
+    tags = {name: page.tags.valueof(name) for name in ("XResolution", "YResolution", "ResolutionUnit")}
+    unit = unit or TAGGED.get(int(tags["ResolutionUnit"] or 1))
+    found: Scales = {}
+    for axis in "xy" if unit else "":
+        with suppress(TypeError, ValueError, ZeroDivisionError):
+            counted, length = tags[f"{axis.upper()}Resolution"]
+            found |= _size(axis, length / counted, unit)
+    return found
+
+
+def _imagej(tiff: Any, series: Any) -> Scales:
+    said = tiff.imagej_metadata or {}
+    unit = unit_name(str(said.get("unit", "")))
+    found = _tagged(series, unit) if unit in LENGTHS else {}
+    if unit in LENGTHS and "spacing" in said:
+        found |= _size("z", said["spacing"], unit_name(str(said.get("zunit", unit))))
+    if "finterval" in said:
+        found |= _size("t", said["finterval"], unit_name(str(said.get("tunit", "s"))))
+    return found
+
+
+def _ome(tiff: Any, number: int) -> Scales:
+    if not tiff.is_ome:
+        return {}
+    try:
+        root = ElementTree.fromstring(tiff.ome_metadata)
+    except ElementTree.ParseError:
+        return {}
+    pixels = [each for each in root.iter() if each.tag.rpartition("}")[2] == "Pixels"]
+    if len(pixels) not in (1, len(tiff.series)):
+        return {}
+    said = pixels[number if len(pixels) > 1 else 0].attrib
+    found: Scales = {}
+    for axis, (name, usual) in OME.items():
+        found |= _size(axis, said.get(name), unit_name(said.get(f"{name}Unit", usual)))
+    return found
+
+
+def _size(axis: str, size: Any, unit: str | None) -> Scales:
+    """Return a size, if it is a positive number; its unit, if it is one of length or time."""
+    with suppress(TypeError, ValueError):
+        if 0 < float(size) < float("inf"):
+            return {axis: (float(size), unit if unit in LENGTHS or unit in TIMES else None)}
+    return {}
+
+
+def _facts(level: Any) -> Facts:
     keyframe, dtype = level.keyframe, np.dtype(level.dtype)
     big = np.dtype(dtype).newbyteorder(keyframe.parent.byteorder) if dtype.itemsize > 1 else dtype
     chunks = _chunks(level)
