@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import zarr
 
 try:
     import xarray as xr
@@ -118,7 +117,7 @@ class GroupStore(ZarrStore):
         return found[0].facts(found[1] + place.path) if found and isinstance(found[0], ForeignStore) else None
 
 
-def _foreign_variable(array: zarr.Array, facts: Facts) -> xr.Variable:
+def _foreign_variable(array: Any, facts: Facts) -> xr.Variable:
     """Return a variable of a file that is not Zarr, with the attributes and encoding its own readers give."""
     dims: list[str] = []
     for name, length in zip(facts.names or (None,) * array.ndim, array.shape, strict=True):
@@ -126,9 +125,8 @@ def _foreign_variable(array: zarr.Array, facts: Facts) -> xr.Variable:
     encoding = dict(facts.encoding)
     if encoding.get("chunksizes"):
         encoding["preferred_chunks"] = dict(zip(dims, facts.chunks, strict=True))
-    return xr.Variable(
-        dims, indexing.LazilyIndexedArray(ZarrArrayWrapper(array)), facts.attributes | facts.native, encoding
-    )
+    data: Any = indexing.LazilyIndexedArray(ZarrArrayWrapper(array))  # type: ignore[no-untyped-call]
+    return xr.Variable(dims, data, facts.attributes | facts.native, encoding)
 
 
 class Engine(BackendEntrypoint):

@@ -208,7 +208,8 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ZarrUserWarning)  # of folders that are neither: they are passed over
-            found = {name: without_drafts(node) for name, node in sorted(group.members(max_depth=None))}
+            members: Any = sorted(group.members(max_depth=None))
+            found = {name: without_drafts(node) for name, node in members}
         return _group_facts(without_drafts(group), "", found, stored)
     except OSError as error:
         raise StoreFailure(f"cannot read {store}: {error}") from error

@@ -30,7 +30,8 @@ def as_items(values: Any, item: np.dtype) -> np.ndarray:
         If a value is masked, of another kind, or out of range.
     """
     if np.ma.is_masked(values):
-        raise InputError(f"{np.ma.count_masked(values)} values are masked; pass values.filled(...), or where=~mask")
+        masked = int(np.ma.getmaskarray(values).sum())
+        raise InputError(f"{masked} values are masked; pass values.filled(...), or where=~mask")
     if isinstance(values, np.generic) or not hasattr(values, "__array__"):
         return _of_python(values, item)
     array = np.asarray(values)

@@ -121,10 +121,8 @@ class Netcdf3:
         """Read rows of records, and elements of these."""
         header = _header(file)
         said = header.variables[name]
-        if not said.shape:
-            section, shape = (slice(0, 1),), (1,)
-        else:
-            shape = said.shape
+        shape = said.shape or (1,)
+        section = section or (slice(0, 1),)
         rows, inner = range(*section[0].indices(shape[0])), shape[1:]
         row = int(np.prod(inner, dtype=np.int64)) * np.dtype(said.dtype).itemsize
         with _opened(file) as opened:

@@ -66,7 +66,7 @@ class Npy:
     def stored_bytes(self, file: Readable, name: str) -> int:
         """Bytes of the elements."""
         facts, _ = _header(file)
-        return math.prod(facts.shape) * np.dtype(facts.dtype).itemsize
+        return math.prod(facts.shape) * int(np.dtype(facts.dtype).itemsize)
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Raise: it is never read so."""

@@ -81,7 +81,7 @@ class ForeignStore(OnlyRead):
         """Return the bytes of an array in all files, as they are stored."""
         array, format = self._contents.array(path), FORMATS[self._contents.format]
         if self._contents.format == "raw":
-            return math.prod(array.facts.shape) * np.dtype(array.facts.dtype).itemsize
+            return math.prod(array.facts.shape) * int(np.dtype(array.facts.dtype).itemsize)
         parts = range(len(array.bounds) - 1)
         return sum(format.stored_bytes(self.source_files.readable(part), array.name) for part in parts)
 
