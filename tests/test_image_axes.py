@@ -244,6 +244,16 @@ def test_sizes_and_types_of_ome_zarr_are_carried(tmp_path: Path, zarr_format: An
         assert origins == [(0.0, 0.125, 0.25), (0.0, 0.375, 0.75)]
 
 
+def test_sizes_of_ome_zarr_are_carried_from_a_url() -> None:
+    source = zarr.create_array({}, data=STACK[0, 0], chunks=(16, 16))
+    ooc.pyramid(source, "memory://images/sized.zarr", levels=2, scale=0.5, unit="µm", overwrite=True, **HERE).run()
+    for each in ("memory://images/sized.zarr/1", ooc.open_group("memory://images/sized.zarr")["1"]):
+        target = MemoryStore()
+        ooc.pyramid(each, target, levels=1, **HERE).run()
+        axes, found, _ = scales(target)
+        assert (axes, found) == ([("y", "space", UM), ("x", "space", UM)], [(1.0, 1.0)])
+
+
 def test_transformations_of_an_image_and_of_its_levels_are_both_applied(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "a")
     group.create_array("deep/0", data=STACK[0, 0], chunks=(16, 16))

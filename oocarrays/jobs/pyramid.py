@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -142,7 +142,7 @@ def pyramid(
     array, group = array_file.open_array(place(source)), place(target)
     chosen(method, "method", METHODS)
     _check_elements(array, method)
-    image = _Image.of(array)
+    image = _Image.of(array, place)
     axes = scaled(image.axes, scale, unit)
     factors = _factors(factor, image)
     steps = _steps(axes, image.shape, factors, levels, even=isinstance(factor, int))
@@ -193,8 +193,8 @@ class _Image:
     """The axis of the source that each axis is; empty where their order is the same."""
 
     @classmethod
-    def of(cls, array: zarr.Array) -> _Image:
-        axes = axes_of_image(array)
+    def of(cls, array: zarr.Array, place: Callable[[Any], Any]) -> _Image:
+        axes = axes_of_image(array, place)
         order = ome_order(axes)
         return cls(
             axes=tuple(axes[axis] for axis in order),

@@ -170,7 +170,7 @@ def _pyramid(asked: StoppedJob) -> Job[Any, Any]:
     asked.kernels()
     slabs, was, (source,) = asked.slabs(), asked.content["asked"], asked.sources()
     how = {name: slabs[name] for name in ("memory", "ranks", "missing", "scheduler", "workers", "resume")}
-    how |= {name: was[name] for name in ("levels", "factor", "method", "scale", "unit")}
+    how |= {name: was[name] for name in ("levels", "factor", "method", "scale", "unit") if name in was}
     return pyramid(source, asked.target, chunks=tuple(was["chunks"][0]), **how)
 
 

@@ -7,19 +7,22 @@ CF          units and evenly spaced values of a coordinate beside the array
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
 from zarr.storage import StorePath
 
+from oocarrays.errors import OocError
 from oocarrays.plan.files.multiscales import ImageAxis, image_axes, stated_axes
 from oocarrays.plan.files.units import unit_name
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.places import local_folder
 from oocarrays.storage.foreign.store import foreign_in
+from oocarrays.storage.stores.remote import RemoteStore
 
 COORDINATES = 2**16
 """Elements of a coordinate up to which it is read."""
@@ -27,15 +30,20 @@ EVEN = 1e-3
 """Difference of two steps of a coordinate that is evenly spaced, as a part of a step."""
 
 
-def axes_of_image(array: zarr.Array) -> tuple[ImageAxis, ...]:
+def axes_of_image(array: zarr.Array, place: Callable[[Any], Any]) -> tuple[ImageAxis, ...]:
     """Return the axes of an image in the order of the array, with what the source states of them.
+
+    Parameters
+    ----------
+    place : callable
+        Makes a store of a URL, as `oocarrays.stored.array.placer` returns it.
 
     Raises
     ------
     UnsupportedError
         Where they cannot be axes of an OME-Zarr image.
     """
-    above = list(islice(_groups_above(array), 2))
+    above = list(islice(_groups_above(array, place), 2))
     for group, path in above:
         for each in _multiscales(group):
             stated = stated_axes(each, path, array.ndim)
@@ -51,16 +59,21 @@ def axes_of_image(array: zarr.Array) -> tuple[ImageAxis, ...]:
     return tuple(map(_by_coordinate, axes, beside, array.shape))
 
 
-def _groups_above(array: zarr.Array) -> Iterator[tuple[zarr.Group, str]]:
+def _groups_above(array: zarr.Array, place: Callable[[Any], Any]) -> Iterator[tuple[zarr.Group, str]]:
     """Yield the groups above an array, the nearest first, and the path of the array in each."""
     store, path = array.store_path.store, array.store_path.path
     folder = local_folder(store, path)
-    parts = (folder or path).strip("/").split("/") if folder or path else []
-    for count in range(len(parts) - 1, -1, -1):
-        up = "/".join(parts[:count])
+    before, last, up = "", -1, cast("Callable[[Any], Any]", partial(StorePath, store))
+    if folder is not None:
+        before, path, up = "/", folder, str
+    elif not path and isinstance(store, RemoteStore) and foreign_in(store) is None:
+        scheme, colon, path = store.name.partition("://")
+        before, last, up = scheme + colon, 0, place
+    parts = path.strip("/").split("/")
+    for count in range(len(parts) - 1, last, -1):
         try:
-            group = zarr.open_group(f"/{up}" if folder else StorePath(store, up), mode="r")
-        except (OSError, ValueError):
+            group = zarr.open_group(up(before + "/".join(parts[:count])), mode="r")
+        except (OSError, ValueError, OocError):
             return
         yield group, "/".join(parts[count:])
 
