@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import get_args
+from typing import Any, get_args
 
+from oocarrays.errors import InputError
 from oocarrays.mapping.given import from_home
 from oocarrays.storage.files.presence import Policy
+from oocarrays.storage.foreign.places import WILD, files
 
 
 def resume_option(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +53,32 @@ def _storage_option(text: str) -> tuple[str, str | bool]:
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, {"true": True, "false": False}.get(value.lower(), value)
+
+
+def concat_option(parser: argparse.ArgumentParser) -> None:
+    """Let a command join the files of a source along an axis."""
+    parser.add_argument(
+        "--concat-dim",
+        metavar="AXIS",
+        help="join the files of a source such as 'day*.nc' along this axis, or stack them along a new one (default: "
+        "the only unlimited axis, or that of the only coordinate that differs)",
+    )
+
+
+def sources_of(options: argparse.Namespace, *places: str) -> list[Any]:
+    """Return places as sources, files with wildcards in their name joined along ``--concat-dim``.
+
+    Raises
+    ------
+    InputError
+        If ``--concat-dim`` is given, and no place has a wildcard.
+    """
+    if options.concat_dim is None:
+        return list(places)
+    if not any(map(WILD.search, places)):
+        raise InputError(f"--concat-dim {options.concat_dim}: {', '.join(places)} has no wildcard such as 'day*.nc'")
+    how = {"concat_dim": options.concat_dim, "storage_options": dict(getattr(options, "storage_option", ()))}
+    return [files(place, **how) if WILD.search(place) else place for place in places]
 
 
 def draw_option(parser: argparse.ArgumentParser, help: str) -> None:

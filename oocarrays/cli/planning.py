@@ -10,7 +10,7 @@ from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import draw_option
+from oocarrays.cli.options import concat_option, draw_option, sources_of
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.options.chunks import parsed_chunks
@@ -80,6 +80,7 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
         help="such as workers=8,64,512 or memory=2GiB,8GiB; once for each of workers, memory, threads",
     )
     cluster_options(parser)
+    concat_option(parser)
     parser.add_argument("--json", action="store_true", help="for machines")
     draw_option(parser, "draw seconds and tasks: .png, .svg, .pdf")
     parser.set_defaults(command=_plan)
@@ -126,8 +127,9 @@ def _planned(options: argparse.Namespace, how: dict[str, Any]) -> SweptPlan:
         chunks = parsed_chunks(options.chunks)
     except ValueError:
         raise InputError(f"--chunks {options.chunks!r} is not a list of lengths such as 16384,256") from None
+    (source,) = sources_of(options, options.source)
     try:
-        job = rechunk(options.source, options.target, chunks=chunks, scheduler=_cluster(options, **how))
+        job = rechunk(source, options.target, chunks=chunks, scheduler=_cluster(options, **how))
     except BudgetError as error:
         return SweptPlan(**how, why=f"needs {format_bytes(error.least)}")
     if not isinstance(job, RechunkJob):

@@ -6,7 +6,14 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from oocarrays.cli.options import missing_option, resume_option, scheduler_option, store_options
+from oocarrays.cli.options import (
+    concat_option,
+    missing_option,
+    resume_option,
+    scheduler_option,
+    sources_of,
+    store_options,
+)
 from oocarrays.cli.runs import show_and_run, what_now
 from oocarrays.errors import InputError
 from oocarrays.jobs.pyramid import pyramid
@@ -19,6 +26,7 @@ def pyramid_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="an image: a Zarr array, a TIFF or NetCDF file, …")
     parser.add_argument("target", metavar="TARGET", help="the group of levels, OME-Zarr: a path or a URL")
     store_options(parser)
+    concat_option(parser)
     parser.add_argument("--levels", type=int, help="how many (default: until axes have at most 256 elements)")
     parser.add_argument(
         "--factor", default="2", help="from level to level, in space: 2; of each axis: 1,2,2; by name: z=1,y=2,x=2"
@@ -43,8 +51,9 @@ def _pyramid(options: argparse.Namespace) -> None:
     how = {name: getattr(options, name) for name in names}
     chunks = None if options.chunks is None else _lengths("chunks", options.chunks)
     where = options.scheduler or "threads"
+    (source,) = sources_of(options, options.source)
     job = pyramid(
-        options.source, options.target, factor=_lengths("factor", options.factor), chunks=chunks, scheduler=where,
+        source, options.target, factor=_lengths("factor", options.factor), chunks=chunks, scheduler=where,
         scale=_values("scale", options.scale, float), unit=_values("unit", options.unit, str),
         storage_options=dict(options.storage_option), **how,
     )  # fmt: skip

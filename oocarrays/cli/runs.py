@@ -13,12 +13,14 @@ from typing import Any
 from dask.utils import format_bytes
 
 from oocarrays.cli.options import (
+    concat_option,
     draw_option,
     lengths,
     missing_option,
     orientation,
     resume_option,
     scheduler_option,
+    sources_of,
     store_options,
 )
 from oocarrays.cli.planning import asked_cluster, cluster_options
@@ -47,6 +49,7 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
     parser.add_argument("target", metavar="TARGET", help="where to write: a path, or a URL such as s3://bucket/a.zarr")
     store_options(parser)
+    concat_option(parser)
     parser.add_argument(
         "--chunks",
         action="append",
@@ -102,6 +105,7 @@ def resume_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source", metavar="SOURCE", action="append", help="what it was reading, where that has been moved or copied"
     )
+    concat_option(parser)
     parser.add_argument(
         "--kernel", metavar="MODULE:NAME", action="append", help="the function of a pass over slabs: it is imported"
     )
@@ -126,6 +130,7 @@ def update_options(parser: argparse.ArgumentParser) -> None:
     store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="what rechunk has written")
     parser.add_argument("--source", metavar="SOURCE", help="what it was made of, where that has been moved or copied")
+    concat_option(parser)
     resume_option(parser)
     parser.add_argument("--memory", help="as of rechunk")
     scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
@@ -136,7 +141,8 @@ def update_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _update(options: argparse.Namespace) -> None:
-    how = {name: getattr(options, name) for name in ("source", "memory", "missing", "resume")}
+    how = {name: getattr(options, name) for name in ("memory", "missing", "resume")}
+    how["source"] = sources_of(options, options.source)[0] if options.source else None
     where = options.scheduler or "threads"
     job = update(options.target, **how, storage_options=dict(options.storage_option), scheduler=where)
     if options.dry_run or job.plan.changed:
@@ -155,9 +161,9 @@ def what_now(options: argparse.Namespace) -> str:
     return ""
 
 
-def _chunks(options: argparse.Namespace) -> Any:
+def _chunks(options: argparse.Namespace, source: Any) -> Any:
     """Return the chunks that ``--chunks`` options ask for, of one array or of the arrays of a group."""
-    if holds_group(placer(dict(options.storage_option))(options.source)):
+    if holds_group(placer(dict(options.storage_option))(source)):
         return read_chunks(options.chunks)
     text = ",".join(options.chunks)
     try:
@@ -171,11 +177,12 @@ def _chunks(options: argparse.Namespace) -> Any:
 def _rechunk(options: argparse.Namespace) -> None:
     if options.chunks is options.orientation is options.zarr_format is None and not options.update:
         raise ChunksError("--chunks is needed, --orientation to have them chosen, or --zarr-format to keep them")
+    (source,) = sources_of(options, options.source)
     job: Job[Any, Any] = rechunk(
-        options.source,
+        source,
         options.target,
         update=options.update,
-        chunks=None if options.chunks is None else _chunks(options),
+        chunks=None if options.chunks is None else _chunks(options, source),
         shards=options.shards,
         orientation=options.orientation,
         memory=options.memory,
@@ -225,8 +232,8 @@ def _resume(options: argparse.Namespace) -> None:
         print(_rebuilt_text(rebuilt(place)))
         return
     how = {name: getattr(options, name) for name in ("missing", "scheduler", "memory", "ranks")}
-    names = ("source", "kernel", "again", "as_is", "verify")
-    trust = {name: getattr(options, name) for name in names}
+    trust = {name: getattr(options, name) for name in ("kernel", "again", "as_is", "verify")}
+    trust["source"] = sources_of(options, *options.source) if options.source else None
     if options.kernel:
         sys.path.insert(0, os.getcwd())  # as python -m has it
     with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.arrays.array import open_array
-from oocarrays.cli.options import missing_option, store_options
+from oocarrays.cli.options import concat_option, missing_option, sources_of, store_options
 from oocarrays.errors import SelectionError, TargetError
 from oocarrays.mapping.given import from_home
 from oocarrays.mapping.selection import Selection
@@ -36,6 +36,7 @@ def read_options(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE.npy", type=from_home, help="write the section to a new file, as numpy does"
     )
     store_options(parser)
+    concat_option(parser)
     missing_option(parser)
     parser.set_defaults(command=_read)
 
@@ -85,7 +86,8 @@ def _read(options: argparse.Namespace) -> None:
         check_path(options.out, "--out")
     if options.out and os.path.lexists(options.out):
         raise TargetError(f"{options.out} exists; name a new file")
-    array = open_array(options.store, storage_options=dict(options.storage_option), missing=options.missing)
+    (store,) = sources_of(options, options.store)
+    array = open_array(store, storage_options=dict(options.storage_option), missing=options.missing)
     taken = Selection.of(parsed_section(options.section), array.shape)
     if options.explain:
         print(plan(array.zarr, taken, method=options.method).explain())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dask.utils import format_bytes
 
 from oocarrays.cli.commands import FAILED
-from oocarrays.cli.options import store_options
+from oocarrays.cli.options import concat_option, sources_of, store_options
 from oocarrays.comparing.comparing import compare
 from oocarrays.jobs.rechunking import clean
 from oocarrays.leftovers.standing import standing
@@ -26,6 +26,7 @@ def info_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("--json", action="store_true", help="for machines")
     store_options(parser)
+    concat_option(parser)
     parser.set_defaults(command=_info)
 
 
@@ -39,13 +40,15 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="bytes that may be held, such as 256MiB")
     parser.add_argument("--scratch", metavar="DIR", help="where one may be rechunked like the other, if that is faster")
     store_options(parser)
+    concat_option(parser)
     parser.set_defaults(command=_compare)
 
 
 def _compare(options: argparse.Namespace) -> int:
     """Say what is unlike; exit with 0 where nothing is, with 1 where something is."""
+    a, b = sources_of(options, options.a, options.b)
     found = compare(
-        options.a, options.b, rtol=options.rtol, atol=options.atol, equal_nan=not options.nan_differs,
+        a, b, rtol=options.rtol, atol=options.atol, equal_nan=not options.nan_differs,
         memory=options.memory, scratch=options.scratch, storage_options=dict(options.storage_option) or None,
     )  # fmt: skip
     print(found)
@@ -74,7 +77,7 @@ def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, 
 
 
 def _info(options: argparse.Namespace) -> None:
-    place = placer(dict(options.storage_option))(options.store)
+    place = placer(dict(options.storage_option))(*sources_of(options, options.store))
     if holds_streams(place) and not options.json:
         print(report.table(stream_rows(place)))
         return

@@ -302,9 +302,9 @@ def test_files_of_unequal_length_are_joined_all_the_same(tmp_path: Path) -> None
     np.testing.assert_array_equal(made[...], AIR)
 
 
-def test_files_without_an_endless_axis_need_a_word(tmp_path: Path) -> None:
+def test_files_without_an_endless_axis_or_a_coordinate_that_differs_need_a_word(tmp_path: Path) -> None:
     for n in range(2):
-        dataset(n).to_netcdf(tmp_path / f"{n}.nc", engine="h5netcdf")
+        dataset(n).assign_coords(time=np.arange(24)).to_netcdf(tmp_path / f"{n}.nc", engine="h5netcdf")
     with pytest.raises(InputError, match=r"2 files.*concat_dim='time'"):
         ooc.open_group(f"{tmp_path}/*.nc")
     assert ooc.open_group(ooc.files(f"{tmp_path}/*.nc", concat_dim="time"))["air"].shape == (48, 20, 30)

@@ -30,7 +30,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign import hdf5, netcdf3, numpy_files, tiff  # noqa: F401  each enters its format
-from oocarrays.storage.foreign.facts import FORMATS, Facts
+from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, Stacked
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.packing import PACKED, Packing, agreed, told
 
@@ -213,8 +213,8 @@ def _check_shape(name: str, first: Facts, each: Facts, axis: int, paths: tuple[s
         mine[axis] = other[axis] = 0
     if mine != other:
         raise UnsupportedError(
-            f"{name} has shape {first.shape} in {paths[0]} and {each.shape} in {paths[1]}: along another axis than "
-            f"number {axis} files that are joined have the same length"
+            f"{name or 'the array'} has shape {first.shape} in {paths[0]} and {each.shape} in {paths[1]}: along "
+            f"another axis than number {axis} files that are joined have the same length"
         )
 
 
@@ -253,10 +253,18 @@ class Contents:
     """Why arrays are left out, by their paths."""
     dim: str | int | None = None
     """The axis along which files follow one another, by its name or its number; None of one file."""
+    stacked: frozenset[str] = frozenset()
+    """Paths of the arrays that do not have this axis, and get it as a new first one."""
     known: dict[str, ForeignArray] = field(default_factory=dict)
     """Arrays that have been looked at."""
     told: dict[str, list[Facts]] = field(default_factory=dict)
     """What each file says of arrays that are asked for next."""
+
+    @property
+    def reader(self) -> Reader:
+        """What reads each of the files."""
+        format = FORMATS[self.format]
+        return Stacked(format=format, dim=str(self.dim), names=self.stacked) if self.stacked else format
 
     def array(self, name: str) -> ForeignArray:
         """Return an array; all files are looked at when it is asked for first.
@@ -273,7 +281,7 @@ class Contents:
         return self.known[name]
 
     def _looked_at(self, name: str) -> ForeignArray:
-        first = FORMATS[self.format].facts(self.files.readable(0), (name,))[0]
+        first = self.reader.facts(self.files.readable(0), (name,))[0]
         if self.dim is None:
             return alone(name, first)
         axis, all = self._axis(first), self._told(name)
@@ -315,7 +323,7 @@ class Contents:
                 )
 
     def _values(self, number: int, name: str, part: tuple[slice, ...]) -> np.ndarray:
-        return FORMATS[self.format].read(self.files.readable(number), name, part)
+        return self.reader.read(self.files.readable(number), name, part)
 
     def _told(self, name: str) -> list[Facts]:
         """Return the description of an array in each file, in few words."""
@@ -345,7 +353,7 @@ class Contents:
                 self._look_at([name for name in names if name not in self.known and name not in self.told])
 
     def _look_at(self, names: list[str]) -> None:
-        look = FORMATS[self.format].facts
+        look = self.reader.facts
         numbers = range(len(self.files.names) if names else 0)
         found = [look(self.files.readable(number), tuple(names), brief=True) for number in numbers]
         self.told |= {name: [each[n] for each in found] for n, name in enumerate(names)}

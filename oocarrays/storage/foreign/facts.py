@@ -8,7 +8,7 @@ a.nc    air    shape, type, chunk, filters, attributes  ─► Facts        look
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
@@ -87,20 +87,8 @@ class ChunkTable:
         return (int(self.offsets[number]), nbytes) if nbytes else None
 
 
-class Format(Protocol):
-    """A format of files: each is a module's object, known by its name in `FORMATS`."""
-
-    extra: str
-    """Our extra that brings the package that it needs."""
-
-    def groups(self, file: Readable) -> dict[str, Document]:
-        """Attributes of all groups in a file, by their paths; "" is the file itself."""
-
-    def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Paths of all arrays in a file; "" where the file is one array."""
-
-    def skipped(self, file: Readable) -> dict[str, str]:
-        """Return why arrays in a file are left out, by their paths, as the end of a sentence."""
+class Reader(Protocol):
+    """Reads arrays of a file."""
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
         """Facts of some arrays; without attributes that say nothing of values, where they are to be ``brief``."""
@@ -115,8 +103,80 @@ class Format(Protocol):
         """Read elements by the format's own library."""
 
 
+class Format(Reader, Protocol):
+    """A format of files: each is a module's object, known by its name in `FORMATS`."""
+
+    extra: str
+    """Our extra that brings the package that it needs."""
+
+    def groups(self, file: Readable) -> dict[str, Document]:
+        """Attributes of all groups in a file, by their paths; "" is the file itself."""
+
+    def arrays(self, file: Readable) -> tuple[str, ...]:
+        """Paths of all arrays in a file; "" where the file is one array."""
+
+    def skipped(self, file: Readable) -> dict[str, str]:
+        """Return why arrays in a file are left out, by their paths, as the end of a sentence."""
+
+
 FORMATS: dict[str, Format] = {}
 """What reads files of each format: each module enters its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stacked:
+    """Reader of files whose arrays have a new first axis of length one, along which the files are joined."""
+
+    format: Reader
+    """Reader of the arrays as they are stored."""
+    dim: str
+    """Name of the new axis."""
+    names: frozenset[str]
+    """Paths of the arrays that have it."""
+
+    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
+        """Facts of some arrays, with the new axis."""
+        found = self.format.facts(file, names, brief=brief)
+        return [self._with_axis(f) if n in self.names else f for n, f in zip(names, found, strict=True)]
+
+    def _with_axis(self, facts: Facts) -> Facts:
+        named = facts.names or (None,) * len(facts.shape)
+        return replace(
+            facts,
+            shape=(1, *facts.shape),
+            chunks=(1, *facts.chunks),
+            names=(self.dim, *named),
+            order=None if facts.order is None else (0, *(axis + 1 for axis in facts.order)),
+            encoding={},
+        )
+
+    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
+        """Where the chunks of an array lie: the new axis does not move them."""
+        if name not in self.names:
+            return self.format.table(file, name, facts)
+        order = None if facts.order is None else tuple(axis - 1 for axis in facts.order[1:])
+        stored = replace(facts, shape=facts.shape[1:], chunks=facts.chunks[1:], order=order)
+        table = self.format.table(file, name, stored)
+        return replace(table, counts=(1, *table.counts))
+
+    def stored_bytes(self, file: Readable, name: str) -> int:
+        """Bytes of an array in the file, as they are stored."""
+        return self.format.stored_bytes(file, name)
+
+    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
+        """Read elements, with the new axis."""
+        if name not in self.names:
+            return self.format.read(file, name, section)
+        return np.asarray(self.format.read(file, name, section[1:]))[np.newaxis][section[:1]]
+
+
+def is_coordinate(name: str, facts: Facts) -> bool:
+    """Return whether an array has one axis and the name of that axis.
+
+    >>> is_coordinate("sea/time", Facts(shape=(4,), chunks=(4,), dtype="i4", names=("time",)))
+    True
+    """
+    return facts.names == (name.rpartition("/")[2],)
 
 
 def document(facts: Facts) -> Document:

@@ -21,10 +21,11 @@ from zarr.storage import StorePath, ZipStore
 from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.mapping.given import element_type, extents, from_home, listed, whole
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.foreign.arrays import Contents, alone
-from oocarrays.storage.foreign.facts import FORMATS
+from oocarrays.storage.foreign.arrays import Contents, all_equal, alone
+from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, is_coordinate
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
 from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts
+from oocarrays.storage.foreign.packing import told
 from oocarrays.storage.foreign.references import references
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.foreign.zip_ranges import ZipRanges
@@ -85,8 +86,9 @@ def files(
     place : path, URL, or sequence of paths
         NetCDF-3 and -4, HDF5, TIFF and numpy's files; with ``shape`` and ``dtype`` any file. A name may have wildcards.
     concat_dim : str or int, optional
-        The axis along which several files follow one another, in the order of their names or as they are listed; by
-        default the one that has no end in NetCDF.
+        The axis along which several files are joined, in the order of their names or as they are listed. If no array
+        has an axis of this name, the arrays are stacked along a new first axis. Default: the only unlimited axis of
+        NetCDF, or the axis of the only coordinate that differs between the files.
     shape, dtype
         Of a raw file: extents, and the type of an element with its byte order.
     offset : int
@@ -257,9 +259,9 @@ def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
     format = FORMATS[kind]
     names, groups = format.arrays(first), format.groups(first)
     if len(found.names) > 1 and dim is None:
-        dim = _endless(found, kind, names)
-    skipped = format.skipped(first)
-    contents = Contents(files=found, format=kind, names=names, groups=groups, skipped=skipped, dim=dim)
+        dim = _common_axis(found, format, names)
+    said: Any = {"skipped": format.skipped(first), "dim": dim, "stacked": _stacked(found, format, names, dim)}
+    contents = Contents(files=found, format=kind, names=names, groups=groups, **said)
     contents.prepare(inner)
     return _placed(ForeignStore(contents, url), inner)
 
@@ -269,22 +271,53 @@ def _placed(store: ForeignStore | ZipRanges, inner: str) -> Any:
     return StorePath(remote, inner) if inner else remote
 
 
-def _endless(found: Files, kind: str, names: Sequence[str]) -> str:
-    """The axis along which files are joined where nobody says so: the only one that has no end.
+def _stacked(found: Files, reader: Reader, names: tuple[str, ...], dim: Any) -> frozenset[str]:
+    """Return the arrays that get a new axis: all but coordinates, if no array has an axis of this name."""
+    facts = reader.facts(found.readable(0), names) if isinstance(dim, str) else []
+    if any(dim in (each.names or ()) for each in facts):
+        return frozenset()
+    return frozenset(name for name, each in zip(names, facts, strict=False) if not is_coordinate(name, each))
+
+
+def _common_axis(found: Files, reader: Reader, names: tuple[str, ...]) -> str:
+    """Return the axis along which files are joined by default: the only unlimited one, or that of the only
+    coordinate that differs between the files.
 
     Raises
     ------
     InputError
-        Where there is none, or more than one.
+        If neither is there.
     """
-    facts = FORMATS[kind].facts(found.readable(0), tuple(names))
+    facts = reader.facts(found.readable(0), names)
     endless = sorted(set().union(*(each.endless for each in facts)))
-    if len(endless) != 1:
+    axes = endless if len(endless) == 1 else _differing(found, reader, names, facts)
+    if len(axes) != 1:
+        several = f" ({', '.join(axes)} differ)" if axes else ""
         raise InputError(
-            f"{len(found.names)} files, {found.path(0)} among them: say along which axis they follow one another, as "
-            "files(…, concat_dim='time')"
+            f"{len(found.names)} files, {found.path(0)} among them, have no single axis along which they are "
+            f"joined{several}; name one of theirs, or a new one: files(…, concat_dim='time'), --concat-dim time"
         )
-    return endless[0]
+    return axes[0]
+
+
+def _differing(found: Files, reader: Reader, names: tuple[str, ...], facts: Sequence[Facts]) -> list[str]:
+    """Return the axes whose coordinates differ between files."""
+    left = tuple(name for name, each in zip(names, facts, strict=True) if is_coordinate(name, each))
+    same, axes = _coordinates(found, reader, 0, left), set[str]()
+    for number in range(1, len(found.names)):
+        here = _coordinates(found, reader, number, left)
+        changed = [n for n in left if here[n][0] != same[n][0] or not all_equal([same[n][1]], [here[n][1]])]
+        axes.update(name.rpartition("/")[2] for name in changed)
+        left = tuple(name for name in left if name not in changed)
+    return sorted(axes)
+
+
+def _coordinates(found: Files, reader: Reader, number: int, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return what gives the coordinates of a file their meaning, and their values."""
+    file = found.readable(number)
+    facts = reader.facts(file, names, brief=True) if names else []
+    values = (reader.read(found.readable(number), name, (slice(None),)) for name in names)
+    return {n: ((f.shape, *told(f)), v) for n, f, v in zip(names, facts, values, strict=True)}
 
 
 # ---------------------------------------------------------------------- one array in one piece

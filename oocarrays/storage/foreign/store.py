@@ -29,13 +29,15 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.storage.foreign.arrays import Contents, ForeignArray, made_section
 from oocarrays.storage.foreign.blobs import RangeBlobs
-from oocarrays.storage.foreign.facts import DOCUMENT, FORMATS, ChunkTable, Facts, document, index_of, whole_chunk
+from oocarrays.storage.foreign.facts import DOCUMENT, ChunkTable, Facts, document, index_of, whole_chunk
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
 from oocarrays.storage.stores.joined import OnlyRead, span
 
 KEPT_TABLES = 4096
 """Tables of chunks that a process keeps of one store."""
+MOST_ROWS = 40
+"""Arrays that a summary lists."""
 
 
 class ForeignStore(OnlyRead):
@@ -79,16 +81,36 @@ class ForeignStore(OnlyRead):
 
     def stored_bytes(self, path: str) -> int:
         """Return the bytes of an array in all files, as they are stored."""
-        array, format = self._contents.array(path), FORMATS[self._contents.format]
+        array, reader = self._contents.array(path), self._contents.reader
         if self._contents.format == "raw":
             return math.prod(array.facts.shape) * int(np.dtype(array.facts.dtype).itemsize)
         parts = range(len(array.bounds) - 1)
-        return sum(format.stored_bytes(self.source_files.readable(part), array.name) for part in parts)
+        return sum(reader.stored_bytes(self.source_files.readable(part), array.name) for part in parts)
 
     def skipped(self, path: str) -> dict[str, str]:
         """Return why arrays in a group are left out, by their paths in it."""
         before = f"{path}/" if path else ""
         return {n.removeprefix(before): why for n, why in self._contents.skipped.items() if n.startswith(before)}
+
+    def summary(self) -> str:
+        """Return a table: files, the axis that joins them, arrays; with shape and type if they are open."""
+        files, names = self.source_files, self._contents.names
+        count = len(files.names)
+        ends = f" to {files.path(count - 1)}" if count > 1 else ""
+        rows = [(f"{count} file{'s' * (count > 1)}", f"{files.path(0)}{ends}")]
+        if self._contents.dim is not None:
+            rows.append(("joined along", f"{self._contents.dim}{', a new axis' * bool(self._contents.stacked)}"))
+        rows += [(name or "array", self._described(name)) for name in names[:MOST_ROWS]]
+        rows += [("…", f"{len(names) - MOST_ROWS} more arrays")] * (len(names) > MOST_ROWS)
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:{width}}  {text}" for label, text in rows)
+
+    def _described(self, name: str) -> str:
+        known = self._contents.known.get(name)
+        if known is None:  # nothing is read here: Zarr formats its errors in the event loop
+            return "not opened yet"
+        facts = known.facts
+        return f"{facts.shape}  {'text' if facts.dtype == 'O' else np.dtype(facts.dtype)}"
 
     def facts(self, path: str) -> Facts | None:
         """Return what is known of an array; None of any other path."""
@@ -134,8 +156,7 @@ class ForeignStore(OnlyRead):
             if found is not None:
                 self._tables.move_to_end(key)
                 return found
-        format = FORMATS[self._contents.format]
-        made = format.table(self.source_files.readable(part), array.name, array.part_facts(part))
+        made = self._contents.reader.table(self.source_files.readable(part), array.name, array.part_facts(part))
         with self._lock:
             self._tables[key] = made
             while len(self._tables) > KEPT_TABLES:
@@ -200,8 +221,7 @@ class ForeignStore(OnlyRead):
         """Read elements of one file, as they are stored."""
         facts = array.part_facts(part)
         if facts.library is not None:
-            format = FORMATS[self._contents.format]
-            return format.read(self.source_files.readable(part), array.name, there.slices)
+            return self._contents.reader.read(self.source_files.readable(part), array.name, there.slices)
         table, grid = self.table(array, part), ChunkGrid.of(facts.shape, facts.chunks)
         out = np.empty(there.shape, facts.dtype)
         for index in product(*grid.touched(there)):

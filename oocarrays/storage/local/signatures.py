@@ -38,7 +38,7 @@ NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.ti
 USER_BLOCKS = (512, 1024, 2048, 4096)
 """Sizes of a user block, which precedes the signature of HDF5."""
 ARE_READ = (
-    "Zarr, NetCDF, HDF5, TIFF and .npy are read, raw elements by files(…, shape=, dtype=), "
+    "Zarr, NetCDF, HDF5, TIFF and .npy are read, raw elements by files(…) if you give shape= and dtype=, "
     "and what xarray opens by rechunk(xr.open_dataset(…, chunks={}), …)"
 )
 

@@ -55,6 +55,10 @@ class Joined(Store):
         """The local folders among its parts."""
         return ()
 
+    def summary(self) -> str | None:
+        """Return a table of what it joins; None if there is no better one than its name."""
+        return None
+
     @abstractmethod
     def below(self, folder: str) -> Joined:
         """Return what is made of the same parts' folders of that name."""

@@ -91,7 +91,8 @@ class RemoteStore(Wrapped[Store]):
         return self.name
 
     def __repr__(self) -> str:
-        return f"RemoteStore({self.name!r}, {type(self._store).__name__})"
+        summary = self._store.summary() if isinstance(self._store, Joined) else None
+        return summary or f"RemoteStore({self.name!r}, {type(self._store).__name__})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemoteStore) and (self.name, self.read_only) == (other.name, other.read_only)
