@@ -56,7 +56,7 @@ from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
 from oocarrays.storage.local.pages import can_map
-from oocarrays.storage.stores.aside import open_draft_array
+from oocarrays.storage.stores.aside import clear_tracebacks, open_draft_array
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
 from oocarrays.storage.stores.underway import answers_ranges
@@ -225,10 +225,11 @@ def _document_or_draft(store: StoreLike, mode: Any, path: str) -> zarr.Array:
     """Open an array by its metadata document, or else by the draft of it."""
     try:
         return zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
-    except (FileNotFoundError, KeyError):
+    except (FileNotFoundError, KeyError) as error:
         if not isinstance(store, Place):
             raise
-        return open_draft_array(store_path(store) / path, mode)
+        clear_tracebacks(error)
+    return open_draft_array(store_path(store) / path, mode)
 
 
 def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:

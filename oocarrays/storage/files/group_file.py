@@ -53,7 +53,7 @@ from oocarrays.storage.files.places import Place, StoreLike, local_folder, locat
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.store import ForeignStore, foreign_in
 from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.stores.aside import keeps_drafts, open_draft_group, with_drafts
+from oocarrays.storage.stores.aside import clear_tracebacks, keeps_drafts, open_draft_group, with_drafts
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.urls import check_replaces
@@ -152,10 +152,11 @@ def _document_or_draft(place: StoreLike) -> zarr.Group:
     """Open a group by its metadata document, or else by the draft of it."""
     try:
         return zarr.open_group(place, mode="r", use_consolidated=False)  # type: ignore[arg-type]
-    except (FileNotFoundError, KeyError):
+    except (FileNotFoundError, KeyError) as error:
         if not isinstance(place, Place):
             raise
-        return open_draft_group(store_path(place), "r")
+        clear_tracebacks(error)
+    return open_draft_group(store_path(place), "r")
 
 
 def holds_group(store: Any) -> bool:

@@ -94,6 +94,13 @@ class DraftStore(Wrapped[Store]):
                 yield name
 
 
+def clear_tracebacks(error: BaseException) -> None:
+    """Free the frames that an error and its causes hold: Zarr's form a cycle, which keeps the callers' buffers."""
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
+
+
 def with_drafts(place: StorePath) -> StorePath:
     """Return a place whose metadata documents are drafts."""
     return StorePath(DraftStore(place.store), place.path)

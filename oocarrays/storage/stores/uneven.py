@@ -27,7 +27,7 @@ from zarr.storage import MemoryStore, StorePath
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.stores.aside import DraftStore, open_draft_array, with_drafts, without_drafts
+from oocarrays.storage.stores.aside import DraftStore, clear_tracebacks, open_draft_array, with_drafts, without_drafts
 from oocarrays.storage.stores.joined import Joined, innermost, span
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
@@ -68,7 +68,8 @@ def opened_uneven(place: StorePath, mode: str, name: str) -> zarr.Array:
     with _allowed():
         try:
             array = zarr.open_array(place.store, path=place.path, mode=mode)  # type: ignore[arg-type]
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            clear_tracebacks(error)
             array = open_draft_array(place, mode)
     return as_regular(array, name)
 
