@@ -30,6 +30,7 @@ from tests.unfinished import (
     chunks_of,
     count,
     fail,
+    left_behind,
     make_field,
     missing,
     options_of,
@@ -308,6 +309,18 @@ def test_a_run_killed_when_all_was_done_is_finished(field: Path, target: Path, r
     np.testing.assert_array_equal(ooc.open_array(target)[...], FIELD)
     with pytest.raises(NotFoundError, match=r"nothing to resume: no unfinished (array|group) in .*target\.zarr"):
         ooc.resume(target)
+    check_finished(target)
+
+
+def test_the_same_call_removes_the_journal_of_a_run_killed_when_all_was_done(
+    field: Path, target: Path, runs: Server
+) -> None:
+    runs.run("rechunk", field, target, at="finished", **options_of("independent"))
+    assert left_behind(target) != []
+    job = ooc.rechunk(field, target, resume=True, scheduler="threads", **options_of("independent"))
+    assert job.is_finished
+    job.run()
+    check_finished(target)
 
 
 @each_method

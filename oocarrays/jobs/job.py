@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from dask.task_spec import Task
 
-from oocarrays.errors import NotFoundError, TargetError
+from oocarrays.errors import NotFoundError, OocError, TargetError
 from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.graphs.run.job import GraphJob, Run
 from oocarrays.graphs.slabs.resume import trust_of
@@ -25,6 +25,7 @@ from oocarrays.show.report import bytes_text, missing_text
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
+from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.watched import JOB_WATCHERS
 
@@ -100,9 +101,11 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return target
 
     def _opened(self) -> Any:
-        """Open a target that was finished before."""
-        self.measured_seconds = 0.0
-        return self._result(_name(self._run.destination.store))
+        """Open a target that was finished before; remove what its run had no time to remove."""
+        self.measured_seconds, target = 0.0, self._run.destination.store
+        with suppress(OocError):  # another run that has just finished it removes its journal itself
+            Journal(target).sweep()
+        return self._result(_name(target))
 
     def asked_for(self, request: Document) -> Self:
         """Keep the request in the journal, unless that of the run that is resumed is there."""

@@ -373,6 +373,7 @@ class Journal:
                 self.remove(ended="")
             finally:
                 self.release()
+                self._entries.clear_if_empty()
 
     @property
     def is_locked(self) -> bool:
