@@ -212,8 +212,7 @@ def test_a_journal_that_does_not_say_it_is_resumed_by_the_setting(source: Path, 
     older = Journal(tmp_path / "target")
     id, content = older.read()
     del content["missing"]
-    older.remove()
-    older.begin(id, content)
+    older.begin(id, content, instead=True)
     older.release()
     with dask.config.set({"oocarrays.missing": "warn"}), pytest.warns(MissingChunksWarning, match="lacks 3 chunks"):
         ooc.resume(tmp_path / "target").run()
