@@ -82,7 +82,7 @@ def test_values_of_another_kind_are_refused(place: Path, format: str, value: Any
 
 
 def test_text_is_utf_8_and_long_text_is_read_to_its_end(place: Path) -> None:
-    words = np.array(["caf\u00e9" * 200, "\u20ac", ""])
+    words = np.array(["gr\u00fcn" * 200, "\u20ac", ""])
     with ooc.open_streams(place, "w", shape=3, dtype="u1") as s:
         s.printf("%s;%ld\n", words, [2**40, -(2**40), 2**63 - 1])
     with ooc.open_streams(place) as s:
