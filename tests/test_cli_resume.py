@@ -112,7 +112,7 @@ WRONG = {
     "a file": (["file.txt"], r"nothing to resume: no unfinished array in .*/file\.txt"),
     "no target": ([], r"TARGET"),
     "unknown option": (["source.zarr", "--fast"], r"--fast"),
-    "no journal": (["bare.zarr"], r"bare\.zarr has no journal: nothing to resume"),
+    "no journal": (["bare.zarr"], r"nothing to resume: no unfinished array in .*/bare\.zarr; .*overwrite=True"),
     "a spoilt journal": (["spoilt.zarr"], r"plan\.json in the journal of .*spoilt\.zarr is cut short"),
     "another source": (["other.zarr"], r"written for another source"),
     "no address": (["other.zarr", "--scheduler", "nonsense"], r"'nonsense' is no address such as tcp://.*missing port"),

@@ -14,7 +14,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError, KernelError
-from tests.sweeping import Stencil, cases, jacobi
+from tests.sweeping import Stencil, cases, held, jacobi
 from tests.whole import beyond, padded
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
@@ -47,7 +47,7 @@ def test_passes_with_arrays_beside_are_plain_sweeps(case: dict[str, Any], data: 
         for dtype in data.draw(st.lists(st.sampled_from(["f8", "i2", ">f4", "?"]), min_size=1, max_size=2))
     ]
     if case["boundary"] != "none" and any(each.dtype == "?" for each in others):
-        others = [each.astype("i2") for each in others]  # 0.75 is no bool
+        others = [each.astype("i2") for each in others]  # no constant but 0 and 1 is a bool
 
     def kernel(block: np.ndarray, *beside: np.ndarray) -> np.ndarray:
         around = sum((Stencil(case["depth"])(each.astype(block.dtype)) for each in beside), np.zeros_like(block))
@@ -59,10 +59,8 @@ def test_passes_with_arrays_beside_are_plain_sweeps(case: dict[str, Any], data: 
         "fuse": data.draw(st.integers(1, max(sweeps, 1))),
         "ranks": data.draw(st.integers(1, 3)),
         "window": data.draw(st.tuples(*[st.none() | st.integers(1, 9)] * array.ndim)),
-        "depth": case["depth"], "boundary": case["boundary"],
+        "depth": case["depth"], "boundary": held(case["boundary"], array.dtype, *(each.dtype for each in others)),
     }  # fmt: skip
-    if 0.75 in (how["boundary"] if isinstance(how["boundary"], tuple) else [how["boundary"]]):
-        how["boundary"] = "nearest"  # which integers cannot have
     with np.errstate(all="ignore"):
         made = ooc.iterate(kernel, sources, MemoryStore(), sweeps=sweeps, **how, **HERE).run()
         wanted = swept(kernel, [array, *others], case["depth"], how["boundary"], sweeps)

@@ -21,7 +21,7 @@ from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.plan.slabs.sweeps import Sweeps
 from oocarrays.storage.journal.journal import Journal
 from tests.dying import Server
-from tests.sweeping import Stencil, cases, gray_scott, together
+from tests.sweeping import Stencil, cases, gray_scott, held, together
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 RANDOM = np.random.default_rng(7)
@@ -83,9 +83,7 @@ def test_passes_of_several_fields_are_plain_sweeps(case: dict[str, Any], data: s
         np.random.default_rng(seed).integers(0, 9, array.shape).astype(dtype)
         for seed, dtype in zip(seeds, dtypes, strict=True)
     ]
-    arrays, boundary = [array, *others], case["boundary"]
-    if 0.75 in (boundary if isinstance(boundary, tuple) else [boundary]):
-        boundary = "nearest"  # which integers cannot have
+    arrays, boundary = [array, *others], held(case["boundary"], array.dtype, *dtypes)
     kernel = Coupled(case["kernel"], fields, how)
     stored = [
         zarr.create_array({}, data=each, chunks=tuple(data.draw(st.integers(1, n + 1)) for n in array.shape))

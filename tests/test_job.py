@@ -202,6 +202,7 @@ def test_repr_tells_the_plan(source: Path, tmp_path: Path, method: str) -> None:
 
 
 def test_html_is_escaped(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "<b>bold<").mkdir()  # the name of the target has a slash
     page = plan(source, tmp_path / "<b>bold</b>.zarr")._repr_html_()
     assert "<b>" not in page
     assert "<b>bold</b>.zarr" in "".join(Text(page).cells)

@@ -107,7 +107,9 @@ def is_node(store: StoreLike) -> bool:
 
 def is_leftover(store: StoreLike) -> bool:
     """Return whether there is nothing but what runs have left."""
-    return all(name.startswith(OURS) for name in names_in(store))
+    folder = local_folder(store)
+    is_file = folder is not None and os.path.lexists(folder) and not os.path.isdir(folder)
+    return not is_file and all(name.startswith(OURS) for name in names_in(store))
 
 
 def check_only_ours(store: StoreLike) -> None:
