@@ -316,6 +316,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
     dealt = made(tmp_path / "dealt", FIELD, ooc.Layout.of(FIELD.shape, "(cyclic, *)", ranks=2))
     rows = made(tmp_path / "rows", FIELD, ooc.Layout.of(FIELD.shape, "(block, *)", ranks=4))
     z = zarr.create_array(tmp_path / "z", data=FIELD)
+    (tmp_path / "file").write_text("x")
     one, two = tmp_path / "x", [tmp_path / "x", tmp_path / "y"]
     own = str(tmp_path / "{rank}" / "x")
     cases: list[tuple[type[InputError], str, Any, Any, dict[str, Any]]] = [
@@ -327,6 +328,7 @@ def test_wrong_inputs_are_told_in_a_line(tmp_path: Path) -> None:
         (TargetError, "the target .* is the source", a, tmp_path / "a", {"overwrite": True}),
         (TargetError, "exists; ask for overwrite", a, tmp_path / "b", {}),
         (TargetError, "is no group of local array files", a, tmp_path / "z", {"overwrite": True}),
+        (TargetError, "is no group of local array files", a, tmp_path / "file", {"overwrite": True}),
         (TargetError, "is given twice", [a, b], [one, one], {}),
         (InputError, "2 targets are given, and 1 source: each target is of a source that is swept", a, two, {}),
         (BudgetError, "too small: one slab needs at least", a, one, {"memory": 100}),

@@ -177,6 +177,10 @@ def test_an_existing_target_is_kept_unless_it_may_be_replaced(tmp_path: Path) ->
     (tmp_path / "text/thesis.tex").write_text("x")
     with pytest.raises(TargetError, match="exists and is not a Zarr group; it is not overwritten"):
         ooc.rechunk(ds, tmp_path / "text", overwrite=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TargetError, match="exists and is not a Zarr group; it is not overwritten"):
+        ooc.rechunk(ds, tmp_path / "file", overwrite=True)
+    assert (tmp_path / "file").read_text() == "x"
     xr.testing.assert_identical(xr.open_zarr(tmp_path / "a.zarr").load(), ds.load())
 
 

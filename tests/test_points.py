@@ -13,6 +13,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, RunError, SelectionError
@@ -87,7 +88,7 @@ def test_any_key_means_what_it_means_to_numpy(kind: str, data: st.DataObject) ->
         taken = expected[key]
     except IndexError:
         return
-    a = made({}, expected, chunks, kind)
+    a = made(MemoryStore(), expected, chunks, kind)
     found = a[key]
     np.testing.assert_array_equal(found, taken)
     assert np.shape(found) == taken.shape

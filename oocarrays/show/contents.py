@@ -10,6 +10,7 @@ Only metadata is read, and on request the sizes of what is stored.
 
 from __future__ import annotations
 
+import os
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
@@ -222,7 +223,10 @@ def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
 
     What is unfinished is read by its drafts.
     """
-    local = local_folder(store) is not None
+    folder = local_folder(store)
+    local = folder is not None
+    if folder is not None and not os.path.exists(folder):  # Zarr makes the folder of a store opened for writing
+        raise no_array
     try:
         return zarr.open_group(with_drafts(store_path(store)), mode="r", use_consolidated=False if local else None)
     except GroupNotFoundError:

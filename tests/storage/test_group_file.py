@@ -82,6 +82,7 @@ def test_a_store_holds_a_group_an_array_or_nothing(tmp_path: Path) -> None:
     for nothing in ("array", "none"):
         with pytest.raises(NotFoundError, match="no Zarr group in"):
             open_group(tmp_path / nothing)
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_target_that_would_cost_data_is_refused(tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
     place = store.store_path if isinstance(store, zarr.Group) else store
     if (folder := local_folder(place)) is not None:
         check_documents(folder)
+        if not os.path.exists(folder):  # Zarr makes the folder of a store that it opens for writing
+            raise NotFoundError(f"no Zarr group in {store}")
     try:
         group = _document_or_draft(place)
     except NO_GROUP:
