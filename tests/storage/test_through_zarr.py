@@ -15,7 +15,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 import oocarrays as ooc
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import describe
-from oocarrays.storage.journal.texts import SOURCE
+from oocarrays.storage.journal.texts import MADE, SOURCE
 
 ROWS = np.arange(40 * 60, dtype="i4").reshape(40, 60) % 97
 CHUNKS = 4 * 3
@@ -52,7 +52,7 @@ def made(store: Any, chain: str) -> zarr.Array:
 
 def sizes(folder: Path) -> list[int]:
     """Bytes of each chunk file below a folder."""
-    names = ("zarr.json", ".zarray", ".zattrs", SOURCE)
+    names = ("zarr.json", ".zarray", ".zattrs", SOURCE, MADE)
     return [path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.name not in names]
 
 
