@@ -21,7 +21,7 @@ from zarr.core.sync import sync
 from zarr.errors import ContainsArrayError
 from zarr.storage import MemoryStore, StorePath
 
-from oocarrays.errors import TargetError
+from oocarrays.errors import OocError, TargetError
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.documents import MARK, NODES, PARTIAL, documents
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
@@ -201,11 +201,14 @@ def publish_drafts(store: StoreLike, *, durable: bool) -> None:
 
 
 def remove_drafts(store: StoreLike, names: Iterable[str]) -> None:
-    """Remove drafts of documents, and the folder that held them where nothing else is in it."""
-    remove_documents(store, map(draft_key, names))
+    """Remove drafts of documents that have been put, and the folder that held them where nothing else is in it.
+
+    A draft that cannot be removed stays: it is not read beside its document.
+    """
     folder = local_folder(store)
-    if folder is not None:
-        with suppress(OSError):
+    with suppress(OSError, OocError):
+        remove_documents(store, map(draft_key, names))
+        if folder is not None:
             os.rmdir(os.path.join(folder, OURS))
 
 

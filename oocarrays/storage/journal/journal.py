@@ -26,6 +26,7 @@ from typing import Any
 
 from oocarrays.errors import NotFoundError, OocError, TargetError
 from oocarrays.plan.documents import Document
+from oocarrays.storage.files.making_room import remove_drafts
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.entries import LocalEntries, StoreEntries, entries_of, reading, writing
 from oocarrays.storage.journal.lock import Busy, Hold, try_lock
@@ -47,6 +48,7 @@ from oocarrays.storage.journal.texts import (
     plan_text,
     receipts_in,
 )
+from oocarrays.storage.stores.joined import SAYING
 
 
 class Journal:
@@ -370,6 +372,7 @@ class Journal:
         if self.is_there():
             self.claim()
             try:
+                remove_drafts(self.store, SAYING)
                 self.remove(ended="")
             finally:
                 self.release()
