@@ -212,7 +212,7 @@ def _load_others(ds: xr.Dataset) -> None:
     """Load what is not computed by Dask, such as coordinates: it may be stored in the target that is replaced."""
     for variable in ds.variables.values():
         if variable.chunks is None:
-            variable.load()
+            variable.load()  # type: ignore[no-untyped-call]
 
 
 def _as_dataset(array: Any) -> xr.Dataset:
