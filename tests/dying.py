@@ -310,7 +310,10 @@ def interrupted(folder: Path) -> None:
 
 
 def stop_at(point: str, after: int, stop: Callable[[], None]) -> None:
-    """Call ``stop`` where a run comes to a point for the ``after``-th time."""
+    """Call ``stop`` where a run comes to a point for the ``after``-th time, and each time after that.
+
+    Other threads of a run that waits there wait too, and get no further on a slow machine than on a fast one.
+    """
     lock, calls = threading.Lock(), [0]
 
     def counting(real: Callable[..., Any], when: str) -> Callable[..., Any]:
@@ -319,8 +322,8 @@ def stop_at(point: str, after: int, stop: Callable[[], None]) -> None:
                 result = real(*args, **kwargs)
             with lock:
                 calls[0] += 1
-                mine = calls[0] == after
-            if mine:
+                there = calls[0] >= after
+            if there:
                 stop()
             return result if when == "after" else real(*args, **kwargs)
 
