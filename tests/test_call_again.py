@@ -21,6 +21,7 @@ from oocarrays.plan.reductions import cut
 from oocarrays.storage.files.local_files import rank_name
 from oocarrays.storage.local.blobs import LocalBlobs
 from tests.dying import Server
+from tests.graphs.clusters import until
 from tests.unfinished import left_behind
 
 FIELD = np.random.default_rng(3).integers(1, 999, (96, 40), dtype="i4")
@@ -266,6 +267,7 @@ def test_blocks_that_are_computed(folder: Path) -> None:
 
     def broken(block: np.ndarray, block_info: Any = None) -> np.ndarray:
         if block_info[0]["chunk-location"] == (9, 0):
+            until(lambda: any(file.is_file() for file in (target / "c").rglob("*")))  # another block is written
             raise ValueError("enough")
         return block
 

@@ -245,7 +245,9 @@ def test_what_is_no_place_says_who_takes_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="from_dask and rechunk take it as it is"):
         oocarrays.open_array(ds.chunk().a.data)
     (tmp_path / "a.grib").write_bytes(b"GRIB0000")
-    with pytest.raises(NotFoundError, match=r"no Zarr array in .*a\.grib; what xarray opens is a source"):
+    with pytest.raises(
+        NotFoundError, match=r"a\.grib has a format that is not read: GRIB; .*what xarray opens by rechunk"
+    ):
         oocarrays.open_array(tmp_path / "a.grib")
 
 

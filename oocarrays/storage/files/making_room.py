@@ -263,7 +263,8 @@ def _saying(folder: str) -> Iterator[str]:
 
 async def _make_room_in_store(place: StorePath) -> None:
     names = [name for name in await _listed(place) if name != OURS]
-    inside = [name for name in names if name not in SAYING and name != "c" and not name.replace(".", "").isdigit()]
+    nodes = [name for name in names if name not in SAYING and not name.startswith(OURS)]
+    inside = [name for name in nodes if name != "c" and not name.replace(".", "").isdigit()]
     for at in ("", *inside):
         for name in SAYING:
             await (place / at / name).delete()
