@@ -122,3 +122,13 @@ def test_the_command_line_makes_no_folder(home: Path, capsys: pytest.CaptureFixt
 def test_what_is_not_there_is_named_by_its_whole_path(home: Path) -> None:
     with pytest.raises(NotFoundError, match=f"no such store: {home}/x.zarr"):
         ooc.open_array("~/x.zarr")
+
+
+def test_a_dict_is_a_store_in_memory_as_zarr_has_it() -> None:
+    source: dict[str, Any] = {}
+    target: dict[str, Any] = {}
+    data = np.arange(64).reshape(8, 8)
+    zarr.create_array(source, data=data, chunks=(2, 8))
+    np.testing.assert_array_equal(ooc.open_array(source)[1:5, 2], data[1:5, 2])
+    ooc.rechunk(source, target, chunks=(8, 2), memory="64MiB", scheduler="threads").run()
+    np.testing.assert_array_equal(zarr.open_array(target)[...], data)

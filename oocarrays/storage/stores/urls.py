@@ -24,7 +24,7 @@ from zipfile import BadZipFile
 
 import zarr
 from zarr.abc.store import Store
-from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.mapping.given import from_home, named
@@ -96,6 +96,8 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
         return _remote(place, _name_of(place), ways)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore | Joined):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
+    if isinstance(place, dict):
+        return MemoryStore(place)  # as Zarr takes it
     if isinstance(place, str | os.PathLike):
         check_path(place)
         place = from_home(place)
