@@ -31,6 +31,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.graphs.run.journaled import KeptRun
+from oocarrays.graphs.run.work import Work
 from oocarrays.plan.files import scatter
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.reductions import cut
@@ -339,13 +340,23 @@ def die() -> None:
 
 
 def stay(folder: Path) -> Callable[[], None]:
-    """Wait for a word."""
+    """Wait for a word; of a run that was interrupted meanwhile until its main thread has told the others."""
+    abort = Work.abort
+
+    def aborting(run: Any, error: BaseException) -> BaseException:
+        run.failure = run.failure or error
+        (folder / "aborted").touch()
+        return abort(run, error)
 
     def wait() -> None:
         (folder / "there").touch()
         while not (folder / "go").exists():
             time.sleep(0.005)
+        deadline = time.monotonic() + 10
+        while (folder / "interrupted").exists() and not (folder / "aborted").exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
 
+    setattr(Work, "abort", aborting)  # noqa: B010  as the points are set
     return wait
 
 

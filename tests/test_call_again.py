@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -223,6 +224,9 @@ def test_a_journal_that_cannot_be_read_leaves_one_way(
     assert "overwrite=True" in out
     assert "oocarrays resume" not in out
     made = kind.plan(folder, overwrite=True).run()
+    for path in folder.rglob("*"):  # scratch that was not locked yet counts as alive while it is young
+        if any(part.startswith(".oocarrays-") for part in path.parts):
+            os.utime(path, (0, 0))
     ooc.clean(folder)  # scratch, of which only the journal knew
     check(kind, folder, made)
     check_finished(kind, folder)
