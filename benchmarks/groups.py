@@ -108,6 +108,7 @@ def child(way: str, source: str, target: str, arrays: int, chunks: list[int], me
             predicted = job.plan.peak_bytes
         else:
             predicted = 0
+            os.makedirs(target)
             for name in names:
                 job = ooc.rechunk(f"{source}/{name}", f"{target}/{name}", chunks=tuple(chunks), memory=memory)
                 job.run()

@@ -56,7 +56,7 @@ def weather(tmp_path: Path) -> Path:
         "single": packed(np.float32(0.01), None),
         "double": packed(np.float64(0.01), None),
         "offset": packed(np.float32(0.01), np.float32(1.5)),
-        "station": {"_FillValue": ""},
+        "station": {"dtype": str, "_FillValue": ""},
         "plain": {"fletcher32": True, "chunksizes": (30, 2)},
     }
     ds.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding=encoding, unlimited_dims=["time"])
@@ -71,7 +71,7 @@ def test_values_types_and_encodings_are_those_of_h5netcdf(weather: Path) -> None
         if name in ("station", "code"):
             continue
         assert found[name].dtype == expected[name].dtype, name
-        for key in KEPT:
+        for key in expected[name].encoding.keys() & KEPT:  # older versions of xarray tell less
             assert str(found[name].encoding.get(key)) == str(expected[name].encoding.get(key)), (name, key)
     raw, other = (xr.open_dataset(weather, engine=e, decode_cf=False) for e in ("h5netcdf", "oocarrays"))
     xr.testing.assert_equal(raw.single.load(), other.single.load())
@@ -111,10 +111,10 @@ def test_a_variable_called_as_an_axis_that_is_not_its_coordinate(tmp_path: Path)
 def test_hdf5_without_names_of_axes_opens(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"], file["b"], file["c"] = np.arange(6.0).reshape(2, 3), np.arange(3.0), np.arange(9.0).reshape(3, 3)
-    expected = xr.open_dataset(tmp_path / "a.h5", engine="h5netcdf", phony_dims="access")
     found = xr.open_dataset(tmp_path / "a.h5", engine="oocarrays")
-    for name in "abc":
-        np.testing.assert_array_equal(found[name].values, expected[name].values)
+    with h5py.File(tmp_path / "a.h5") as file:
+        for name in "abc":
+            np.testing.assert_array_equal(found[name].values, file[name][...])
     assert found.a.dims[1] == found.b.dims[0]
 
 
@@ -160,13 +160,18 @@ def test_a_group_that_is_not_there_is_an_error_that_lists_those_that_are(tree: P
         oocarrays.xarray.open_dataset(tree, {}, group=group)
 
 
-@pytest.mark.parametrize("group", [None, "fine"])
-def test_trees_are_those_of_xarray(tree: Path, group: str | None) -> None:
+@pytest.mark.parametrize(("group", "names"), [(None, {"/", "/fine", "/fine/deep", "/none"}), ("fine", {".", "deep"})])
+def test_trees_are_those_of_xarray(tree: Path, group: str | None, names: set[str]) -> None:
     how: dict[str, Any] = {"consolidated": False} if own(tree) == "zarr" else {}
-    expected = xr.open_datatree(tree, engine=own(tree), group=group, **how)
-    xr.testing.assert_identical(xr.open_datatree(tree, engine="oocarrays", group=group).load(), expected.load())
-    groups = xr.open_groups(tree, engine="oocarrays", group=group)
-    assert groups.keys() == xr.open_groups(tree, engine=own(tree), group=group, **how).keys()
+    expected = xr.open_datatree(tree, engine=own(tree), **how)
+    found = xr.open_datatree(tree, engine="oocarrays", group=group)
+    below = expected[group] if group else expected
+    assert len(list(found.subtree)) == len(names)
+    for node in below.subtree:
+        path = node.path.removeprefix(below.path).strip("/")
+        one, other = (each.to_dataset(inherit=False).load() for each in (found[path] if path else found, node))
+        xr.testing.assert_identical(one, other)
+    assert xr.open_groups(tree, engine="oocarrays", group=group).keys() == names
 
 
 @pytest.mark.parametrize("option", ["consolidated", "mode", "store", "phony_dims", "backend_arg"])
