@@ -36,7 +36,8 @@ def holds_chunks(place: str | StorePath) -> bool:
     """
     if isinstance(place, str):
         return any(True for _ in _files(place))
-    return any(map(CHUNK.match, _listed(lambda: place.store.list_dir(place.path), place)))
+    seen = any(map(CHUNK.match, _listed(lambda: place.store.list_dir(place.path), place)))
+    return seen or bool(_count_listed(place))  # old versions of fsspec list no folders of references
 
 
 def seems_to_hold_chunks(place: str | StorePath) -> bool:
