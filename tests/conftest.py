@@ -15,6 +15,7 @@ import distributed.utils
 import pytest
 from distributed import Client
 
+from tests import profiles  # noqa: F401 (registered before the tests are read)
 from tests.dying import Server
 from tests.small import make
 from tests.unfinished import make_field

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -18,6 +18,7 @@ import oocarrays as ooc
 from oocarrays.graphs.tracing import graph
 from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.uses import use_of
+from tests.profiles import examples
 
 EXTENT = 24
 pytestmark = pytest.mark.filterwarnings("ignore:Increasing number of chunks")
@@ -40,7 +41,7 @@ def programs(draw: st.DrawFn) -> tuple[slice, ...]:
 lengths = st.tuples(*(st.integers(1, EXTENT) for _ in range(2)))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(found=lengths, other=lengths, key=programs())
 def test_what_is_counted_in_other_chunks_is_what_the_program_reads_of_them(
     found: tuple[int, int], other: tuple[int, int], key: tuple[slice, ...]
@@ -187,7 +188,7 @@ def test_strided_slices_get_chunks_that_take_few_requests(case: str, seen: str) 
     assert block.advised.seconds * 10 < block.today.seconds
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(found=lengths, other=lengths, start=st.integers(0, EXTENT - 1), steps=st.tuples(*[st.integers(1, 9)] * 2))
 def test_strides_are_counted_as_the_program_reads_in_other_chunks(
     found: tuple[int, int], other: tuple[int, int], start: int, steps: tuple[int, int]
@@ -255,7 +256,7 @@ def test_what_depends_on_the_chunks_of_another_array_is_said() -> None:
     assert "seconds are of reading and writing these arrays alone" in str(advice)
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(found=st.tuples(st.integers(6, EXTENT), st.integers(6, EXTENT)), other=lengths)
 def test_repeats_of_an_array_by_itself_are_those_of_the_graph_in_other_chunks(
     found: tuple[int, int], other: tuple[int, int]

@@ -11,7 +11,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -28,6 +28,7 @@ from oocarrays.errors import (
 )
 from tests.dying import Server
 from tests.mapping.local_parts import expected, local_files
+from tests.profiles import examples
 from tests.strategies import chunks_for
 
 FIELD = np.arange(1, 13 * 7 + 1, dtype="i4").reshape(13, 7)
@@ -97,7 +98,7 @@ def test_a_file_is_made_as_zarr_is_asked_to(tmp_path: Path) -> None:
         assert (there[...] == 7).all()
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(local_files(), st.data())
 def test_local_files_are_one_array(case: Any, data: st.DataObject) -> None:
     layout, depth = case
@@ -269,7 +270,7 @@ def test_what_is_no_array_file_is_not_overwritten(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- scattered and gathered
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(local_files(), st.data())
 def test_files_are_scattered_and_gathered(case: Any, data: st.DataObject) -> None:
     layout, depth = case

@@ -16,7 +16,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -28,6 +28,7 @@ from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.journal.leftovers import find_leftovers
 from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.dying import Server
+from tests.profiles import examples
 from tests.strategies import chunks_for, shapes
 from tests.unfinished import FIELD, Part, check_finished, chunks_of, fail, make_field, options_of, recorded, stamps
 
@@ -69,7 +70,7 @@ def make_source(folder: Path, request: dict) -> np.ndarray:
     return z[...]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests())
 def test_any_array_from_the_least_budget_upward(request: dict) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -228,7 +229,7 @@ def test_another_plan_goes_on_with_what_was_assembled(tmp_path: Path, runs: Serv
     assert {path for path, stamp in whole.items() if stamps(target)[path] == stamp} or job.plan.strategy == "assembled"
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stops=st.lists(st.integers(1, 60), min_size=1, max_size=3), fill=st.sampled_from(FILLS))
 def test_a_job_that_fails_again_and_again(tmp_path_factory: pytest.TempPathFactory, stops: list, fill: float) -> None:
     folder = tmp_path_factory.mktemp("fails")

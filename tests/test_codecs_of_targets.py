@@ -14,12 +14,13 @@ import pytest
 import xarray as xr
 import zarr
 import zarr.codecs.numcodecs as in_format_3
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
+from tests.profiles import examples
 
 SAID = "ignore:Numcodecs codecs are not in the Zarr version 3 specification"
 pytestmark = pytest.mark.filterwarnings(SAID)
@@ -106,7 +107,7 @@ VERBS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }  # fmt: skip
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.data(), st.sampled_from([2, 3]), st.sampled_from(SOURCES), st.sampled_from(TYPES), st.sampled_from([*VERBS]))
 def test_targets_are_read_by_zarr(data: st.DataObject, form: int, old: str, new: str, verb: str) -> None:
     chosen = data.draw(st.sampled_from([*codecs(form, np.dtype(old)).items()]))

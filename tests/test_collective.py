@@ -11,13 +11,14 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, LayoutError, PlacementError, RunError, SelectionError
 from oocarrays.mapping.selection import lengths
 from tests.owners import layouts, numbered, part
+from tests.profiles import examples
 from tests.selections import keys, picked
 from tests.small import CODECS, make
 from tests.strategies import chunks_for
@@ -39,7 +40,7 @@ def _tuple(section: Any) -> tuple[Any, ...]:
     return section if isinstance(section, tuple) else (section,)
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(st.data(), SHAPES)
 def test_every_rank_gets_what_numpy_gives(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x = numbered(shape)
@@ -53,7 +54,7 @@ def test_every_rank_gets_what_numpy_gives(data: st.DataObject, shape: tuple[int,
             check(ooc.read_sections(z, sections, method=method, **options, **THREADS), x, sections)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.data(), SHAPES)
 def test_a_layout_gives_a_distributed_array_of_it(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x, layout = numbered(shape), data.draw(layouts(shape))

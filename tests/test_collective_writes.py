@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import WrapperStore
 
@@ -63,7 +63,6 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any], list]:
     return shape, options, draw(requests_of(shape))
 
 
-@settings(deadline=None)
 @given(cases(), st.data())
 def test_what_is_written_is_what_numpy_writes_rank_after_rank(case: tuple, data: st.DataObject) -> None:
     shape, options, requests = case

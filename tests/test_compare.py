@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, InputError, NotFoundError, RunError
+from tests.profiles import examples
 from tests.strategies import chunks_for, shapes
 
 CODECS = [None, zarr.codecs.ZstdCodec(), zarr.codecs.BloscCodec()]
@@ -26,7 +27,7 @@ def stored(data: np.ndarray, chunks: Any, **options: Any) -> zarr.Array:
     return zarr.create_array(MemoryStore(), data=data, chunks=chunks, **options)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(data=st.data(), shape=shapes(most=3000))
 def test_it_says_what_numpy_says(data: st.DataObject, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))

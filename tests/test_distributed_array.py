@@ -8,12 +8,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, LayoutError, ScheduleError, UnsupportedError
 from tests.owners import layouts, numbered, part
+from tests.profiles import examples
 
 SHAPES = st.lists(st.integers(0, 12), max_size=3).map(tuple)
 ON_THREADS = {"scheduler": "threads"}
@@ -28,7 +29,7 @@ def assert_placed(y: ooc.DistributedArray, x: np.ndarray) -> None:
         np.testing.assert_array_equal(y.compute(), x, strict=True)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data(), SHAPES)
 def test_a_redistribution_puts_every_element_with_its_rank(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x = numbered(shape)
@@ -42,7 +43,7 @@ def test_a_redistribution_puts_every_element_with_its_rank(data: st.DataObject, 
         assert_placed(ooc.redistribute(before, target, method=offer.method), x)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.data(), SHAPES)
 def test_a_dask_array_comes_in_natural_order_and_goes_out_in_it(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x = numbered(shape)

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, LayoutError, OocError, ScheduleError, UnsupportedError
+from tests.profiles import examples
 
 
 @st.composite
@@ -38,7 +39,7 @@ def expected(parts: list[np.ndarray], counts: np.ndarray, displacements: np.ndar
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(exchanges())
 def test_every_row_comes_where_it_is_to_come(asked: tuple[list[np.ndarray], np.ndarray, np.ndarray | None]) -> None:
     parts, counts, displacements = asked

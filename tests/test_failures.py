@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore
 
@@ -28,6 +28,7 @@ from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunErro
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.chunks.writer import ChunkWriter
+from tests.profiles import examples
 
 CODECS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
@@ -377,7 +378,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @given(nth=st.integers(0, 7), method=st.sampled_from(METHODS), ranks=st.integers(1, 4), overlap=st.booleans())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_exception_in_the_middle_then_the_right_answer(
     folder: Path, nth: int, method: str, ranks: int, overlap: bool
 ) -> None:

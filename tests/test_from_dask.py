@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from dask.callbacks import Callback
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -29,6 +29,7 @@ from oocarrays.errors import (
     UnfinishedError,
     UnsupportedError,
 )
+from tests.profiles import examples
 from tests.strategies import chunks_for, cut, shapes
 
 MEMORY = "128MiB"
@@ -63,7 +64,7 @@ def data_of(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 200, shape).astype(dtype)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_any_blocks_into_any_chunks(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     shape = data.draw(shapes(3, 4000))

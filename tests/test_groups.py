@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -35,6 +35,7 @@ from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.documents import MARK
 from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.groups import AIR, check_same, objects, opened, write
+from tests.profiles import examples
 from tests.small import make
 from tests.strategies import cut
 
@@ -409,7 +410,7 @@ def test_unreadable_chunks_are_one_line(words: list[str], capsys: pytest.Capture
 # ---------------------------------------------------------------------- which task copies what
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     sizes=st.lists(st.integers(0, 2**30), max_size=12),
     lanes=st.integers(1, 8),
@@ -434,7 +435,7 @@ def test_copies_are_few_tasks_within_the_budget(
     assert 1 <= plan.at_once <= max(at_once, 1)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_arrays_of_a_group(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Some of them rechunked, some copied, in files and in memory: each holds what it held."""

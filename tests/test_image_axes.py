@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ome_zarr_models.v04.image import Image as Image4
 from ome_zarr_models.v05.image import Image as Image5
@@ -19,6 +19,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from tests.dying import Server
+from tests.profiles import examples
 from tests.unfinished import left_behind
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
@@ -99,7 +100,7 @@ def test_axes_are_put_in_order(tmp_path: Path, zarr_format: Any, names: Any, typ
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_axes_in_any_order_and_memory(data: st.DataObject) -> None:
     names = data.draw(st.permutations(["t", "c", "z", "y", "x"]).map(lambda all: all[: data.draw(st.integers(3, 5))]))
     if sum(name in "zyx" for name in names) < 2:

@@ -11,7 +11,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -19,6 +19,7 @@ from oocarrays.errors import BudgetError, InputError, JournalError, RunError, Ta
 from oocarrays.graphs.slabs.residuals import change
 from oocarrays.storage.journal.journal import Journal
 from tests.dying import Server
+from tests.profiles import examples
 from tests.sweeping import cases, jacobi, plain_sweeps
 
 FIELD = np.random.default_rng(5).random((96, 40))
@@ -49,7 +50,7 @@ def cuts_of(axes: int) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({"height": heights}) | windows
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 @given(cases(most=2000), st.data())
 def test_iterated_passes_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps = case["array"], case["sweeps"]

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError, KernelError
+from tests.profiles import examples
 from tests.sweeping import Stencil, cases, held, jacobi
 from tests.whole import beyond, padded
 
@@ -38,7 +39,7 @@ def swept(kernel: Any, arrays: list[np.ndarray], depth: Any, boundary: Any, coun
     return first
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 @given(cases(most=2000), st.data())
 def test_passes_with_arrays_beside_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps, stencil = case["array"], case["sweeps"], case["kernel"]

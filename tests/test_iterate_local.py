@@ -11,7 +11,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -30,6 +30,7 @@ from oocarrays.storage.meter import MemoryWatch
 from tests.dying import Server
 from tests.graphs.clusters import within
 from tests.padding import blocks
+from tests.profiles import examples
 from tests.sweeping import BOUNDARIES, Stencil, gray_scott, jacobi, plain_sweeps, together
 from tests.unfinished import left_behind
 from tests.whole import boundaries
@@ -67,7 +68,7 @@ class Coupled:
         return tuple(reversed(swept))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(30)
 @given(blocks(), st.data())
 def test_passes_are_plain_sweeps(asked: tuple[ooc.Layout, tuple[int, ...]], data: st.DataObject) -> None:
     layout, deep = asked

@@ -11,7 +11,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -21,6 +21,7 @@ from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.plan.slabs.sweeps import Sweeps
 from oocarrays.storage.journal.journal import Journal
 from tests.dying import Server
+from tests.profiles import examples
 from tests.sweeping import Stencil, cases, gray_scott, held, together
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
@@ -70,7 +71,7 @@ class Coupled:
         return np.asarray(Stencil(self.stencil.depth)(block) + others, block.dtype)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60)
 @given(cases(most=1500), st.data())
 def test_passes_of_several_fields_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps, fields = case["array"], case["sweeps"], data.draw(st.integers(1, 3))

@@ -9,13 +9,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import UnsupportedError
 from oocarrays.kernels import fourier, jacobi, median, transform
 from oocarrays.kernels import medians as kernel
 from oocarrays.kernels.medians import Wire
+from tests.profiles import examples
 
 WINDOWS = [(3, 3), (5, 5), (1, 3), (3, 1), (3, 5), (5, 3), (1, 1)]
 TYPES = ["u1", "i2", "u2", "i8", "f4", "f8", ">f4", "?"]
@@ -78,7 +79,6 @@ def test_neighbours_share_steps(sizes: tuple[int, int], steps: int) -> None:
     threads=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None)
 def test_medians_are_the_middles_of_sorted_windows(shape, sizes, dtype, mode, register, threads, seed) -> None:
     image = (np.random.default_rng(seed).standard_normal(shape) * 60).astype(dtype)
     with pytest.MonkeyPatch.context() as patch:
@@ -142,7 +142,7 @@ def test_a_window_along_two_axes_of_many_needs_no_scipy(sizes: tuple[int, ...], 
     size=st.sampled_from([1, 3, 5]),
     mode=st.sampled_from(["reflect", "wrap"]),
 )
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_with_no_mode_windows_that_reach_beyond_an_edge_leave_what_is_there(shape, size, mode) -> None:
     sizes = (1, size, size)[-len(shape) :]
     image = np.random.default_rng(0).integers(0, 99, shape)
@@ -248,7 +248,7 @@ def test_a_plain_sweep_is_the_mean_of_four_neighbours() -> None:
     threads=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_sweeps_are_plain_sweeps_bit_for_bit(shape, count, dtype, columns, block, threads, seed) -> None:
     grid = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
     with pytest.MonkeyPatch.context() as patch:

@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -26,6 +26,7 @@ from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copied, copy_tile
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.array_file import describe
 from oocarrays.stored.lazy_array import LazyMeans, lazy_array, read_as
+from tests.profiles import examples
 from tests.strategies import chunks_for, shapes
 
 ZSTD = zarr.codecs.ZstdCodec()
@@ -78,7 +79,7 @@ def grouped(draw: st.DrawFn, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple
     )
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(stored_arrays(), st.sampled_from(["groups", "scratch", None]), st.data())
 def test_any_blocks_are_what_is_stored_however_they_are_read(case: Any, method: Any, data: st.DataObject) -> None:
     values, made, blocks = case

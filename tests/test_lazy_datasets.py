@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
 from oocarrays.storage.files.documents import MARK, unfinished_run
 from tests.graphs.clusters import cluster, within
+from tests.profiles import examples
 
 xr = pytest.importorskip("xarray")
 pytestmark = [
@@ -113,7 +114,7 @@ def test_what_several_variables_are_computed_from_is_computed_once(tmp_path: Pat
     assert (len(times), set(times.values())) == (6, {2})  # once by us, once by load
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.data())
 def test_any_array_in_any_blocks(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     shape = data.draw(st.tuples(st.integers(1, 12), st.integers(1, 12)))

@@ -13,12 +13,13 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, ChunksError, InputError, RunError, UnsupportedError
 from tests.graphs.clusters import cluster, until, within
+from tests.profiles import examples
 
 HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
 CALLS: Counter[tuple[int, ...]] = Counter()
@@ -36,7 +37,7 @@ def blocks_of(draw: st.DrawFn, extent: int) -> list[int]:
     return np.diff([0, *ends, extent]).tolist()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), shape=st.lists(st.integers(0, 9), min_size=0, max_size=3).map(tuple))
 def test_any_blocks_become_any_chunks(tmp_path: Path, data: st.DataObject, shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(0).integers(0, 99, shape).astype(data.draw(st.sampled_from(["i2", ">f8", "c8"])))

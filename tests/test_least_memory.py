@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from oocarrays.xarray import open_dataset
+from tests.profiles import examples
 
 HERE: dict[str, Any] = {"scheduler": "threads"}
 
@@ -387,7 +388,7 @@ def refused(call: Callable[[int], Any], memory: int) -> int:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@settings(max_examples=5, deadline=None, derandomize=True)
+@examples(5, derandomize=True)
 @given(st.data())
 def test_the_least_memory_is_enough_and_a_byte_less_is_refused(verb: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -16,6 +16,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, LayoutError, RunError, TargetError
 from tests.graphs.clusters import within
 from tests.padding import BOUNDARIES, blocks
+from tests.profiles import examples
 from tests.unfinished import left_behind
 from tests.whole import boundaries, corners, expected
 
@@ -30,7 +31,7 @@ def field(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(1, 99, shape)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(blocks(max_axes=2), st.data())
 def test_a_pass_is_what_numpy_gives(asked: tuple[ooc.Layout, tuple[int, ...]], data: st.DataObject) -> None:
     layout, depth = asked

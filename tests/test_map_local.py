@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from distributed import Client, futures_of, wait
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, KernelError, LayoutError
 from tests.graphs.clusters import cluster
+from tests.profiles import examples
 
 LAYOUTS = ["(block, *)", "(cyclic(2), *)", "(block, cyclic)", "(cyclic, cyclic(3))"]
 
@@ -24,7 +25,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     shape=st.tuples(st.integers(0, 9), st.integers(0, 9)),
     layout=st.sampled_from(LAYOUTS),

@@ -11,13 +11,14 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, RunError, SelectionError
 from oocarrays.storage.metered import metered
+from tests.profiles import examples
 
 STORED: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
@@ -77,7 +78,7 @@ def keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.parametrize("kind", STORED)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_key_means_what_it_means_to_numpy(kind: str, data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))

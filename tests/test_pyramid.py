@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ome_zarr_models.v04.image import Image as Image4
 from ome_zarr_models.v05.image import Image as Image5
@@ -23,6 +23,7 @@ from oocarrays.errors import BudgetError, InputError, JournalError, TargetError,
 from oocarrays.kernels.levels import METHODS
 from tests.dying import Server
 from tests.graphs.clusters import cluster
+from tests.profiles import examples
 from tests.unfinished import left_behind
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
@@ -76,7 +77,7 @@ def requests(draw: st.DrawFn) -> tuple[np.ndarray, tuple[int, ...], tuple[int, .
 
 
 @given(requests(), st.integers(1, 3), st.booleans())
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_levels_are_those_of_brute_force(asked: Any, ranks: int, small: bool) -> None:
     image, chunks, factors, levels, method = asked
     source = zarr.create_array({}, data=image, chunks=chunks)

@@ -12,7 +12,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
@@ -20,6 +20,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.stores.urls import store_of
+from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, cut, shapes
 
 CODECS = {
@@ -111,7 +112,7 @@ def forgotten() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("forgotten")
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests())
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 def test_any_rechunk_is_numpys_copy_and_moves_what_was_planned(request: dict) -> None:

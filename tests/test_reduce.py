@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -26,6 +26,7 @@ from oocarrays.graphs import settings as machine
 from oocarrays.kernels.reductions import NAMES
 from oocarrays.plan.reductions import cut
 from oocarrays.storage.metered import metered
+from tests.profiles import examples
 from tests.small import CODECS
 
 IN_NUMPY = {
@@ -68,7 +69,7 @@ def arrays(draw: st.DrawFn, dtypes: list[str]) -> tuple[np.ndarray, tuple[int, .
 
 
 @pytest.mark.parametrize("how", NAMES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_as_numpy_has_it(how: str, data: st.DataObject) -> None:
     values, chunks = data.draw(arrays(["f4", "f8", "i2", "u8"]))
@@ -81,7 +82,7 @@ def test_as_numpy_has_it(how: str, data: st.DataObject) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data(), how=st.sampled_from(["sum", "mean", "count", "std"]))
 def test_of_what_counts(data: st.DataObject, how: str) -> None:
     values, chunks = data.draw(arrays(["f4", "i4"]))
@@ -96,7 +97,7 @@ def test_of_what_counts(data: st.DataObject, how: str) -> None:
     np.testing.assert_allclose(found, expected(values, how, axes, where, True), rtol=1e-12, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data(), how=st.sampled_from(["sum", "mean", "max", "count", "var"]))
 def test_groups_as_xarray_has_them(data: st.DataObject, how: str) -> None:
     xr = pytest.importorskip("xarray")

@@ -10,7 +10,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -31,6 +31,7 @@ from oocarrays.plan.resources import Resources
 from oocarrays.reductions.asked import Asked, wanted
 from oocarrays.storage.files import array_file
 from tests.dying import Server
+from tests.profiles import examples
 
 DAYS = np.random.default_rng(0).normal(280, 9, (1920, 3, 4)).astype("f4")
 MONTHS = np.arange(1920) // 160 % 5
@@ -64,7 +65,7 @@ def reduced_arrays(draw: st.DrawFn) -> tuple[zarr.Array, dict[str, Any]]:
     return zarr.create_array({}, data=data, chunks=chunks), asked
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(case=reduced_arrays(), ranks=st.integers(1, 7), box=st.sampled_from([8, 64, 400]))
 def test_the_same_bits_whatever_the_ranks(case: tuple[zarr.Array, dict[str, Any]], ranks: int, box: int) -> None:
     array, asked = case

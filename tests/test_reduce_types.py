@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.plan.reductions import cut
+from tests.profiles import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type")
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
@@ -44,7 +45,7 @@ def integers(draw: st.DrawFn) -> np.ndarray:
 
 
 @pytest.mark.parametrize("how", ["mean", "var", "std"])
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data(), values=integers())
 def test_means_and_deviations_of_integers_are_numpys(how: str, data: st.DataObject, values: np.ndarray) -> None:
     axes = tuple(data.draw(st.sets(st.integers(0, values.ndim - 1), min_size=1)))

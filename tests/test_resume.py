@@ -12,7 +12,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from zarr.storage import LocalStore
 
@@ -22,6 +22,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.storage.journal.texts import FOLDER, PLAN
 from tests.dying import Server
+from tests.profiles import examples
 from tests.small import each_method
 from tests.unfinished import (
     FIELD,
@@ -120,7 +121,7 @@ points = st.sampled_from(["chunk", "partial", "named", "unrecorded", "entry", "m
 
 
 @given(method=st.sampled_from(METHODS), stops=st.lists(st.tuples(points, st.integers(1, 20)), min_size=1, max_size=3))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_wherever_it_is_killed_the_answer_is_right(
     shared: Path, runs: Server, method: str, stops: list[tuple[str, int]]
 ) -> None:

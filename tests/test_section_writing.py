@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import ZstdCodec
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, SelectionError, UnsupportedError
 from oocarrays.mapping.section import Section
+from tests.profiles import examples
 from tests.strategies import shapes
 
 KINDS = ["i4", "u1", "f4", "f8", "c8", "bool", "S3", "M8[s]"]
@@ -44,7 +45,7 @@ def basic(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
     return key[0] if len(key) == 1 and draw(st.booleans()) else tuple(key)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(st.data(), st.sampled_from(KINDS), st.sampled_from(["i2", "f8"]))
 def test_assignment_is_numpys(data: st.DataObject, dtype: str, given_type: str) -> None:
     shape = data.draw(shapes(4, 400))

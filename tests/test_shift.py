@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -14,6 +14,7 @@ from oocarrays.errors import InputError, LayoutError, SelectionError
 from oocarrays.mapping.layouts.local import LocalPart
 from oocarrays.plan.layouts.halos import Halos
 from tests.padding import BOUNDARIES, blocks, seen
+from tests.profiles import examples
 from tests.whole import boundaries
 
 
@@ -21,7 +22,7 @@ def field(shape: tuple[int, ...]) -> np.ndarray:
     return np.arange(1, 1 + np.prod(shape), dtype="i4").reshape(shape)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(blocks(), st.data())
 def test_every_rank_sees_what_pad_gives(asked: tuple[ooc.Layout, tuple[int, ...]], data: st.DataObject) -> None:
     layout, depth = asked
@@ -101,7 +102,7 @@ def test_what_is_no_distributed_array_is_refused() -> None:
 # ---------------------------------------------------------------------- multicasts
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     layout=st.sampled_from(["(block, *)", "(cyclic, block)", "(cyclic(2), cyclic)", "(*, block)"]),
     ranks=st.integers(1, 9),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -16,6 +16,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, LayoutError, RunError, ScheduleError, TargetError
 from tests import entries
 from tests.padding import BOUNDARIES, blocks, padded
+from tests.profiles import examples
 from tests.whole import boundaries, of_axes
 
 COUNTS = (
@@ -67,7 +68,7 @@ def check(job: ooc.ShiftJob, array: np.ndarray, boundary: Any) -> None:
         np.testing.assert_array_equal(a.local(rank)[...], expected(array, a, rank, boundary))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(blocks(), st.data())
 def test_halos_are_what_pad_gives(asked: tuple[ooc.Layout, tuple[int, ...]], data: st.DataObject) -> None:
     layout, depth = asked

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 from zarr.storage import MemoryStore
@@ -17,6 +17,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError, KernelError
 from oocarrays.kernels import median, sweep, sweeps
+from tests.profiles import examples
 from tests.sweeping import Stencil
 from tests.whole import boundaries
 
@@ -102,7 +103,7 @@ def test_a_run_goes_on_with_the_same_arguments_and_no_others(tmp_path: Path) -> 
     np.testing.assert_array_equal(made[...], 3 * ROWS)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.data())
 def test_a_kernel_is_told_where_its_block_is(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))

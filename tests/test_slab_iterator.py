@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError
+from tests.profiles import examples
 from tests.whole import beyond, boundaries, padded
 
 BOUNDARIES = ["none", "reflect", "nearest", "periodic", 3]
@@ -39,7 +40,7 @@ def loops(draw: st.DrawFn) -> tuple[np.ndarray, tuple[int, ...], dict[str, Any]]
     return data, tuple(draw(st.integers(1, n)) for n in shape), options
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(loops())
 def test_slabs_are_what_numpy_cuts_out_of_the_padded_array(case: tuple) -> None:
     data, chunks, options = case

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -22,6 +22,7 @@ from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.section import Section
 from tests.dying import Server
 from tests.graphs.clusters import cluster
+from tests.profiles import examples
 from tests.unfinished import left_behind
 from tests.whole import around, boundaries, padded
 
@@ -134,7 +135,7 @@ def reshaped(depth: tuple[int, ...], dropped: tuple[int, ...], new: dict[int, in
     return kernel
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(passes(), st.sampled_from([{"compressors": None}, {"zarr_format": 2, "order": "F"}, {}]))
 @example(((4, 4), (2, 2), (0,), {}, (0, 1), {"window": (None, 1), "verify": True}), {})
 def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, storing: dict[str, Any]) -> None:
@@ -160,7 +161,7 @@ def _inside(level: Coarsening, full: tuple[int, ...], shape: tuple[int, ...]) ->
     return tuple(slice((n - m) // 2, (n - m) // 2 + m) for n, m in pairs)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(18, 30), st.integers(1, 3), st.sampled_from([(4, 64, 64), (16, 16, 16), (1, 128, 128)]))
 def test_within_any_budget(power: int, ranks: int, chunks: tuple[int, ...]) -> None:
     """What does not fit is refused before anything is made, and says what would."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 from zarr.storage import MemoryStore
@@ -17,6 +17,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import KernelError
 from oocarrays.kernels import median
+from tests.profiles import examples
 from tests.whole import boundaries, corners, expected
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
@@ -27,7 +28,7 @@ def stored(data: np.ndarray = NOISE) -> zarr.Array:
     return zarr.create_array({}, data=data, chunks=(8, data.shape[1]))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_what_verifies_is_the_kernel_on_the_whole_array(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))

@@ -16,7 +16,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import GzipCodec
 from zarr.storage import MemoryStore
@@ -32,6 +32,7 @@ from oocarrays.errors import (
     UnfinishedError,
 )
 from oocarrays.storage.journal.journal import Journal
+from tests.profiles import examples
 from tests.unfinished import left_behind
 from tests.whole import around, boundaries, expected
 
@@ -79,7 +80,7 @@ def passes(draw: st.DrawFn) -> tuple[Any, ...]:
     return whole, draw(st.tuples(*cut)), storing, options
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(passes())
 def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple) -> None:
     whole, chunks, storing, options = case
@@ -92,7 +93,7 @@ def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple) -> None:
     np.testing.assert_allclose(job.run()[...], want, rtol=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(1, 4), st.integers(0, 6), st.sampled_from(["none", "reflect", "periodic"]), st.booleans())
 def test_several_sources_and_targets_of_other_types(ranks: int, depth: int, boundary: str, reuse: bool) -> None:
     a, b = np.arange(60, dtype="i2").reshape(12, 5), np.random.default_rng(1).random((12, 5), dtype="f4")

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import LayoutError, OocError, SelectionError
 from tests.owners import numbered, part
+from tests.profiles import examples
 
 GEN = "(gen_block(0,4,5), *)"
 TEXTS = ["(block, *)", "(cyclic(2), *)", "(block, cyclic)", "(cyclic, cyclic(3))", "(*, block)", GEN]
@@ -22,7 +23,7 @@ def of_grid(text: str) -> tuple[int, int]:
     return {"(*, block)": (1, 4), GEN: (3, 1)}.get(text, (4, 1) if text.endswith("*)") else (2, 3))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     text=st.sampled_from(TEXTS),
     rows=st.builds(slice, ENDS, ENDS, st.one_of(st.none(), st.integers(1, 5))),

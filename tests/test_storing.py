@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import zarr
 from dask.delayed import Delayed
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, NotFoundError, SelectionError, TargetError, UnsupportedError
 from oocarrays.graphs.lazy.storing import Storing
 from oocarrays.storage.files.array_file import describe
+from tests.profiles import examples
 from tests.strategies import chunks_for, shapes
 from tests.test_lazy_array import ZSTD, lengths
 
@@ -51,7 +52,7 @@ def written(draw: st.DrawFn) -> tuple[zarr.Array, Any, da.Array]:
     return made, region, da.from_array(data, chunks=tuple(draw(lengths(n)) for n in data.shape))
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(written(), st.booleans())
 def test_what_is_written_is_there_and_the_rest_stays(case: Any, compute: bool) -> None:
     made, region, x = case
@@ -66,7 +67,7 @@ def test_what_is_written_is_there_and_the_rest_stays(case: Any, compute: bool) -
     np.testing.assert_array_equal(made[...], wanted)
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(written())
 def test_every_chunk_has_one_owner(case: Any) -> None:
     made, region, x = case

@@ -13,7 +13,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
@@ -31,6 +31,7 @@ from oocarrays.errors import (
 )
 from oocarrays.plan.files.update import boxes_of
 from tests.dying import Server
+from tests.profiles import examples
 
 DAYS = np.random.default_rng(3).random((120, 24, 20), dtype="f4")
 BEFORE, HERE = 100, {"memory": "64MiB", "scheduler": "threads"}
@@ -348,7 +349,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases(), data=st.data())
 def test_it_is_as_if_rechunked_again(tmp_path: Path, case: dict[str, Any], data: DataObject) -> None:
     for name in ("s", "t"):
@@ -382,7 +383,7 @@ def test_it_is_as_if_rechunked_again(tmp_path: Path, case: dict[str, Any], data:
     assert not ooc.update(tmp_path / "t", **HERE).plan.changed
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_boxes_hold_each_true_place_once(data: DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=3)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -19,6 +19,7 @@ from oocarrays.errors import BudgetError, RunError, UnfinishedError
 from oocarrays.plan.slabs import cuts
 from oocarrays.plan.slabs.blocks import ways_of
 from oocarrays.storage.journal.journal import Journal
+from tests.profiles import examples
 from tests.test_slab_iterator import threads
 from tests.whole import beyond, boundaries, corners, expected, padded
 
@@ -45,7 +46,7 @@ def passes(draw: st.DrawFn) -> tuple[Any, ...]:
     return shape, chunks, coding, options
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(passes(), st.integers(0, 9), st.randoms(use_true_random=False))
 def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, seed: int, chance: Any) -> None:
     """However its windows share, which is for memory and time to decide: what is planned is what is counted."""
@@ -73,7 +74,7 @@ def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, seed: int, chance:
             assert getattr(planned, name) == getattr(counted, name), name
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(passes())
 def test_a_loop_is_given_what_numpy_cuts_out_of_the_padded_array(case: tuple) -> None:
     shape, (chunks, *_), coding, options = case

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import ZipStore
 
@@ -17,6 +17,7 @@ from oocarrays.errors import InputError, NotFoundError, RunError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.storage.foreign import facts as facts_module
 from oocarrays.storage.foreign.facts import rows_of
+from tests.profiles import examples
 
 DATA = np.random.default_rng(3).integers(0, 1000, (37, 11, 23)).astype("i4")
 HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
@@ -109,7 +110,7 @@ def test_a_file_that_is_cut_short_or_written_again_is_an_error(tmp_path: Path) -
 
 
 @given(st.lists(st.integers(1, 40), max_size=4), st.integers(1, 16), st.integers(1, 4000))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_chunks_in_one_piece_lie_in_one_piece(shape: list[int], itemsize: int, most: int) -> None:
     chunks = rows_of(tuple(shape), itemsize, most)
     numbers = np.arange(int(np.prod(shape))).reshape(shape)

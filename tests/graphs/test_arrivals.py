@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, wait
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -24,6 +24,7 @@ from tests.graphs.test_redistribution_on_workers import Ran, assert_placed, kill
 from tests.graphs.test_whole_rounds import credit_used, inside, messages_seen
 from tests.owners import numbered
 from tests.padding import seen
+from tests.profiles import examples
 
 X = numbered((48, 60))
 
@@ -89,14 +90,14 @@ def test_a_graph_of_the_users_own_where_nothing_is_pinned(three: Client, boundar
     np.testing.assert_array_equal(within(y.local(4).compute), X[:, 4::9])
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(6, suppress_health_check=list(HealthCheck))
 @given(late=st.lists(st.integers(0, 30), min_size=10, max_size=10), ranks=st.integers(1, 16))
 def test_whoever_is_there_first(three: Client, late: list[int], ranks: int) -> None:
     x = da.from_array(X[:40], chunks=(4, 60)).map_blocks(slow, late, dtype=X.dtype)
     np.testing.assert_array_equal(within(ooc.distribute(x, "(*, cyclic(3))", ranks=ranks).compute), X[:40])
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(6, suppress_health_check=list(HealthCheck))
 @given(ranks=st.integers(8, 16), after=st.integers(8, 16), words=st.sampled_from(["(*, block)", "(cyclic, cyclic)"]))
 def test_no_more_comes_at_one_time_than_there_is_credit_for(here: Client, ranks: int, after: int, words: str) -> None:
     y = ooc.distribute(X, "(cyclic, *)", ranks=ranks, scheduler=here)

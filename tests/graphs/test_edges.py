@@ -13,7 +13,7 @@ import dask
 import dask.threaded
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -25,6 +25,7 @@ from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from tests.edges import Edges, run_of
+from tests.profiles import examples
 from tests.small import CODECS, DATA, each_method, make, plan
 from tests.strategies import orders
 
@@ -56,7 +57,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> RechunkJob:
     return plan(folder / "source.zarr", folder / "target.zarr", "two-phase", chunks=(17, 7), overwrite=True)
 
 
-edges_of_any_pass = settings(max_examples=40, deadline=None)
+edges_of_any_pass = examples(40)
 
 
 @given(data=st.data())
@@ -142,7 +143,7 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_any_pass_gives_the_right_answer(job: RechunkJob, data: st.DataObject) -> None:
     step = data.draw(two_phase(job.plan.passes[0]))
     graph, key = build_graph(run_of(job, step))

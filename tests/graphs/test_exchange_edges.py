@@ -8,7 +8,7 @@ from collections import defaultdict
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.graphs.rechunk.graph import build_graph
@@ -22,10 +22,11 @@ from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.local.pages import allocate
 from tests.edges import Edges, run_of
+from tests.profiles import examples
 from tests.small import DATA, make, plan
 from tests.strategies import MIB, orders, stored, taking
 
-edges_of_any_pass = settings(max_examples=40, deadline=None)
+edges_of_any_pass = examples(40)
 
 
 @st.composite

@@ -9,13 +9,14 @@ from typing import Any
 import dask.threaded
 import numpy as np
 from dask.task_spec import Task, TaskRef
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.graphs.cluster.nearby import Message
 from oocarrays.graphs.cluster.shared import Rooms
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, arrived_parts, carried_parts, messages_of, sent_parts
 from oocarrays.plan.exchange.schedule import Schedule
+from tests.profiles import examples
 from tests.strategies import orders
 
 
@@ -74,7 +75,7 @@ def exchanges(draw: st.DrawFn) -> tuple[Schedule, np.ndarray]:
 
 
 @given(asked=exchanges(), synchronous=st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_what_is_wanted_arrives_and_nothing_else_is_sent(asked: tuple[Schedule, np.ndarray], synchronous: bool) -> None:
     schedule, wanted = asked
     letters = Letters(schedule, wanted, synchronous)
@@ -87,7 +88,7 @@ def test_what_is_wanted_arrives_and_nothing_else_is_sent(asked: tuple[Schedule, 
 
 
 @given(asked=exchanges())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_direct_schedule_has_a_message_for_each_pair_that_wants_one(asked: tuple[Schedule, np.ndarray]) -> None:
     schedule, wanted = asked
     steps = list(messages_of(schedule, lambda origin, final: bool(wanted[origin, final])))
@@ -98,7 +99,7 @@ def test_a_direct_schedule_has_a_message_for_each_pair_that_wants_one(asked: tup
 
 
 @given(asked=exchanges())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_rank_waits_for_its_last_step_also_past_those_in_which_it_is_idle(asked: tuple[Schedule, np.ndarray]) -> None:
     schedule, wanted = asked
     graph = Letters(schedule, wanted, True).graph

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.slabs.sweeps import Fused, beyond
 from oocarrays.mapping.layouts.boundary import checked_boundary
 from oocarrays.plan.slabs.sweeps import Sweeps, fitting_tile
+from tests.profiles import examples
 from tests.sweeping import BOUNDARIES, MODES, Stencil, cases, plain_sweep, plain_sweeps
 
 
@@ -27,7 +28,7 @@ def fused(case: dict[str, Any], tile: tuple[int, ...], threads: int = 1) -> Fuse
     return Fused(kernel=case["kernel"], sweeps=sweeps, threads=threads)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases(), st.data())
 def test_a_part_is_as_plain_sweeps_of_the_whole_make_it(case: dict[str, Any], data: st.DataObject) -> None:
     array = case["array"]
@@ -154,7 +155,6 @@ def test_what_a_kernel_frees_is_not_given_back_block_after_block(environment: di
     assert int(said.stdout) < 3000, "of 150 MiB, which have 38 400 pages"
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=4), st.integers(1, 40), st.integers(0, 3))
 def test_a_tile_is_no_longer_than_the_array_and_holds_what_is_said(shape: list[int], count: int, depth: int) -> None:
     sweeps = sweeps_of(tuple(shape), count, (depth,) * len(shape))
@@ -164,7 +164,6 @@ def test_a_tile_is_no_longer_than_the_array_and_holds_what_is_said(shape: list[i
     assert fitting_tile(tuple(shape), count, sweeps.depth, 8)[1] >= 1
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(8, 3000), min_size=2, max_size=3), st.integers(1, 20), st.integers(2, 4))
 def test_threads_that_share_a_slab_have_a_tile_each(slab: list[int], count: int, threads: int) -> None:
     shape, depth = tuple(3 * n for n in slab), (1,) * len(slab)

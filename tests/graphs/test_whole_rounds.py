@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from distributed import Client, Future, LocalCluster, Scheduler, SchedulerPlugin
 from distributed.core import Status
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -34,6 +34,7 @@ from oocarrays.plan.exchange.schedule import NAMES, Schedule
 from oocarrays.plan.rechunk.messages import message_blocks
 from oocarrays.plan.rechunk.problem import BASE_BYTES
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
+from tests.profiles import examples
 from tests.small import make
 
 WHOLE = {"oocarrays.steps-below": 2}
@@ -160,7 +161,7 @@ def messages_seen(came: Callable[[Any], None], taken: Callable[[Any], None]) -> 
         yield
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8, suppress_health_check=list(HealthCheck))
 @given(
     ranks=st.integers(1, 9),
     late=st.lists(st.integers(0, 30), min_size=9, max_size=9),
@@ -202,7 +203,7 @@ class AnyOrder(SchedulerPlugin):
             scheduler.tasks[key].priority = (*scheduler.tasks[key].priority[:-1], random.random())
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**32),
     ranks=st.integers(2, 9),

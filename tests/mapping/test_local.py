@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError
@@ -15,9 +15,10 @@ from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, plac
 from oocarrays.mapping.orientation import chunks_along, orientation_of, runs_along
 from oocarrays.mapping.section import Section
 from tests.mapping.local_parts import NOTHING, hand, local_files
+from tests.profiles import examples
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(local_files())
 def test_a_file_has_what_is_dealt_by_hand(case: tuple[Layout, tuple[int, ...]]) -> None:
     layout, depth = case
@@ -33,7 +34,7 @@ def test_a_file_has_what_is_dealt_by_hand(case: tuple[Layout, tuple[int, ...]]) 
             assert own == np.asarray(part.own[axis]).tolist()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(local_files(), st.data())
 def test_what_a_file_has_of_a_box_is_one_box_there(case: tuple[Layout, tuple[int, ...]], data: st.DataObject) -> None:
     layout, depth = case
@@ -53,7 +54,7 @@ taken = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(taken, taken)
 def test_what_two_have_in_common_stands_at_these_places(wanted: range | np.ndarray, held: range | np.ndarray) -> None:
     among, there = shared(wanted, held)
@@ -61,7 +62,7 @@ def test_what_two_have_in_common_stands_at_these_places(wanted: range | np.ndarr
     assert [int(wanted[i]) for i in among] == [int(held[i]) for i in there] == both
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(taken, min_size=1, max_size=2).map(tuple), st.integers(0, 30), st.integers(0, 30))
 def test_places_in_a_box_are_those_of_its_elements(axes: tuple, a: int, b: int) -> None:
     low, high = sorted((a, b))
@@ -79,7 +80,7 @@ def test_places_in_a_box_are_those_of_its_elements(axes: tuple, a: int, b: int) 
     np.testing.assert_array_equal(field[box.slices][places[1]], wanted)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 300), st.randoms())
 def test_chunks_run_along_their_orientation(shape: list[int], size: int, random: object) -> None:
     order = list(range(len(shape)))

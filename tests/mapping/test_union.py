@@ -6,7 +6,7 @@ import math
 import pickle
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid
@@ -27,7 +27,6 @@ def asked(draw: st.DrawFn) -> tuple[tuple[int, ...], list]:
     return shape, draw(requests_of(shape))
 
 
-@settings(deadline=None)
 @given(asked())
 def test_a_union_holds_what_a_mask_holds_in_its_order(case: tuple) -> None:
     shape, requests = case
@@ -43,7 +42,6 @@ def test_a_union_holds_what_a_mask_holds_in_its_order(case: tuple) -> None:
         assert inside.max() == 1
 
 
-@settings(deadline=None)
 @given(asked())
 def test_a_union_and_its_complement_are_the_array(case: tuple) -> None:
     shape, requests = case
@@ -55,7 +53,6 @@ def test_a_union_and_its_complement_are_the_array(case: tuple) -> None:
     assert list(again.boxes()) == list(union.boxes())
 
 
-@settings(deadline=None)
 @given(asked(), st.data())
 def test_what_lies_within_a_box_is_what_the_mask_has_there(case: tuple, data: st.DataObject) -> None:
     shape, requests = case
@@ -68,7 +65,6 @@ def test_what_lies_within_a_box_is_what_the_mask_has_there(case: tuple, data: st
     np.testing.assert_array_equal(found, mask)
 
 
-@settings(deadline=None)
 @given(asked(), st.data())
 def test_chunks_are_touched_that_have_any_of_it(case: tuple, data: st.DataObject) -> None:
     shape, requests = case

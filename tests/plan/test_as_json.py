@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, JournalError
@@ -18,6 +18,7 @@ from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.as_json import from_json, read_as, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import METHODS
+from tests.profiles import examples
 from tests.strategies import MIB, apart, chunks_for, shapes, stored, taking
 
 
@@ -56,7 +57,7 @@ def test_a_journal_of_before_there_were_schedules_goes_on_as_it_began(ranks: int
     assert from_json(data).passes[0].schedule == Schedule.of(name, ranks)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_any_plan_comes_back(data: st.DataObject) -> None:
     shape = data.draw(shapes(3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -18,6 +18,7 @@ from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.rechunk.problem import Problem
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.chunks.elements import element_runs
+from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, shapes, stored
 
 
@@ -40,7 +41,7 @@ def made(draw: st.DrawFn) -> Pass:
     return draw(st.sampled_from(passes(shape, source, target, **options)))
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(made())
 def test_every_place_of_every_chunk_has_one_owner(step: Pass) -> None:
     grid = step.target.grid
@@ -58,7 +59,7 @@ def test_every_place_of_every_chunk_has_one_owner(step: Pass) -> None:
     np.testing.assert_array_equal(writers, expected)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(made())
 def test_runs_are_counted_and_lie_on_sectors_where_it_is_said(step: Pass) -> None:
     runs, odd = 0, 0

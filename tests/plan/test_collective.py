@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError, ScheduleError
@@ -24,6 +24,7 @@ from oocarrays.plan.collective.read_offers import ANY, plan_collective
 from oocarrays.plan.collective.wanted import AccessTable, requests_of
 from oocarrays.plan.resources import Resources
 from tests.plan.test_wanted import SHAPES, marked
+from tests.profiles import examples
 from tests.selections import requests
 from tests.strategies import apart, chunks_for, stored
 from tests.work import CALLS_A_SECOND, counted
@@ -40,7 +41,7 @@ def _touched(grid: ChunkGrid, read: np.ndarray) -> list[tuple[int, ...]]:
     return [index for index in itertools.product(*map(range, grid.counts)) if read[grid.section(index).slices].any()]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.data(), SHAPES, st.booleans())
 def test_every_wanted_element_is_read_once_by_an_aggregator(
     data: st.DataObject, shape: tuple[int, ...], coded: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
@@ -12,10 +12,11 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.exchange.coloring import colored, is_worth_coloring, partners
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.layouts.transfer import Transfer
+from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(1, 24), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_every_message_goes_once_and_steps_are_as_many_as_the_busiest_rank_has_partners(
     ranks: int, share: float, seed: int

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
 from oocarrays.plan.layouts.runs import FORMULAS, Runs, cut, formula, runs_between
+from tests.profiles import examples
 
 BILLION = 10**9
 
@@ -71,7 +72,7 @@ def columns(runs: Runs) -> dict[str, list[int]]:
     return {name: column.tolist() for name, column in runs.columns()}
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(pairs)
 @example((BlockCyclicAxis(0, 1, 1), GenBlockAxis(0, 2, (0, 0))))
 @example((BlockCyclicAxis(60, 1, 3), BlockCyclicAxis(60, 1, 4)))
@@ -84,7 +85,7 @@ def test_every_element_moves_once_from_where_it_is_to_where_it_is_to_be(pair: tu
         assert order == sorted(order)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.integers(0, 60), st.integers(2, 9), st.integers(1, 6), st.integers(1, 6), st.integers(1, 9))
 def test_each_formula_gives_what_cutting_gives(extent: int, ranks: int, y: int, k: int, others: int) -> None:
     large, small = BlockCyclicAxis(extent, ranks, k * y), BlockCyclicAxis(extent, ranks, y)
@@ -115,7 +116,7 @@ def test_a_formula_applies_where_the_thesis_says(source: Axis, target: Axis, nam
     assert formula(source, target) == name
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(pairs)
 def test_the_way_back_is_the_same_runs_with_their_sides_swapped(pair: tuple[Axis, Axis]) -> None:
     back = runs_between(*pair).reversed()
@@ -123,7 +124,7 @@ def test_the_way_back_is_the_same_runs_with_their_sides_swapped(pair: tuple[Axis
     assert columns(back.reversed()) == columns(runs_between(*pair))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(pairs)
 def test_the_runs_of_one_rank_and_the_sizes_are_those_of_all(pair: tuple[Axis, Axis]) -> None:
     runs, (source, target) = runs_between(*pair), pair

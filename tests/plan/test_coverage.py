@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid
@@ -29,7 +29,6 @@ def owners_of(coverage: Coverage) -> np.ndarray:
     return owners
 
 
-@settings(deadline=None)
 @given(coverages())
 def test_a_chunk_is_read_first_where_somebody_writes_it_and_nobody_some_of_it(coverage: Coverage) -> None:
     owners, grid = owners_of(coverage), coverage.grid
@@ -40,7 +39,6 @@ def test_a_chunk_is_read_first_where_somebody_writes_it_and_nobody_some_of_it(co
     assert coverage.reads == len(left)
 
 
-@settings(deadline=None)
 @given(coverages())
 def test_what_stands_laid_lowest_first_is_what_stays(coverage: Coverage) -> None:
     owners, grid = owners_of(coverage), coverage.grid
@@ -53,7 +51,6 @@ def test_what_stands_laid_lowest_first_is_what_stays(coverage: Coverage) -> None
         assert (laid >= 0).sum() == (laid[box.slices] >= 0).sum()
 
 
-@settings(deadline=None)
 @given(coverages())
 def test_chunks_are_shared_where_two_ranks_write_to_one(coverage: Coverage) -> None:
     grid = coverage.grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError, LayoutError
@@ -34,7 +34,6 @@ def chunks_of(domain: Domain) -> list[tuple[int, ...]]:
     return [index for box in domain.boxes for index in domain.grid.indices(box)]
 
 
-@settings(deadline=None)
 @given(cases(), st.sampled_from(["dynamic", "static"]), st.sampled_from(["block", "cyclic"]), st.integers(1, 3))
 def test_every_chunk_is_in_one_domain_and_domains_are_even(case: tuple, partition: str, deal: str, run: int) -> None:
     grid, requests, aggregators = case
@@ -50,7 +49,6 @@ def test_every_chunk_is_in_one_domain_and_domains_are_even(case: tuple, partitio
         assert max(counts) - min(counts) <= run
 
 
-@settings(deadline=None)
 @given(cases(), st.sampled_from(["row", "column"]))
 def test_a_static_domain_knows_what_of_it_is_wanted(case: tuple, orientation: str) -> None:
     grid, requests, aggregators = case
@@ -59,7 +57,6 @@ def test_a_static_domain_knows_what_of_it_is_wanted(case: tuple, orientation: st
         assert sorted(chunks_of(domain.wanted_by(requests))) == sorted(wanted.intersection(chunks_of(domain)))
 
 
-@settings(deadline=None)
 @given(cases(), st.randoms(use_true_random=False), st.integers(1, 5))
 def test_a_block_is_contiguous_in_the_file_and_read_in_its_order(case: tuple, chance, each: int) -> None:
     grid, requests, aggregators = case
@@ -76,7 +73,6 @@ def test_a_block_is_contiguous_in_the_file_and_read_in_its_order(case: tuple, ch
     assert place == len(in_file)
 
 
-@settings(deadline=None)
 @given(cases(), st.integers(1, 9), st.integers(0, 2**20))
 def test_a_disk_has_aggregators_of_its_own(case: tuple, disks: int, seed: int) -> None:
     grid, requests, aggregators = case

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule, schedules
+from tests.profiles import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -27,7 +28,7 @@ def exchanges(draw: st.DrawFn) -> Exchange:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(exchanges())
 def test_a_message_has_the_bytes_of_all_that_rides_in_it_and_is_sent_where_it_has_any(exchange: Exchange) -> None:
     schedule = exchange.schedule
@@ -43,7 +44,7 @@ def test_a_message_has_the_bytes_of_all_that_rides_in_it_and_is_sent_where_it_ha
     assert all(turn.step.pairs for turn in turns), "a step left empty has disappeared"
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(exchanges())
 def test_the_buffer_is_what_a_rank_holds_above_its_source_and_its_target(exchange: Exchange) -> None:
     schedule, sizes = exchange.schedule, exchange.sizes

@@ -6,17 +6,18 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.files.in_core import Slabs
 from oocarrays.plan.files.partitions import partitions
+from tests.profiles import examples
 from tests.strategies import grids
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=3), st.randoms(), st.integers(1, 900)
 )
@@ -42,7 +43,7 @@ def test_slabs_tile_the_array_in_file_order(axes: list[tuple[int, int]], random:
     assert firsts == sorted(firsts)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(grids(), st.integers(1, 60))
 def test_partitions_are_boxes_of_whole_chunks(grid: ChunkGrid, room: int) -> None:
     visited = np.zeros(grid.shape, int)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import dask.threaded
 import numpy as np
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -28,9 +28,10 @@ from oocarrays.plan.rechunk.problem import BASE_BYTES
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.formats import target_settings
+from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, orders, shapes, stored
 
-many = settings(deadline=None, max_examples=60)
+many = examples(60)
 
 
 def planned(shape: tuple, source: tuple, target: tuple, ranks: int, itemsize: int = 4, budget: int = MIB * 64):
@@ -200,7 +201,7 @@ def test_messages_outboxes_and_regions_are_no_longer_than_planned(plan: RechunkP
 
 
 @given(exchanges(most=400))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_packing_and_unpacking_gives_the_right_target(step: Pass) -> None:
     """The tasks of workers, on threads: a probe that is on no worker says that it is where it was put.
 

@@ -8,13 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network, busiest
 from oocarrays.plan.exchange.schedule import Schedule
 from tests import contention
+from tests.profiles import examples
 
 POWERS = (1, 2, 4, 8, 16, 32)
 
@@ -54,7 +55,7 @@ def messages(draw: st.DrawFn, ranks: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return random.integers(0, ranks, many), random.integers(0, ranks, many), random.integers(0, 1000, many)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), st.integers(1, 9), st.integers(1, 9))
 def test_a_mesh_loads_the_links_that_messages_walk(data: st.DataObject, rows: int, columns: int) -> None:
     mesh = Mesh(rows=rows, columns=columns)
@@ -68,7 +69,7 @@ def test_a_mesh_loads_the_links_that_messages_walk(data: st.DataObject, rows: in
         assert sorted(loads[loads > 0].tolist()) == sorted(load for load in walked.values() if load)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data(), st.integers(1, 9), st.integers(1, 9))
 def test_legs_are_the_busiest_links_of_each_message_s_row_and_column(
     data: st.DataObject, rows: int, columns: int
@@ -86,7 +87,7 @@ def test_legs_are_the_busiest_links_of_each_message_s_row_and_column(
         assert column == max((load[link] for link in way if link not in same_row), default=0)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), st.integers(1, 300))
 def test_a_fat_tree_loads_the_nodes_that_messages_climb(data: st.DataObject, ranks: int) -> None:
     tree = FatTree(ranks=ranks)

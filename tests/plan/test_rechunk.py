@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError
@@ -19,6 +19,7 @@ from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
+from tests.profiles import examples
 from tests.strategies import MIB, apart, chunks_for, shapes, stored
 
 COSTS = Costs(cores=2)
@@ -44,7 +45,7 @@ def problems(draw: st.DrawFn) -> dict:
     }
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(problems())
 def test_every_target_chunk_is_built_by_one_rank_once(problem: dict) -> None:
     """Where chunks are assembled, every source chunk is read by one rank once."""
@@ -66,7 +67,7 @@ def boxes(step: Pass) -> list:
     return [box for box in shares if box is not None]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(problems())
 def test_a_region_is_no_larger_than_planned(problem: dict) -> None:
     for step in plan(**problem).passes:
@@ -74,7 +75,7 @@ def test_a_region_is_no_larger_than_planned(problem: dict) -> None:
             assert math.prod(b - a for a, b in zip(first, last, strict=True)) <= math.prod(step.region)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(problems())
 def test_ranks_read_each_chunk_of_a_partition_once(problem: dict) -> None:
     for step in plan(**problem | {"method": "two-phase"}).passes:
@@ -90,7 +91,7 @@ def test_ranks_read_each_chunk_of_a_partition_once(problem: dict) -> None:
             assert set(read) == wanted
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(problems())
 def test_the_plan_keeps_its_budget_and_moves_every_byte(problem: dict) -> None:
     made = plan(**problem)
@@ -211,7 +212,7 @@ def problems_of_any_kind(draw: st.DrawFn) -> dict:
     }
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(problems_of_any_kind())
 def test_the_least_budget_that_a_refusal_names_is_true_to_the_byte(problem: dict) -> None:
     def refused(budget: int) -> int | None:

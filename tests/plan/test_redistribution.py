@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError
@@ -16,6 +16,7 @@ from oocarrays.plan.layouts import transfer
 from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.plan.layouts.runs import cut, runs_between
 from oocarrays.plan.machine import Costs
+from tests.profiles import examples
 
 FREE = Costs(exchange=dict.fromkeys(Costs().exchange, 0.0), copy_bandwidth=1.0)
 """Only copies cost."""
@@ -228,7 +229,7 @@ def test_different_shapes_are_one_line() -> None:
 WORDS = st.sampled_from(["block", "cyclic", "cyclic(2)", "cyclic(3)"])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.tuples(st.integers(0, 9), st.integers(0, 9)),
     st.tuples(WORDS, WORDS, st.integers(1, 3), st.integers(1, 3)),

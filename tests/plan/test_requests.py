@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -128,7 +128,6 @@ def runs(files: list[list[Any]]) -> list[tuple[int, int]]:
     return [(label[0], len([*each])) for line in files for label, each in groupby(line) if label is not None]
 
 
-@settings(deadline=None)
 @given(cuts())
 def test_counts_are_those_of_a_map_of_the_file(cut: tuple[ooc.Layout, tuple[int, ...], Any]) -> None:
     layout, order, chunk = cut

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError
@@ -70,7 +70,6 @@ def runs(flags: np.ndarray, gap: float) -> list[tuple[int, int]]:
     return [(start, stop) for start, stop in merged]
 
 
-@settings(deadline=None)
 @given(sections(least=1))
 def test_without_a_gap_no_byte_too_many_is_asked_for(section: tuple[ChunkGrid, Axes]) -> None:
     grid, axes = section
@@ -89,7 +88,6 @@ def test_without_a_gap_no_byte_too_many_is_asked_for(section: tuple[ChunkGrid, A
     assert not found
 
 
-@settings(deadline=None)
 @given(sections(), st.sampled_from([0, 5, 16, 40, math.inf]), st.sampled_from([1, 24, 100, 10**6]))
 def test_every_byte_that_is_wanted_is_asked_for_once(
     section: tuple[ChunkGrid, Axes], gap: float, buffer_bytes: int
@@ -113,7 +111,6 @@ def test_every_byte_that_is_wanted_is_asked_for_once(
     assert plan.chunks == len(wanted)
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 60), min_size=1), st.sampled_from([0, 3, 11, 60]))
 def test_no_choice_of_holes_costs_less(chosen: set[int], gap: int) -> None:
     taken = np.array(sorted(chosen))
@@ -124,7 +121,6 @@ def test_no_choice_of_holes_costs_less(chosen: set[int], gap: int) -> None:
     assert [(start, start + nbytes) for start, nbytes in ranges] == runs(flags, gap)
 
 
-@settings(deadline=None)
 @given(sections(least=1), st.sampled_from([0, 3, 11, 60]))
 def test_auto_costs_no_more_than_direct_or_sieve(section: tuple[ChunkGrid, Axes], gap: int) -> None:
     grid, axes = section
@@ -133,7 +129,6 @@ def test_auto_costs_no_more_than_direct_or_sieve(section: tuple[ChunkGrid, Axes]
     assert cost[0] == min(cost)
 
 
-@settings(deadline=None)
 @given(st.data(), st.integers(1, 60), st.integers(1, 20))
 def test_cuts_hold_what_is_taken_in_order(data: st.DataObject, extent: int, chunk: int) -> None:
     axis = data.draw(taken(extent))
@@ -164,7 +159,6 @@ def test_requests_and_elements_of_table_5_3(row: dict[str, str]) -> None:
     assert elements == printed if direct else elements <= printed
 
 
-@settings(deadline=None)
 @given(sections(), st.sampled_from([0, 20, math.inf]), st.sampled_from([64, 1000]))
 def test_what_is_held_is_bounded_by_the_buffers(section: tuple[ChunkGrid, Axes], gap: float, buffer_bytes: int) -> None:
     grid, axes = section

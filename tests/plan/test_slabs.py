@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 from dask.order import order
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
@@ -18,6 +18,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.slabs.cuts import MOST, plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
+from tests.profiles import examples
 from tests.whole import beyond, of_axes, padded
 
 MODES = ["none", "reflect", "nearest", "periodic", 7]
@@ -47,7 +48,7 @@ def planned(shape: tuple[int, ...], chunks: tuple[int, ...], **options: Any) -> 
     return plan_slabs([array], [array], SlabOptions(budget=2**28, **options))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(asked())
 def test_slabs_cover_the_array_once_and_windows_what_is_around(case: tuple) -> None:
     shape, options = case
@@ -79,7 +80,7 @@ def check_covers(plan: SlabPlan) -> None:
     assert plan.count == len(list(plan.all_slabs()))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(asked())
 def test_no_slab_waits_for_itself(case: tuple) -> None:
     shape, options = case
@@ -89,7 +90,7 @@ def test_no_slab_waits_for_itself(case: tuple) -> None:
     assert len(order(graph)) == len(graph) == job.plan.traffic.tasks
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(asked(), st.integers(1, 9))
 def test_what_is_planned_is_what_is_counted(tmp_path_factory: pytest.TempPathFactory, case: tuple, chunk: int) -> None:
     shape, options = case

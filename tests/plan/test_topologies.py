@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.topologies import Dragonfly, Hypercube, Torus
+from tests.profiles import examples
 
 Link = tuple[object, ...]
 
@@ -64,7 +65,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Network], Callable[..., Iterator[Link]]
 
 
 @pytest.mark.parametrize(("kind", "walk"), KINDS.values(), ids=KINDS)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(data=st.data())
 def test_links_carry_the_messages_that_walk_them(
     kind: st.SearchStrategy[Network], walk: Callable[..., Iterator[Link]], data: st.DataObject

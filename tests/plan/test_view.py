@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError
@@ -16,6 +16,7 @@ from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.view import MOST_BOXES, MOST_READS, MOST_UNITS, Panel, view
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
+from tests.profiles import examples
 
 
 def stored(shape: tuple[int, ...], chunks: tuple[int, ...], codec: str | None = None) -> Stored:
@@ -42,7 +43,7 @@ def painted(panel: Panel) -> np.ndarray:
     return times[tuple(map(slice, panel.window))]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(plan=plans())
 def test_every_element_of_the_target_is_drawn_once_by_the_rank_that_writes_it(plan: RechunkPlan) -> None:
     seen = view(plan)
@@ -58,7 +59,7 @@ def test_every_element_of_the_target_is_drawn_once_by_the_rank_that_writes_it(pl
         assert tuple(section.upper[a] for a in seen.axes) == box.upper
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(plan=plans())
 def test_boxes_of_chunks_are_the_chunks_that_are_read_each_once(plan: RechunkPlan) -> None:
     step = plan.passes[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid
@@ -13,6 +13,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.collective.wanted import AccessTable, places, requests_of
 from tests.owners import layouts, numbered, part
+from tests.profiles import examples
 from tests.selections import requests
 from tests.strategies import chunks_for
 
@@ -27,7 +28,7 @@ def marked(shape: tuple[int, ...], axes: Axes) -> np.ndarray:
     return marks
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data(), SHAPES)
 def test_the_requests_of_a_layout_are_what_its_ranks_hold(data: st.DataObject, shape: tuple[int, ...]) -> None:
     layout, x = data.draw(layouts(shape)), numbered(shape)
@@ -35,7 +36,7 @@ def test_the_requests_of_a_layout_are_what_its_ranks_hold(data: st.DataObject, s
         np.testing.assert_array_equal(x[np.ix_(*map(np.int64, axes))] if axes else x, part(x, layout, rank))
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.data(), SHAPES)
 def test_a_layout_of_a_section_counts_from_it(data: st.DataObject, shape: tuple[int, ...]) -> None:
     layout = data.draw(layouts(shape))
@@ -48,7 +49,7 @@ def test_a_layout_of_a_section_counts_from_it(data: st.DataObject, shape: tuple[
         np.testing.assert_array_equal(held, part(x[within.slices], layout, rank))
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.data(), SHAPES)
 def test_the_table_has_every_chunk_that_is_wanted_once_and_no_other(
     data: st.DataObject, shape: tuple[int, ...]
@@ -64,7 +65,7 @@ def test_the_table_has_every_chunk_that_is_wanted_once_and_no_other(
     assert table.are_shared == any(sum(by) > 1 for by in touched.values())
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.data(), SHAPES)
 def test_a_box_is_read_from_the_first_to_the_last_that_is_wanted_and_each_finds_its_own(
     data: st.DataObject, shape: tuple[int, ...]

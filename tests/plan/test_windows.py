@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError, InputError
@@ -19,6 +19,7 @@ from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from tests.plan.test_slabs import MODES, check_covers, stored
+from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
 MIB = 2**20
@@ -39,7 +40,7 @@ def asked(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(asked(), st.data())
 def test_windows_cover_the_array_once_however_they_share(case: tuple, data: st.DataObject) -> None:
     shape, options = case
@@ -64,7 +65,7 @@ def arrays(draw: st.DrawFn) -> list[Stored]:
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(arrays(), st.integers(0, 2), st.integers(0, 9), st.sampled_from([1, 3, 64]), st.booleans())
 def test_the_least_budget_is_the_least(known: list[Stored], targets: int, depth: int, ranks: int, reuse: bool) -> None:
     def plan(budget: int) -> SlabPlan:
@@ -80,7 +81,7 @@ def test_the_least_budget_is_the_least(known: list[Stored], targets: int, depth:
     assert again.value.least == least
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(arrays(), st.integers(0, 4), st.sampled_from([1, 3]), st.floats(1, 4))
 def test_no_chunk_of_a_target_is_written_by_two(known: list[Stored], depth: int, ranks: int, more: float) -> None:
     sources, targets = known[:2], known[2:]
@@ -92,7 +93,7 @@ def test_no_chunk_of_a_target_is_written_by_two(known: list[Stored], depth: int,
         assert all(edge % chunk == 0 for edge in plan.edges[axis][:-1])
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(arrays(), st.sampled_from([1, 7, 40]), st.sampled_from(["auto", 1, 4]), st.booleans(), st.sampled_from([1, 2]))
 def test_the_least_budget_of_an_iteration_is_the_least(
     known: list[Stored], sweeps: int, fuse: Any, watched: bool, threads: int

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore
 
@@ -18,6 +18,7 @@ from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import open_ahead
+from tests.profiles import examples
 from tests.strategies import grids
 
 
@@ -44,7 +45,7 @@ def test_scatter_puts_elements_where_their_chunks_lie(grid: ChunkGrid, data: st.
     assert (buffer != 0).sum() == section.size
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(some_grids, st.data(), st.integers(1, 400))
 def test_tiles_are_numpys_selection(grid: ChunkGrid, data: st.DataObject, limit: int) -> None:
     section = data.draw(sections_of(grid))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import LayoutError, UnsupportedError
@@ -16,6 +16,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
 from oocarrays.storage.sections import packing
 from oocarrays.storage.sections.packing import move, pack, pack_all, unpack, unpack_all
+from tests.profiles import examples
 
 
 def dealt(distribution: Distribution, extent: int, ranks: int) -> list[list[int]]:
@@ -117,7 +118,7 @@ def parts_of(whole: np.ndarray, layout: Layout) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(transfer=transfers(), tile=st.sampled_from([1, 64, 2**19]), widest=st.sampled_from([4, 20, 2**20]))
 def test_every_element_lands_where_dealing_puts_it(way: Way, transfer: Transfer, tile: int, widest: int) -> None:
     whole = np.arange(int(np.prod(transfer.source.shape)), dtype="i4").reshape(transfer.source.shape)

@@ -11,7 +11,7 @@ import dask.config
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
@@ -21,6 +21,7 @@ from oocarrays.storage.local import past_cache
 from oocarrays.storage.local.past_cache import cached_bytes
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
+from tests.profiles import examples
 
 ROWS = 700
 """Of 8 KiB: chunks of 100 rows are whole sectors."""
@@ -116,7 +117,7 @@ def test_a_chunk_that_is_cut_short_is_refused(tmp_path: Path) -> None:
         read_section(file, (range(ROWS), range(1024)), past_cache=True)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 40), st.integers(1, 3000), st.data(), st.sampled_from(["u1", "f8"]), st.booleans())
 def test_what_is_written_is_what_numpy_writes(
     tmp_path_factory: pytest.TempPathFactory, rows: int, columns: int, data: st.DataObject, dtype: str, aligned: bool

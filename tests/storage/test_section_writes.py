@@ -14,7 +14,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
@@ -29,6 +29,7 @@ from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
 from oocarrays.storage.meter import MemoryWatch, Meter
 from oocarrays.storage.sections.write import write_section
 from tests import printed
+from tests.profiles import examples
 from tests.strategies import chunks_for, shapes
 
 FILL = 7
@@ -87,7 +88,7 @@ def chunk_files(array: zarr.Array) -> set[str]:
     }
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(st.data(), st.sampled_from(sorted(CODINGS)), st.booleans())
 def test_what_is_written_is_what_numpy_writes(data: st.DataObject, coding: str, local: bool) -> None:
     shape = data.draw(shapes(5, 600))
@@ -110,7 +111,7 @@ def test_what_is_written_is_what_numpy_writes(data: st.DataObject, coding: str, 
             assert chunk_files(array) == {key for key, section in chunks if (model[section.slices] != FILL).any()}
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(st.data(), st.sampled_from(["plain", "shards", "zstd", "shards of zstd"]), st.booleans())
 def test_the_plan_says_what_the_meter_counts(data: st.DataObject, coding: str, direct: bool) -> None:
     shape = data.draw(shapes(3, 600))

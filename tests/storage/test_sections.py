@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import CorruptChunkError, StoreFailure
@@ -64,7 +64,6 @@ def product_of(data: np.ndarray, key: tuple[Any, ...]) -> np.ndarray:
     return data
 
 
-@settings(deadline=None)
 @given(stored_arrays(), st.data(), st.sampled_from(["auto", "direct", "sieve"]), st.sampled_from([None, 8, 100]))
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 def test_what_is_read_is_what_numpy_takes(

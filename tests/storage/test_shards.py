@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 from zarr.storage import MemoryStore
@@ -21,6 +21,7 @@ from oocarrays.storage.codecs.shards import ShardLayout, layout_of, pack_shard
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.meter import Meter
+from tests.profiles import examples
 
 VALUES = np.arange(1, 12 * 20 + 1, dtype="i4").reshape(12, 20)
 MIB = 2**20
@@ -33,7 +34,7 @@ def sharded(store, values=VALUES, **options) -> zarr.Array:
 
 
 @given(st.data(), st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_what_we_pack_zarr_unpacks(data: st.DataObject, at_end: bool, checksum: bool) -> None:
     counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple))
     chunks = data.draw(st.tuples(*(st.integers(1, 4) for _ in counts)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs import LZ4
 from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
@@ -28,6 +28,7 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section, section_plan
 from oocarrays.storage.sections.runs import RunReader, read_runs
 from oocarrays.storage.sections.write import write_section
+from tests.profiles import examples
 from tests.selections import takens
 
 CODECS: dict[str, tuple[Any, Any]] = {
@@ -97,7 +98,7 @@ def test_an_order_is_no_codec(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "twice")[:], elements((2, 3, 4)))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(arrays(), st.data(), st.sampled_from(["auto", "direct", "sieve"]), st.sampled_from([None, 16, 100]))
 def test_sections_are_read_as_they_were_planned(
     folder: Path, drawn: Any, data: st.DataObject, method: Any, buffer_bytes: int | None
@@ -119,7 +120,7 @@ def test_sections_are_read_as_they_were_planned(
         assert meter.read_bytes == plan.asked_bytes
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(arrays(), st.data(), st.sampled_from(["auto", "direct"]))
 def test_sections_are_written_as_they_were_planned(folder: Path, drawn: Any, data: st.DataObject, method: Any) -> None:
     shape, chunks, how = drawn
@@ -136,7 +137,7 @@ def test_sections_are_written_as_they_were_planned(folder: Path, drawn: Any, dat
         assert (meter.read_bytes, meter.written_bytes) == (plan.read_bytes, plan.written_bytes)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(arrays(), st.data())
 def test_chunks_are_read_and_written_with_the_arrays_own_axes(folder: Path, drawn: Any, data: st.DataObject) -> None:
     shape, chunks, how = drawn
@@ -169,7 +170,7 @@ def test_chunks_are_read_and_written_with_the_arrays_own_axes(folder: Path, draw
     np.testing.assert_array_equal(seen, expected[box.slices])
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.data(), st.sampled_from(["independent", "two-phase", "assembled", "auto"]))
 def test_arrays_are_rechunked_from_one_order_to_another(folder: Path, data: st.DataObject, method: Any) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 24), min_size=1, max_size=3)))
@@ -197,7 +198,6 @@ def test_arrays_are_rechunked_from_one_order_to_another(folder: Path, data: st.D
             assert counts.read_bytes == traffic.read_bytes
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_blocked_copies_are_numpys(data: st.DataObject) -> None:
     ndim = data.draw(st.integers(1, 3))
@@ -211,7 +211,7 @@ def test_blocked_copies_are_numpys(data: st.DataObject) -> None:
     np.testing.assert_array_equal(into, values)
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(arrays(), st.data())
 def test_runs_are_read_without_a_plan_as_with_one(folder: Path, drawn: Any, data: st.DataObject) -> None:
     shape, chunks, how = drawn

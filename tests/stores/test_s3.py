@@ -16,7 +16,7 @@ import dask
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
@@ -27,6 +27,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import MADE, SOURCE
 from oocarrays.stored.array import placer
+from tests.profiles import examples
 from tests.small import CODECS, DATA
 from tests.stores.servers import BUCKET, S3
 from tests.strategies import chunks_for
@@ -63,7 +64,7 @@ def test_every_method_and_codec_moves_what_was_planned(s3: S3, library: str, met
     ]
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(st.data())
 def test_any_chunks_are_sieved_or_read_in_ranges(servers: S3, data: st.DataObject) -> None:
     shape = data.draw(st.tuples(st.integers(1, 12), st.integers(1, 12)))

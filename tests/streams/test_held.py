@@ -10,11 +10,12 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
+from tests.profiles import examples
 
 MIB = 2**20
 STEPS = 6
@@ -50,7 +51,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
             s.read(2)
 
 
-@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])  # to shrink takes minutes
+@examples(6, phases=[Phase.explicit, Phase.generate])  # to shrink takes minutes
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
     cells=st.integers(1_000, 8_000),

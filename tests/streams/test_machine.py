@@ -8,11 +8,11 @@ from typing import Any
 
 import dask
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import oocarrays as ooc
+from tests.profiles import examples
 
 SHAPES = [(), (1,), (5,), (4, 3), (2, 1, 3), (18,)]
 DTYPES = ["i4", "f8", "u1", "i2"]
@@ -286,4 +286,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestMachine.settings = examples(40, stateful_step_count=20)

@@ -16,7 +16,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -25,6 +24,7 @@ from oocarrays.errors import InputError, NotFoundError, OocError, StoreFailure, 
 from oocarrays.storage.striped.disks import FolderDisk, FolderPart
 from oocarrays.testing import SlowDisk, Station
 from tests.graphs.clusters import until
+from tests.profiles import examples
 
 
 class StripedFiles(RuleBasedStateMachine):
@@ -123,7 +123,7 @@ class StripedFiles(RuleBasedStateMachine):
 
 
 TestStripedFiles = StripedFiles.TestCase
-TestStripedFiles.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestStripedFiles.settings = examples(40, stateful_step_count=25)
 
 
 def test_a_hundred_threads_share_one_file(disks: list[str]) -> None:

@@ -7,13 +7,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError
 from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, Solution
 from oocarrays.plan.queueing.mva import solve
 from oocarrays.plan.queueing.striping import BlockTimes, striped_network
+from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
 
@@ -60,7 +61,7 @@ def lawful(found: Solution) -> None:
     assert (found.residence >= found.network.demands - 1e-12).all()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(networks())
 def test_exact_analysis_is_the_plain_recursion(network: ClosedNetwork) -> None:
     found = solve(network)
@@ -70,7 +71,7 @@ def test_exact_analysis_is_the_plain_recursion(network: ClosedNetwork) -> None:
     lawful(found)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(networks())
 def test_the_approximation_obeys_the_laws_and_is_near(network: ClosedNetwork) -> None:
     near, exact = solve(network, "approximate"), solve(network)

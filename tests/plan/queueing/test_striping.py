@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError
@@ -16,6 +16,7 @@ from oocarrays.plan.queueing.striping import (
     striped_network,
     striped_rate,
 )
+from tests.profiles import examples
 
 SECONDS = st.floats(1e-5, 0.05)
 TIMES = st.builds(
@@ -30,7 +31,7 @@ TIMES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(TIMES, st.integers(1, 3), st.integers(1, 4))
 def test_no_rate_surpasses_its_slowest_station(times: BlockTimes, buffers: int, routings: int) -> None:
     rates = [striped_rate(times, c, routings).rate for c in (buffers, buffers + 1)]
@@ -38,7 +39,7 @@ def test_no_rate_surpasses_its_slowest_station(times: BlockTimes, buffers: int, 
     assert rates[1] <= most_rate(times, routings)[0] * (1 + 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(TIMES, st.integers(1, 2))
 def test_the_speed_up_is_at_most_the_disks_and_what_they_share(times: BlockTimes, buffers: int) -> None:
     alike = BlockTimes(block=4096, disks=(times.disks[0],) * 4, cpu=times.cpu, wait=times.wait)
