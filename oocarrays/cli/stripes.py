@@ -8,10 +8,11 @@ from typing import Any
 
 from dask.utils import format_bytes
 
-from oocarrays.cli.options import store_options
+from oocarrays.cli.options import concat_option, sources_of, store_options
 from oocarrays.errors import InputError
 from oocarrays.graphs.calibrate.striping import BLOCKS, plan_striping
 from oocarrays.graphs.settings import size_in_bytes, ways
+from oocarrays.storage.foreign.places import WILD
 from oocarrays.storage.stores.urls import joined_url, store_of
 from oocarrays.storage.striped.moving import add, empty, lay_out
 from oocarrays.storage.striped.store import StripedStore, opened
@@ -20,7 +21,7 @@ from oocarrays.storage.striped.verifying import record, verify
 
 def stripe_options(parser: argparse.ArgumentParser) -> None:
     """Let ``stripe`` take an array, disks, and what to do."""
-    parser.add_argument("store", metavar="STORE", help="an array or a group; with --add and the like a striped one")
+    parser.add_argument("store", metavar="STORE", help="an array, a group or files of another format; with --add and the like a striped one")
     parser.add_argument("disks", metavar="DISKS", nargs="*", help="folders or URLs, one a disk")
     parser.add_argument("--name", help="of the store on each disk (default: that of STORE)")
     parser.add_argument("--block", help="split chunks of more bytes, such as 8MiB (default: chunks stay whole)")
@@ -32,6 +33,7 @@ def stripe_options(parser: argparse.ArgumentParser) -> None:
     todo.add_argument("--explain", action="store_true", help="measure DISKS; recommend block, buffers and I/O ranks")
     parser.add_argument("--kept", action="store_true", help="explain by what calibrate --disks has measured")
     store_options(parser)
+    concat_option(parser)
     parser.set_defaults(command=_stripe)
 
 
@@ -45,6 +47,8 @@ def _stripe(options: argparse.Namespace) -> int:
 
 def _explain(disks: list[str], options: argparse.Namespace) -> int:
     """Measure disks, and say what a model makes of them."""
+    if options.concat_dim:
+        raise InputError(f"--concat-dim {options.concat_dim}: --explain measures disks, and reads no files")
     blocks = [options.block] if options.block else BLOCKS
     how: dict[str, Any] = {"blocks": blocks, "kept": options.kept, "trial": not options.kept}
     texts = [plan_striping(disks, mode=mode, **how).explain() for mode in ("read", "write")]
@@ -56,8 +60,10 @@ def _lay_out(options: argparse.Namespace) -> int:
     if not options.disks:
         raise InputError("DISKS are needed: folders or URLs, one a disk")
     given = dict(options.storage_option)
-    source = store_of(options.store, given, ways())
     name = options.name or posixpath.basename(options.store.partition("!")[2] or options.store.rstrip("/"))
+    if WILD.search(name):
+        raise InputError(f"the store on the disks cannot be named {name!r}: give it a --name, such as --name a.zarr")
+    source = store_of(*sources_of(options, options.store), given, ways())
     url = f"{joined_url(options.disks)}!{name}"
     target = opened(url, given, ways())
     if options.block is not None:
@@ -68,7 +74,7 @@ def _lay_out(options: argparse.Namespace) -> int:
 
 
 def _change(options: argparse.Namespace) -> int:
-    if options.disks or options.block or options.name:
+    if options.disks or options.block or options.name or options.concat_dim:
         raise InputError(
             "--add, --empty, --record and --verify take a striped STORE alone, such as striped:///mnt/a,/mnt/b!x.zarr"
         )

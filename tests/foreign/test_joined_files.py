@@ -144,6 +144,7 @@ COMMANDS = {
     "plan": (["plan"], ["t.zarr", "--chunks=1,3,5", "--sweep=workers=2", "--worker-memory=1GiB"]),
     "pyramid": (["pyramid"], ["t.zarr", "--memory=64MiB", "--levels=1"]),
     "compare": (["compare"], ["whole.zarr"]),
+    "stripe": (["stripe"], ["disk-a", "disk-b", "--name=t.zarr"]),
 }
 
 
@@ -152,6 +153,8 @@ def test_the_option_of_the_command_line(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("disk-a").mkdir()
+    Path("disk-b").mkdir()
     months(tmp_path, time=[np.arange(4)] * 3)
     whole = np.concatenate([month(n).air.values for n in range(3)], axis=1)
     zarr.create_array("whole.zarr", data=whole, dimension_names=("time", "lat", "lon"))
@@ -162,6 +165,8 @@ def test_the_option_of_the_command_line(
     assert main([*lat_differs, "--concat-dim", "lat"]) == 0, capsys.readouterr().err
     if command == "rechunk":
         np.testing.assert_array_equal(zarr.open_array("t.zarr", mode="r")[...], whole)
+    if command == "stripe":
+        np.testing.assert_array_equal(ooc.open_array("striped://disk-a,disk-b!t.zarr")[...], whole)
     if command == "info":
         assert "4 9 5" in " ".join(capsys.readouterr().out.replace("×", " ").replace(",", " ").split())
 
@@ -169,3 +174,61 @@ def test_the_option_of_the_command_line(
 def test_one_file_has_no_axis_to_be_joined_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", f"{tmp_path}/a.nc", "--concat-dim", "time"]) == 2
     assert "has no wildcard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("block", [[], ["--block", "32"]])
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_a_group_of_joined_files_is_laid_out_on_disks(tmp_path: Path, engine: str, block: list[str]) -> None:
+    """All variables of the files, as xarray joins them, and chunks of both disks that are plain files."""
+    disks = [tmp_path / name for name in ("disk-a", "disk-b")]
+    for disk in disks:
+        disk.mkdir()
+    wild = months(tmp_path, engine, time=[np.arange(4)] * 3, lat=[np.arange(3.0) + 3 * n for n in range(3)])
+    words = ["stripe", wild, *map(str, disks), "--name", "era5.zarr", "--concat-dim", "lat", *block]
+    assert main(words) == 0
+    made = ooc.open_group(f"striped://{disks[0]},{disks[1]}!era5.zarr")
+    with xr.open_mfdataset(wild, combine="nested", concat_dim="lat", data_vars="minimal", engine=engine) as expected:  # type: ignore[arg-type]
+        assert sorted(made) == sorted(expected.variables)
+        for name, array in made.items():
+            np.testing.assert_array_equal(array[...], expected[name])
+    assert all(any((disk / "era5.zarr" / "air" / "c").rglob("*")) for disk in disks)
+
+
+def test_chunks_of_hdf5_files_are_laid_out_as_they_are_stored(tmp_path: Path) -> None:
+    data = np.arange(48, dtype="f4").reshape(2, 4, 6)
+    disks = [tmp_path / name for name in ("disk-a", "disk-b")]
+    for n, disk in enumerate(disks):
+        disk.mkdir()
+        with h5py.File(tmp_path / f"day{n}.h5", "w") as file:
+            file.create_dataset("deep/x", data=data[n], chunks=(2, 6), compression="gzip", shuffle=True)
+    words = ["stripe", f"{tmp_path}/day*.h5:/deep/x", *map(str, disks), "--name", "x.zarr", "--concat-dim", "run"]
+    assert main(words) == 0
+    np.testing.assert_array_equal(ooc.open_array(f"striped://{disks[0]},{disks[1]}!x.zarr")[...], data)
+    with h5py.File(tmp_path / "day1.h5") as file:
+        _, stored = file["deep/x"].id.read_direct_chunk((2, 0))
+    copies = [path.read_bytes() for disk in disks for path in (disk / "x.zarr").rglob("c/1/1/0")]
+    assert copies == [stored]
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["day*.nc", "disk"], "cannot be named 'day*.nc': give it a --name"),
+        (["a.nc", "disk", "--concat-dim", "time"], "--concat-dim time: a.nc has no wildcard"),
+        (["day*.nc", "disk", "--name", "a.zarr"], "no single axis along which they are joined"),
+        (["--verify", "striped://disk!a.zarr", "--concat-dim", "time"], "take a striped STORE alone"),
+        (["--explain", "disk", "--concat-dim", "time"], "--explain measures disks"),
+    ],
+)
+def test_what_stripe_cannot_join_is_said_in_a_line(
+    tmp_path: Path, words: list[str], match: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("disk").mkdir()
+    for name in ("a", "day1", "day2"):
+        month(0).to_netcdf(f"{name}.nc", engine="h5netcdf")
+    assert main(["stripe", *words]) == 2
+    said = capsys.readouterr().err
+    assert match in said
+    assert said.count("\n") == 1
+    assert list(Path("disk").iterdir()) == []
