@@ -21,7 +21,7 @@ from oocarrays.storage.striped.verifying import record, verify
 
 def stripe_options(parser: argparse.ArgumentParser) -> None:
     """Let ``stripe`` take an array, disks, and what to do."""
-    parser.add_argument("store", metavar="STORE", help="an array, a group or files of another format; with --add and the like a striped one")
+    parser.add_argument("store", metavar="STORE", help="an array, a group or files; with --add and the like a striped store")
     parser.add_argument("disks", metavar="DISKS", nargs="*", help="folders or URLs, one a disk")
     parser.add_argument("--name", help="of the store on each disk (default: that of STORE)")
     parser.add_argument("--block", help="split chunks of more bytes, such as 8MiB (default: chunks stay whole)")
@@ -63,7 +63,8 @@ def _lay_out(options: argparse.Namespace) -> int:
     name = options.name or posixpath.basename(options.store.partition("!")[2] or options.store.rstrip("/"))
     if WILD.search(name):
         raise InputError(f"the store on the disks cannot be named {name!r}: give it a --name, such as --name a.zarr")
-    source = store_of(*sources_of(options, options.store), given, ways())
+    (named,) = sources_of(options, options.store)
+    source = store_of(named, given, ways())
     url = f"{joined_url(options.disks)}!{name}"
     target = opened(url, given, ways())
     if options.block is not None:
