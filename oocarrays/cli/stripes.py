@@ -21,7 +21,9 @@ from oocarrays.storage.striped.verifying import record, verify
 
 def stripe_options(parser: argparse.ArgumentParser) -> None:
     """Let ``stripe`` take an array, disks, and what to do."""
-    parser.add_argument("store", metavar="STORE", help="an array, a group or files; with --add and the like a striped store")
+    parser.add_argument(
+        "store", metavar="STORE", help="an array, a group or files; with --add and the like a striped store"
+    )
     parser.add_argument("disks", metavar="DISKS", nargs="*", help="folders or URLs, one a disk")
     parser.add_argument("--name", help="of the store on each disk (default: that of STORE)")
     parser.add_argument("--block", help="split chunks of more bytes, such as 8MiB (default: chunks stay whole)")
