@@ -21,7 +21,7 @@ from oocarrays.plan.advice.uses import use_of
 from tests.profiles import examples
 
 EXTENT = 24
-pytestmark = pytest.mark.filterwarnings("ignore:Increasing number of chunks")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Increasing number of chunks")]
 
 
 def stored(chunks: tuple[int, int]) -> zarr.Array:

@@ -31,6 +31,8 @@ from tests.mapping.local_parts import expected, local_files
 from tests.profiles import examples
 from tests.strategies import chunks_for
 
+pytestmark = pytest.mark.once
+
 FIELD = np.arange(1, 13 * 7 + 1, dtype="i4").reshape(13, 7)
 HALO: dict[str, Any] = {"layout": "(block, *)", "ranks": 4, "depth": (2, 1)}
 

@@ -32,6 +32,8 @@ from tests.profiles import examples
 from tests.strategies import chunks_for, shapes
 from tests.unfinished import FIELD, Part, check_finished, chunks_of, fail, make_field, options_of, recorded, stamps
 
+pytestmark = pytest.mark.once
+
 THREADS: dict[str, Any] = {"scheduler": "threads", "method": "assembled"}
 FILLS = [0.0, np.nan, 7.0]
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarked import results
 from tests.dying import Server
+
+pytestmark = pytest.mark.long
 
 SCRIPT = "collective.py"
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests import benchmarked, printed
 from tests.dying import Server
+
+pytestmark = pytest.mark.long
 
 
 def test_every_printed_time_stands_beside_the_predicted_ones(runs: Server) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests import benchmarked
 from tests.dying import Server
 
+pytestmark = pytest.mark.long
+
 
 def results(runs: Server, folder: Path, question: str, *arguments: str) -> list[dict]:
     """What the benchmark finds in one round of small arrays."""

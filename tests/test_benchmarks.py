@@ -13,6 +13,8 @@ from tests import benchmarked
 from tests.benchmarked import found
 from tests.dying import Server
 
+pytestmark = pytest.mark.long
+
 
 def results(runs: Server, folder: Path, script: str, *arguments: str) -> dict:
     """What one table of `script` says, tiny, in one round."""

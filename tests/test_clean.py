@@ -18,6 +18,8 @@ from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, fail, make_field, options_of
 
+pytestmark = pytest.mark.long
+
 WITH_SCRATCH = ["staged"]
 leaves_scratch = pytest.mark.parametrize("method", WITH_SCRATCH)
 

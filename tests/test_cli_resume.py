@@ -28,6 +28,8 @@ from tests.dying import Server
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of, words_of
 
+pytestmark = pytest.mark.long
+
 COMMAND = Path(sys.executable).parent / "oocarrays"
 NOBODY = "tcp://127.0.0.1:1"
 """An address at which no scheduler answers."""

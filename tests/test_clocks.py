@@ -15,6 +15,8 @@ from oocarrays.storage.journal.leftovers import find_leftovers
 from tests.small import each_method
 from tests.unfinished import FIELD, check_finished, check_unfinished, fail, make_field, options_of
 
+pytestmark = pytest.mark.once
+
 HOUR = 3600.0
 DAY = 24 * HOUR
 

@@ -20,6 +20,8 @@ from oocarrays.errors import BudgetError, InputError, NotFoundError, RunError
 from tests.profiles import examples
 from tests.strategies import chunks_for, shapes
 
+pytestmark = pytest.mark.once
+
 CODECS = [None, zarr.codecs.ZstdCodec(), zarr.codecs.BloscCodec()]
 
 

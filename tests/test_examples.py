@@ -19,6 +19,8 @@ import zarr
 
 import oocarrays as ooc
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 WARMING = "+3.59 K"

@@ -30,6 +30,8 @@ from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.chunks.writer import ChunkWriter
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 CODECS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
     "zstd": {"compressors": zarr.codecs.ZstdCodec()},

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 KINDS = ("two-phase", "map_slabs", "scatter")
 """Some of the kinds of jobs; ``python -m tests.full`` knows more, and fails at every call."""
 MODES = ("NB", "CB", "IB")

@@ -39,6 +39,8 @@ from tests.profiles import examples
 from tests.small import make
 from tests.strategies import cut
 
+pytestmark = pytest.mark.long
+
 CHUNKS: dict[str, Any] = {"air": (24, 6, 5), "deep/er/air": {"time": -1, "lon": 4}}
 formats = pytest.mark.parametrize("zarr_format", [2, 3])
 

@@ -22,6 +22,8 @@ from tests.dying import Server
 from tests.groups import objects
 from tests.unfinished import CHUNKS, FIELD, break_disk, fail, left_behind, options_of, stamps
 
+pytestmark = pytest.mark.long
+
 NAMES = ["one", "deep/two"]
 
 

@@ -22,6 +22,8 @@ from tests.dying import Server
 from tests.profiles import examples
 from tests.sweeping import cases, jacobi, plain_sweeps
 
+pytestmark = pytest.mark.once
+
 FIELD = np.random.default_rng(5).random((96, 40))
 
 

@@ -18,6 +18,8 @@ from tests.profiles import examples
 from tests.sweeping import Stencil, cases, held, jacobi
 from tests.whole import beyond, padded
 
+pytestmark = pytest.mark.once
+
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 RANDOM = np.random.default_rng(4)
 FIELD, RIGHT = RANDOM.random((90, 40)), RANDOM.random((90, 40)).astype("f4")

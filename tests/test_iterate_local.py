@@ -35,6 +35,8 @@ from tests.sweeping import BOUNDARIES, Stencil, gray_scott, jacobi, plain_sweeps
 from tests.unfinished import left_behind
 from tests.whole import boundaries
 
+pytestmark = pytest.mark.once
+
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 RANDOM = np.random.default_rng(7)
 FIELD = RANDOM.random((45, 34))

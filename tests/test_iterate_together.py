@@ -24,6 +24,8 @@ from tests.dying import Server
 from tests.profiles import examples
 from tests.sweeping import Stencil, cases, gray_scott, held, together
 
+pytestmark = pytest.mark.once
+
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 RANDOM = np.random.default_rng(7)
 U, V = 1 - RANDOM.random((90, 40)) / 4, RANDOM.random((90, 40)) / 2

@@ -28,6 +28,8 @@ from oocarrays.show.progress import State, _logged_lines
 from oocarrays.storage.files.documents import MARK
 from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
 
+pytestmark = pytest.mark.long
+
 # ---------------------------------------------------------------------- looking is free
 
 

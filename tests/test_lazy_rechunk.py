@@ -21,6 +21,8 @@ from oocarrays.errors import BudgetError, ChunksError, InputError, RunError, Uns
 from tests.graphs.clusters import cluster, until, within
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
 CALLS: Counter[tuple[int, ...]] = Counter()
 

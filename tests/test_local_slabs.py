@@ -20,6 +20,8 @@ from tests.profiles import examples
 from tests.unfinished import left_behind
 from tests.whole import boundaries, corners, expected
 
+pytestmark = pytest.mark.once
+
 
 def made(store: Any, array: np.ndarray, layout: ooc.Layout, **how: Any) -> ooc.LocalArrays:
     a = ooc.create_array(store, shape=array.shape, dtype=array.dtype, layout=layout, placement="local", **how)

@@ -15,6 +15,8 @@ import zarr
 import oocarrays as ooc
 from tests.dying import Server
 
+pytestmark = pytest.mark.long
+
 SHAPE = (4096, 4096)
 QUARTERS = [slice(start, start + 1024) for start in range(0, 4096, 1024)]
 CODECS: dict[str, dict[str, Any]] = {

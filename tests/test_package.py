@@ -15,6 +15,8 @@ import zarr
 
 from tests.small import DATA
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 
 

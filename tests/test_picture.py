@@ -15,6 +15,8 @@ from matplotlib.patches import Rectangle
 from oocarrays.cli.main import main
 from tests.small import each_method, make, plan
 
+pytestmark = pytest.mark.long
+
 
 def texts(figure: Figure) -> str:
     """All that can be read in a figure."""

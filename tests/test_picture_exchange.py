@@ -21,6 +21,8 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.layouts.redistribution import Redistribution, plan_redistribution
 from oocarrays.show.report import seconds_text
 
+pytestmark = pytest.mark.long
+
 
 def transpose(ranks: int) -> Redistribution:
     """Every rank has as much for every rank."""

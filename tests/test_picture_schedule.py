@@ -15,6 +15,8 @@ from oocarrays.plan.exchange.schedule import NAMES, Schedule
 from oocarrays.plan.exchange.trace import arrivals
 from oocarrays.show.pictures.schedules import draw
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_step_has_an_arrow_for_each_message(name: str) -> None:

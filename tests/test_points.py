@@ -20,6 +20,8 @@ from oocarrays.errors import BudgetError, CorruptChunkError, InputError, RunErro
 from oocarrays.storage.metered import metered
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 STORED: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},
     "zstd": {},

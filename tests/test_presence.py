@@ -28,6 +28,8 @@ from tests.entries import ENTRIES, FAULTS, JOBS, STORED, THREADS
 from tests.graphs.clusters import until
 from tests.small import DATA, make
 
+pytestmark = pytest.mark.long
+
 SOME = ("rechunk, independent", "rechunk, two-phase", "map_slabs", "a[...]", "to_dask")
 """Entry points that read in different ways."""
 each_entry = pytest.mark.parametrize("entry", ENTRIES)

@@ -26,6 +26,8 @@ from tests.graphs.clusters import cluster
 from tests.profiles import examples
 from tests.unfinished import left_behind
 
+pytestmark = pytest.mark.long
+
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 IMAGE = np.random.default_rng(5).integers(0, 2**16, (70, 93), dtype="u2")
 

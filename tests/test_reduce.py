@@ -29,6 +29,8 @@ from oocarrays.storage.metered import metered
 from tests.profiles import examples
 from tests.small import CODECS
 
+pytestmark = pytest.mark.once
+
 IN_NUMPY = {
     (name, skipna): getattr(np, f"nan{name}" if skipna else name)
     for name in NAMES

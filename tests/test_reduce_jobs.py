@@ -33,6 +33,8 @@ from oocarrays.storage.files import array_file
 from tests.dying import Server
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 DAYS = np.random.default_rng(0).normal(280, 9, (1920, 3, 4)).astype("f4")
 MONTHS = np.arange(1920) // 160 % 5
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}

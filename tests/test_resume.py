@@ -40,6 +40,8 @@ from tests.unfinished import (
     stamps,
 )
 
+pytestmark = pytest.mark.once
+
 # ---------------------------------------------------------------------- killed once, and then again
 
 STOPS = [("begun", 1), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry", 6)]

@@ -27,6 +27,8 @@ from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 from tests.unfinished import left_behind
 
+pytestmark = pytest.mark.long
+
 DATA = np.arange(24 * 20, dtype="i4").reshape(24, 20) + 1
 TILES = [np.s_[0:14, 0:12], np.s_[4:24, 6:20], np.s_[2:9:3, ::-4], np.s_[20, [7, 3]], None]
 PARTS = [

@@ -27,6 +27,8 @@ from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 from tests.unfinished import left_behind
 
+pytestmark = pytest.mark.long
+
 FIELD = np.random.default_rng(3).integers(1, 999, (96, 40), dtype="i4")
 MEMORY = "64MiB"
 SLABS = {"memory": MEMORY, "ranks": 1, "height": 8, "scheduler": "threads"}

@@ -33,6 +33,8 @@ from tests.unfinished import (
     stamps,
 )
 
+pytestmark = pytest.mark.long
+
 COUNT = FIELD.size // int(np.prod(CHUNKS))
 """Chunks of the target."""
 HALF, DOUBLE, TWICE = "64MiB", "128MiB", "256MiB"

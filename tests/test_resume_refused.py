@@ -23,6 +23,8 @@ from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of
 
+pytestmark = pytest.mark.long
+
 
 def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.RechunkJob:
     return ooc.rechunk(source, target, **(options_of(method) | options))

@@ -17,6 +17,8 @@ from tests.small import each_method
 from tests.sweeping import jacobi
 from tests.unfinished import CHUNKS, FIELD, STORE_MORE, fail, options_of
 
+pytestmark = pytest.mark.long
+
 EMPTY = FIELD.copy()
 EMPTY[:, :512] = 0
 """Half of it has no chunks."""

@@ -19,6 +19,8 @@ from tests.padding import BOUNDARIES, blocks, padded
 from tests.profiles import examples
 from tests.whole import boundaries, of_axes
 
+pytestmark = pytest.mark.once
+
 COUNTS = (
     "read_requests",
     "read_bytes",

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import json, os, pathlib, sys
 import numpy as np, zarr

@@ -26,6 +26,8 @@ from tests.profiles import examples
 from tests.unfinished import left_behind
 from tests.whole import around, boundaries, padded
 
+pytestmark = pytest.mark.once
+
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 MAPS = np.random.default_rng(7).random((40, 30, 20), dtype="f4")
 NAMES = ("time", "y", "x")

@@ -20,6 +20,8 @@ from oocarrays.kernels import median
 from tests.profiles import examples
 from tests.whole import boundaries, corners, expected
 
+pytestmark = pytest.mark.once
+
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 NOISE = np.random.default_rng(2).random((64, 24))
 

@@ -17,6 +17,8 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
 
+pytestmark = pytest.mark.once
+
 ROUNDS = 8
 DATA = np.random.default_rng(0).random((64, 64), dtype="f4")
 

@@ -16,6 +16,8 @@ import pytest
 import oocarrays as ooc
 from oocarrays.options import keywords
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 USER = """
 import numpy as np

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "style"
 STYLE = SimpleNamespace(**runpy.run_path(str(SCRIPT)))

@@ -11,6 +11,8 @@ import pytest
 
 from oocarrays.show.pictures.plans import Drawing
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 TOUR = json.loads((ROOT / "examples" / "tour.ipynb").read_text(encoding="utf-8"))
 CODE = ["".join(cell["source"]) for cell in TOUR["cells"] if cell["cell_type"] == "code"]

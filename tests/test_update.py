@@ -33,6 +33,8 @@ from oocarrays.plan.files.update import boxes_of
 from tests.dying import Server
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 DAYS = np.random.default_rng(3).random((120, 24, 20), dtype="f4")
 BEFORE, HERE = 100, {"memory": "64MiB", "scheduler": "threads"}
 SOURCE = ".oocarrays.source"

@@ -23,6 +23,8 @@ from tests.profiles import examples
 from tests.test_slab_iterator import threads
 from tests.whole import beyond, boundaries, corners, expected, padded
 
+pytestmark = pytest.mark.once
+
 BOUNDARIES = ["none", "reflect", "nearest", "periodic", 3]
 TILES = np.random.default_rng(0).integers(0, 99, (40, 24))
 

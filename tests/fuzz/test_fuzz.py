@@ -12,6 +12,8 @@ import oocarrays as ooc
 from tests.fuzz import calls, commands
 from tests.fuzz.watched import tries
 
+pytestmark = pytest.mark.long
+
 TRIES = {"calls": 80, "commands": 80}
 
 

@@ -20,6 +20,8 @@ from oocarrays.storage.journal.texts import FOLDER, PLAN
 from tests.fuzz import commands, watched, world
 from tests.fuzz.soon import soon
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -26,6 +26,8 @@ from tests.owners import numbered
 from tests.padding import seen
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 X = numbered((48, 60))
 
 

@@ -18,6 +18,8 @@ from oocarrays.errors import RunError
 from oocarrays.graphs.run.tasks import settled
 from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 
+pytestmark = pytest.mark.long
+
 FIELD = np.arange(240 * 96, dtype="f8").reshape(240, 96)
 BLOCKS = {"aligned": (40, 96), "joined": ((31, 49, 160), (50, 46))}
 

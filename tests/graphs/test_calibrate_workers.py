@@ -20,6 +20,8 @@ from oocarrays.graphs.calibrate.workers import calibrate_workers, fit
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.plan.machine import Costs
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def cluster_of(workers: int) -> Iterator[Client]:

@@ -21,6 +21,8 @@ from tests.owners import numbered, part
 from tests.selections import picked
 from tests.small import CODECS, make
 
+pytestmark = pytest.mark.long
+
 X = numbered((96, 80), "f4")
 TILES: list[Any] = [np.s_[20 * p : 20 * p + 36, 8:70:3] for p in range(3)] + [None, np.s_[[80, 2, 41], ::-1]]
 """Tiles that overlap, nothing, and rows in no order."""

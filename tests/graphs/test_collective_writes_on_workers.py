@@ -18,6 +18,8 @@ from tests.graphs.clusters import cluster, tight, until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.small import CODECS
 
+pytestmark = pytest.mark.long
+
 RANKS = 4
 DATA = np.random.default_rng(3).random((256, 192), dtype="f4")
 TILES = [np.s_[:150, :110], np.s_[100:, 20:130], np.s_[::3, 90:], np.s_[90:200, [5, 99, 190]]]

@@ -29,6 +29,8 @@ from tests.profiles import examples
 from tests.small import CODECS, DATA, each_method, make, plan
 from tests.strategies import orders
 
+pytestmark = pytest.mark.once
+
 
 @st.composite
 def two_phase(draw: st.DrawFn, step: Pass) -> Pass:

@@ -24,6 +24,8 @@ from tests.graphs.clusters import cluster, tight, until, within
 from tests.mapping.local_parts import expected
 from tests.padding import seen
 
+pytestmark = pytest.mark.long
+
 FIELD = np.random.default_rng(7).integers(1, 99, (48, 36), dtype="i4")
 SCHEDULES = [name.lower() for name in NAMES]
 EXCHANGING = ("send", "message", "gather", "pass_on", "exchange", "write")

@@ -17,6 +17,8 @@ from oocarrays.errors import BudgetError, DescriptorError, PlacementError
 from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 from tests.mapping.local_parts import expected
 
+pytestmark = pytest.mark.long
+
 FIELD = np.random.default_rng(3).integers(1, 99, (240, 96), dtype="i4")
 
 

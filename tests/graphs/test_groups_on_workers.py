@@ -20,6 +20,8 @@ from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.graphs.clusters import FIELD, cluster, events, kill_when, until, within
 from tests.small import CODECS
 
+pytestmark = pytest.mark.long
+
 NAMES = ["one", "deep/two", "three"]
 CHUNKS: dict[str, Any] = {"one": (1024, 64), "deep/two": (1024, 20), "three": (512, 128)}
 

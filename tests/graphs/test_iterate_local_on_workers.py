@@ -18,6 +18,8 @@ from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 from tests.graphs.test_killed_tasks import dies
 from tests.sweeping import gray_scott, jacobi, plain_sweeps, together
 
+pytestmark = pytest.mark.once
+
 RANDOM = np.random.default_rng(5)
 FIELD = RANDOM.random((90, 40))
 U, V = 1 - FIELD / 4, FIELD[::-1] / 2

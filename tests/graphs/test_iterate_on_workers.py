@@ -16,6 +16,8 @@ import oocarrays as ooc
 from tests.graphs.clusters import cluster, events, kill_when, within
 from tests.sweeping import gray_scott, jacobi, plain_sweeps, together
 
+pytestmark = pytest.mark.once
+
 FIELD = np.random.default_rng(5).random((96, 40))
 
 

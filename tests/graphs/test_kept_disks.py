@@ -17,6 +17,8 @@ from oocarrays.plan.queueing.advice import Measured
 from oocarrays.plan.queueing.kept import KeptDisks, chunks_a_second, kept_times
 from oocarrays.plan.queueing.striping import BlockTimes
 
+pytestmark = pytest.mark.long
+
 DATA = np.arange(512 * 64, dtype="f4").reshape(512, 64)
 
 

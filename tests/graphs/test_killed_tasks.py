@@ -24,6 +24,8 @@ from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
 from tests.small import CODECS, make
 
+pytestmark = pytest.mark.long
+
 RANKS = 3
 
 

@@ -18,6 +18,8 @@ from oocarrays.errors import PlacementError
 from tests.graphs.clusters import FIELD, cluster, within
 from tests.small import CODECS
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Client]:

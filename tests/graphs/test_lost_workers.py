@@ -26,6 +26,8 @@ from oocarrays.storage.journal.journal import Journal
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, within
 from tests.small import CODECS, make
 
+pytestmark = pytest.mark.long
+
 PHASES = {
     "independent": ("probe", "copy"),
     "two-phase": ("probe", "read", "send", "receive", "write", "free"),

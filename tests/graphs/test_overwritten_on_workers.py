@@ -17,6 +17,8 @@ from oocarrays.graphs.cluster.placement import known_workers
 from tests.graphs.clusters import cluster, until, within
 from tests.graphs.test_killed_tasks import dies
 
+pytestmark = pytest.mark.long
+
 DATA = np.arange(64 * 64, dtype="i4").reshape(64, 64)
 STORING = "oocarrays.graphs.lazy.storing"
 

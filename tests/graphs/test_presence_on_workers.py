@@ -17,6 +17,8 @@ from tests.entries import ENTRIES, JOBS
 from tests.graphs.clusters import cluster, within
 from tests.small import DATA, make
 
+pytestmark = pytest.mark.long
+
 ON_WORKERS = [entry for entry in [*JOBS, "to_dask"] if entry != "rechunk, kept"]
 
 

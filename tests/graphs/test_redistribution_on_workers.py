@@ -21,6 +21,8 @@ from oocarrays.plan.exchange.schedule import Schedule
 from tests.graphs.clusters import cluster, until, within
 from tests.owners import numbered, part
 
+pytestmark = pytest.mark.long
+
 X = numbered((24, 30))
 SCHEDULES = ("lex", "pex", "rex", "bex", "pex-gen", "pex-gen-shift", "gen", "ipex", None)
 ASSEMBLIES = ("synchronous", "asynchronous")

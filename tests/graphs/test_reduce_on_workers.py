@@ -16,6 +16,8 @@ from oocarrays.plan.reductions import cut
 from tests.graphs.clusters import cluster, events, kill_when, within
 from tests.small import CODECS, make
 
+pytestmark = pytest.mark.long
+
 FIELD = np.random.default_rng(2).normal(1e4, 1, (384, 64, 48)).astype("f4")
 MONTHS = np.arange(384) // 16 % 12
 

@@ -25,6 +25,8 @@ from tests.graphs.clusters import FIELD, cluster, events, kill_when, most_held, 
 from tests.small import CODECS, make
 from tests.strategies import taking
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def four() -> Iterator[Client]:

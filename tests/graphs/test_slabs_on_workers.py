@@ -19,6 +19,8 @@ from tests.graphs.test_killed_tasks import dies
 from tests.small import CODECS, make
 from tests.whole import around, corners, expected
 
+pytestmark = pytest.mark.long
+
 FIELD = np.random.default_rng(2).random((240, 64))
 RANKS = 3
 SLABS = 20

@@ -12,6 +12,8 @@ from oocarrays.plan.queueing.advice import Measured, advised
 from oocarrays.plan.queueing.striping import striped_rate
 from oocarrays.testing import SlowDisk, Station
 
+pytestmark = pytest.mark.long
+
 
 def folders(tmp_path: Path, many: int) -> list[str]:
     paths = [tmp_path / f"disk{number}" for number in range(many)]

@@ -37,6 +37,8 @@ from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, u
 from tests.profiles import examples
 from tests.small import make
 
+pytestmark = pytest.mark.long
+
 WHOLE = {"oocarrays.steps-below": 2}
 
 

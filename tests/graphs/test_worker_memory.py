@@ -29,6 +29,8 @@ from tests.graphs.clusters import cluster, most_held, only, within
 from tests.small import CODECS, make
 from tests.strategies import MIB, stored
 
+pytestmark = pytest.mark.long
+
 WIDE = np.random.default_rng(5).random((4096, 2048), dtype="f4")
 
 

@@ -19,6 +19,8 @@ from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
 from tests.mapping.dealing import Table, dealt, laid_out, owners, places
 
+pytestmark = pytest.mark.once
+
 DATA = Path(__file__).parents[1] / "data"
 RANKS, BLOCKS, MOST = range(1, 10), range(1, 13), 60
 

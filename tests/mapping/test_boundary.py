@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from oocarrays.errors import InputError
 from oocarrays.mapping.layouts.boundary import checked_boundary, standing
 
+pytestmark = pytest.mark.once
+
 PADS = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap"}
 
 

@@ -10,6 +10,8 @@ from hypothesis.extra import numpy as arrays
 
 from oocarrays.mapping.casting import lost_value, misfit
 
+pytestmark = pytest.mark.once
+
 TYPES = ["i1", "i8", "u1", "u8", "f2", "f4", "f8", "c8", "c16", "?"]
 
 

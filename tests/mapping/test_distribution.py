@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.layouts.distribution import GenBlock
 
+pytestmark = pytest.mark.once
+
 
 @given(st.integers(0, 200), st.integers(1, 30))
 def test_even_blocks_cover_the_axis_once_and_differ_by_one(extent: int, ranks: int) -> None:

@@ -10,6 +10,8 @@ from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, chunk_runs, unrav
 from oocarrays.mapping.section import Section
 from tests.strategies import grids
 
+pytestmark = pytest.mark.once
+
 
 @given(st.integers(0, 1000), st.integers(1, 50))
 def test_ceil_div_is_the_ceiling(a: int, b: int) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.lattice import floor_sum
+
+pytestmark = pytest.mark.once
 
 small = st.integers(0, 40)
 

@@ -20,6 +20,8 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.process_grid import even_grid
 from tests.mapping.dealing import laid_out, owners
 
+pytestmark = pytest.mark.once
+
 
 @st.composite
 def axes(draw: st.DrawFn) -> tuple[int, int, Distribution]:

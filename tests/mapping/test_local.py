@@ -17,6 +17,8 @@ from oocarrays.mapping.section import Section
 from tests.mapping.local_parts import NOTHING, hand, local_files
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 
 @examples(60)
 @given(local_files())

@@ -17,6 +17,8 @@ from oocarrays.mapping import ranges
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 
+pytestmark = pytest.mark.once
+
 DATA = Path(__file__).parents[1] / "data"
 MOST = 13
 intervals = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(sorted)

@@ -6,12 +6,15 @@ import math
 import pickle
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.union import Union, product_of, runs_of, touched
 from tests.strategies import requests_of, shapes
+
+pytestmark = pytest.mark.once
 
 
 def mask_of(shape: tuple[int, ...], requests: list) -> np.ndarray:

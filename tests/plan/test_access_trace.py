@@ -15,6 +15,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.advice.access import planned_dataset
 from oocarrays.plan.advice.trace import Trace
 
+pytestmark = pytest.mark.once
+
 MADE: dict[str, Any] = {"shape": (12, 8), "dtype": "f4", "chunks": (4, 8)}
 
 

@@ -19,6 +19,8 @@ from oocarrays.plan.advice.verdict import SeenSummary, verdicts
 from oocarrays.plan.resources import Resources
 from oocarrays.show.advice import layout_text
 
+pytestmark = pytest.mark.once
+
 RESOURCES = Resources(budget=2**30)
 
 

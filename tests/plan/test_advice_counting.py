@@ -7,12 +7,15 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.advice.counting import Footprint, Intervals, footprints
 from oocarrays.plan.collective.wanted import requests_of
+
+pytestmark = pytest.mark.once
 
 pieces = st.tuples(st.integers(0, 11), st.integers(1, 5), st.integers(1, 12)).map(
     lambda t: range(t[0], 12, t[1])[: t[2]]

@@ -10,6 +10,8 @@ from oocarrays.errors import InputError
 from oocarrays.plan.advice.graph import CommunicationGraph, Reference
 from oocarrays.plan.advice.paper import representative, select
 
+pytestmark = pytest.mark.once
+
 
 def ref(block: str, dataset: str, pattern: str, count: float = 1, *, writes: bool = False) -> Reference:
     return Reference(block=block, dataset=dataset, pattern=pattern, count=count, writes=writes)

@@ -17,6 +17,8 @@ from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.resources import Resources
 
+pytestmark = pytest.mark.once
+
 EDGE = 4096
 CHUNKS = {"rows": (64, EDGE), "columns": (EDGE, 64)}
 SLOW = {name: seconds if name in ("startup", "task") else 1 / 12.5e6 for name, seconds in Costs().exchange.items()}

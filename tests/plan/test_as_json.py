@@ -21,6 +21,8 @@ from oocarrays.plan.rechunk.ways import METHODS
 from tests.profiles import examples
 from tests.strategies import MIB, apart, chunks_for, shapes, stored, taking
 
+pytestmark = pytest.mark.once
+
 
 def plan(shape=(2048, 2048), source=(32, 2048), target=(2048, 32), *, coded=False, **options) -> RechunkPlan:
     resources, how = apart({"budget": 64 * MIB, "costs": Costs(cores=2)} | options)

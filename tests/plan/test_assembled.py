@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from oocarrays.plan.resources import Resources
 from oocarrays.storage.chunks.elements import element_runs
 from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, shapes, stored
+
+pytestmark = pytest.mark.once
 
 
 def passes(shape, source, target, *, itemsize=4, ranks=2, budget=64 * MIB) -> list[Pass]:

@@ -15,6 +15,8 @@ from oocarrays.plan.layouts.assembly import Messaging, held_elements
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
 
+pytestmark = pytest.mark.once
+
 TRANSFERS = {
     "rows to columns": (Layout.of((8, 8), "(block, *)", ranks=4), Layout.of((8, 8), "(*, block)", ranks=4)),
     "to more ranks": (Layout.of((50,), "cyclic(3)", ranks=3), Layout.of((50,), "block", ranks=8)),

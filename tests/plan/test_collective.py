@@ -29,6 +29,8 @@ from tests.selections import requests
 from tests.strategies import apart, chunks_for, stored
 from tests.work import CALLS_A_SECOND, counted
 
+pytestmark = pytest.mark.once
+
 GRID = ChunkGrid.of((64, 64), (8, 64))
 
 

@@ -15,6 +15,8 @@ from oocarrays.plan.layouts.transfer import Transfer
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
+pytestmark = pytest.mark.once
+
 
 @examples(200)
 @given(st.integers(1, 24), st.floats(0, 1), st.integers(0, 2**32 - 1))

@@ -14,6 +14,8 @@ from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
 from oocarrays.plan.layouts.runs import FORMULAS, Runs, cut, formula, runs_between
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 BILLION = 10**9
 
 

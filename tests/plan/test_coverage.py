@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.coverage import Coverage
 from tests.strategies import chunks_for, requests_of, shapes
 from tests.work import CALLS_A_SECOND, counted
+
+pytestmark = pytest.mark.once
 
 
 @st.composite

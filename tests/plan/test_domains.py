@@ -14,6 +14,8 @@ from oocarrays.plan.collective.domains import Dealing, Domain, file_domains, spa
 from tests.strategies import chunks_for, requests_of, shapes
 from tests.work import CALLS_A_SECOND, counted
 
+pytestmark = pytest.mark.once
+
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[ChunkGrid, list, list[int]]:

@@ -12,6 +12,8 @@ from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule, schedules
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 SEEDS = st.integers(0, 2**32 - 1)
 
 

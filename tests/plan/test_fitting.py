@@ -11,6 +11,8 @@ from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import Constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
 
+pytestmark = pytest.mark.once
+
 TRUE = Constants(
     startup=0.016, exchange=2e-9, send_receive=3e-9, single=1e-9, saturated=1.5e-9, forward=0.5e-9, task=0.001
 )

@@ -33,6 +33,8 @@ from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SLAB_BYTES
 
+pytestmark = pytest.mark.once
+
 ROWS = Stored(grid=ChunkGrid.of((1024, 1024), (64, 1024)), itemsize=4, local=True)
 COLUMNS = replace(ROWS, grid=ChunkGrid.of((1024, 1024), (1024, 64)))
 CODED = replace(ROWS, codec="zstd", decode_workspace=1000, encode_workspace=3000, index_workspace=70)

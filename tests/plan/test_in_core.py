@@ -16,6 +16,8 @@ from oocarrays.plan.files.partitions import partitions
 from tests.profiles import examples
 from tests.strategies import grids
 
+pytestmark = pytest.mark.once
+
 
 @examples(60)
 @given(

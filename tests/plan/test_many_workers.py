@@ -16,6 +16,8 @@ from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import GRAPH_TASK_BYTES, RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
 
+pytestmark = pytest.mark.once
+
 MAPS, SERIES = (8, 1024, 1024), (16384, 32, 32)
 
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import dask.threaded
 import numpy as np
+import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,8 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.formats import target_settings
 from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, orders, shapes, stored
+
+pytestmark = pytest.mark.once
 
 many = examples(60)
 

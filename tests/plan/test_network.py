@@ -17,6 +17,8 @@ from oocarrays.plan.exchange.schedule import Schedule
 from tests import contention
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 POWERS = (1, 2, 4, 8, 16, 32)
 
 

@@ -12,6 +12,8 @@ from oocarrays.plan.exchange.ordering import load_in_place, load_of, schedule_fo
 from oocarrays.plan.exchange.schedule import Schedule
 from tests.strategies import taking
 
+pytestmark = pytest.mark.once
+
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 32)
 
 

@@ -5,12 +5,15 @@ from collections import Counter
 from itertools import pairwise, product
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.mapping import overlap
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.overlap import axis_overlap, chunk_visits, range_requests, tile_shape, touched_by_region
+
+pytestmark = pytest.mark.once
 
 
 def pieces(extent: int, chunk: int, region: int) -> list[tuple[int, int, int]]:

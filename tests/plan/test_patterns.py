@@ -15,6 +15,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.advice import patterns
 from oocarrays.plan.advice.patterns import Fold, Pattern, folded, progressions
 
+pytestmark = pytest.mark.once
+
 
 def unfolded(found: Iterable[Pattern]) -> Counter[Section]:
     return Counter(section for pattern in found for section in pattern.sections())

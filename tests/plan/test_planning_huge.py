@@ -15,6 +15,8 @@ from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
 from tests.strategies import MIB, stored
 from tests.work import CALLS_A_SECOND, counted
 
+pytestmark = pytest.mark.long
+
 HOURLY = (262800, 721, 1440)
 HUGE = {
     "1000 to 999": ((10**15,), (1000,), (999,)),

@@ -26,6 +26,8 @@ from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
 from oocarrays.plan.machine import Costs
 from tests import contention, printed
 
+pytestmark = pytest.mark.long
+
 Cell = tuple[str, int, int, int]
 """Schedule, rows, columns, bytes that each pair exchanges."""
 FORCED = DELTA[1]

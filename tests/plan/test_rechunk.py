@@ -22,6 +22,8 @@ from oocarrays.plan.resources import Resources
 from tests.profiles import examples
 from tests.strategies import MIB, apart, chunks_for, shapes, stored
 
+pytestmark = pytest.mark.once
+
 COSTS = Costs(cores=2)
 
 

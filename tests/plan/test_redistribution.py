@@ -18,6 +18,8 @@ from oocarrays.plan.layouts.runs import cut, runs_between
 from oocarrays.plan.machine import Costs
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 FREE = Costs(exchange=dict.fromkeys(Costs().exchange, 0.0), copy_bandwidth=1.0)
 """Only copies cost."""
 

@@ -22,6 +22,8 @@ from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
+pytestmark = pytest.mark.once
+
 PRINTED = {
     "Column-Block": "(*, block)",
     "Column-Cyclic": "(*, cyclic)",

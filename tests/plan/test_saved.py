@@ -16,6 +16,8 @@ from oocarrays.plan.layouts import transfer
 from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.layouts.runs import Runs, runs_between
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     ("shape", "before", "after", "ranks", "method"),

@@ -12,6 +12,8 @@ from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.schedule import NAMES, POWERS_OF_TWO, Schedule, schedules
 from tests import printed
 
+pytestmark = pytest.mark.once
+
 
 def taken(most: int = 40) -> Iterator[Schedule]:
     """Every schedule for every number of ranks that it takes, and for every mesh where it stands on one."""

@@ -20,6 +20,8 @@ from oocarrays.plan.sections.batches import IN_FLIGHT, gap_bytes
 from oocarrays.plan.sections.read import MOST_RANGES, RANGE_BYTES, SectionPlan
 from oocarrays.plan.sections.sieve import Sieve, cuts
 
+pytestmark = pytest.mark.once
+
 TABLE = Path(__file__).parents[1] / "data" / "thesis_table5_3.csv"
 ROWS = list(csv.DictReader(TABLE.read_text().splitlines()))
 

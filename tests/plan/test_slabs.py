@@ -21,6 +21,8 @@ from oocarrays.plan.slabs.plan import SlabPlan
 from tests.profiles import examples
 from tests.whole import beyond, of_axes, padded
 
+pytestmark = pytest.mark.once
+
 MODES = ["none", "reflect", "nearest", "periodic", 7]
 
 

@@ -15,6 +15,8 @@ from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.topologies import Dragonfly, Hypercube, Torus
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 Link = tuple[object, ...]
 
 

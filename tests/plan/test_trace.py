@@ -14,6 +14,8 @@ from oocarrays.plan.exchange.prediction import DELTA, predicted, schedule_second
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule, schedules
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order
 
+pytestmark = pytest.mark.once
+
 ON_MESHES = [(name, ranks, columns) for name in ("rex", "ipex") for ranks in (4, 16) for columns in (1, 2, 4)]
 ELSEWHERE = [(schedule.name, ranks, None) for ranks in (1, 2, 5, 8) for schedule in schedules(ranks)]
 

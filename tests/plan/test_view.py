@@ -18,6 +18,8 @@ from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 
 def stored(shape: tuple[int, ...], chunks: tuple[int, ...], codec: str | None = None) -> Stored:
     return Stored(grid=ChunkGrid.of(shape, chunks), itemsize=4, local=True, codec=codec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from tests.owners import layouts, numbered, part
 from tests.profiles import examples
 from tests.selections import requests
 from tests.strategies import chunks_for
+
+pytestmark = pytest.mark.once
 
 SHAPES = st.lists(st.integers(0, 12), max_size=3).map(tuple)
 

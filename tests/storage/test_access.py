@@ -21,6 +21,8 @@ from oocarrays.storage.stores.opening import open_ahead
 from tests.profiles import examples
 from tests.strategies import grids
 
+pytestmark = pytest.mark.long
+
 
 @st.composite
 def sections_of(draw: st.DrawFn, grid: ChunkGrid) -> Section:

@@ -25,6 +25,8 @@ from oocarrays.storage.local.syncing import Syncer, written
 from tests.dying import Server
 from tests.unfinished import CHUNKS, FIELD, check_finished, fail, make_field, recorded
 
+pytestmark = pytest.mark.once
+
 
 def planned(cache: float, **more: Any) -> RechunkPlan:
     rows, columns = (ChunkGrid.of((1024, 1024), chunks) for chunks in ((64, 1024), (1024, 64)))

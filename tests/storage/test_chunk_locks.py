@@ -20,6 +20,8 @@ import oocarrays as ooc
 from tests.dying import Server
 from tests.test_failures import can_mount
 
+pytestmark = pytest.mark.long
+
 TIMES, WRITERS = 200, 4
 CODINGS: dict[str, dict[str, Any]] = {
     "plain": {"chunks": (TIMES, 8), "compressors": None},

@@ -25,6 +25,8 @@ from oocarrays.storage.meter import Meter
 from tests.groups import check_same, objects, opened, write
 from tests.small import make
 
+pytestmark = pytest.mark.once
+
 PARTIAL = f"0.{'0123456789abcdef' * 2}.partial"
 
 

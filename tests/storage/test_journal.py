@@ -29,6 +29,8 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import FOLDER
 from tests.small import DATA, make
 
+pytestmark = pytest.mark.long
+
 CONTENT = {"plan": {"chunks": (4, 5), "seconds": 0.5, "none": None}, "source": "a.zarr"}
 AS_READ = json.loads(json.dumps(CONTENT))
 

@@ -18,6 +18,8 @@ from oocarrays.storage.files import making_room
 from oocarrays.storage.files.documents import MARK, is_finished
 from oocarrays.storage.local import blobs
 
+pytestmark = pytest.mark.long
+
 OLD, NEW = np.arange(24.0).reshape(4, 6), np.arange(100.0, 124.0).reshape(4, 6)
 
 

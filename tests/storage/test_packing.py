@@ -18,6 +18,8 @@ from oocarrays.storage.sections import packing
 from oocarrays.storage.sections.packing import move, pack, pack_all, unpack, unpack_all
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 
 def dealt(distribution: Distribution, extent: int, ranks: int) -> list[list[int]]:
     """The elements of each rank, by dealing them out one after the other."""

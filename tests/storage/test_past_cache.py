@@ -23,6 +23,8 @@ from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 ROWS = 700
 """Of 8 KiB: chunks of 100 rows are whole sectors."""
 DATA = np.random.default_rng(0).random((ROWS, 1024))

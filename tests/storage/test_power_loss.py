@@ -23,6 +23,8 @@ from oocarrays.storage.local import devices, syncing
 from oocarrays.storage.local.syncing import Syncer
 from tests.power import Disk, watched
 
+pytestmark = pytest.mark.long
+
 DATA = np.arange(1.0, 33.0).reshape(4, 8)
 OLD = -DATA
 MEMORY = "64MiB"

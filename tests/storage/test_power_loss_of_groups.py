@@ -22,6 +22,8 @@ from oocarrays.plan.rechunk import counting
 from oocarrays.storage.local import syncing
 from tests.power import Disk, watched
 
+pytestmark = pytest.mark.long
+
 DATA = np.arange(1.0, 33.0).reshape(4, 8)
 NAMES = ("a", "b", "deep/d")
 MEMORY = "64MiB"

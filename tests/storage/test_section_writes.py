@@ -32,6 +32,8 @@ from tests import printed
 from tests.profiles import examples
 from tests.strategies import chunks_for, shapes
 
+pytestmark = pytest.mark.once
+
 FILL = 7
 CODINGS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},

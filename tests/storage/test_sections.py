@@ -22,6 +22,8 @@ from oocarrays.storage.local import ranges
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section, section_plan
 
+pytestmark = pytest.mark.once
+
 DTYPES = ("u1", "<i4", ">i4", "f8", "c16", "bool", "M8[s]", "S3")
 
 

@@ -31,6 +31,8 @@ from oocarrays.storage.sections.write import write_section
 from tests.profiles import examples
 from tests.selections import takens
 
+pytestmark = pytest.mark.once
+
 CODECS: dict[str, tuple[Any, Any]] = {
     "plain": (None, None),
     "zstd": ((ZstdCodec(),), LZ4()),

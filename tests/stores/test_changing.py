@@ -19,6 +19,8 @@ from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
 from tests.stores.test_s3 import LIBRARIES, make, plan
 
+pytestmark = pytest.mark.long
+
 STORED: dict[str, dict[str, Any]] = {
     "plain": {},
     "format 2": {"zarr_format": 2},

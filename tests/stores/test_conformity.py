@@ -29,6 +29,8 @@ from oocarrays.storage.stores.sessions import SessionStore
 from oocarrays.storage.striped.parts import FolderStore
 from oocarrays.testing import SlowDisk
 
+pytestmark = pytest.mark.long
+
 PROTOTYPE = default_buffer_prototype()
 
 

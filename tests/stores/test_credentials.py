@@ -22,6 +22,8 @@ from oocarrays.storage.stores.urls import store_of
 from tests.small import DATA
 from tests.stores.servers import S3
 
+pytestmark = pytest.mark.long
+
 KEY, SECRET, TOKEN = "AKIAPLANTEDKEY", "planted/secret", "planted-session-token"
 PLANTED = (KEY, SECRET, TOKEN, "hunter2", "planted-signature")
 URLS = (

@@ -20,6 +20,8 @@ from oocarrays.errors import NotFoundError, RunError
 from oocarrays.stored.array import placer
 from tests.stores.servers import S3
 
+pytestmark = pytest.mark.long
+
 AIR = np.random.default_rng(2).normal(280, 10, (24, 60, 50)).astype("f4")
 
 

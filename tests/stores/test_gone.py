@@ -25,6 +25,8 @@ from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
 from tests.stores.test_s3 import make, plan
 
+pytestmark = pytest.mark.long
+
 LOST = "lost"
 """A bucket that is deleted."""
 CODINGS: dict[str, dict[str, Any]] = {

@@ -9,6 +9,8 @@ from tests.stores.servers import S3
 from tests.stores.test_s3 import make
 from tests.test_memory import measured, part
 
+pytestmark = pytest.mark.long
+
 MEMORY = 96 * 2**20
 
 

@@ -33,6 +33,8 @@ from tests.stores.servers import BUCKET, S3
 from tests.strategies import chunks_for
 from tests.test_rechunk import assert_moved_as_planned
 
+pytestmark = pytest.mark.long
+
 
 def make(s3: S3, url: str, data: np.ndarray = DATA, **options: Any) -> str:
     store = placer(s3.direct)(url)

@@ -14,6 +14,8 @@ import oocarrays as ooc
 from oocarrays.stored.array import placer
 from tests.stores.servers import S3
 
+pytestmark = pytest.mark.long
+
 CODINGS: dict[str, dict[str, Any]] = {
     "plain": {"chunks": (4, 16), "compressors": None},
     "zstd": {"chunks": (4, 16), "compressors": ZstdCodec()},

@@ -19,6 +19,8 @@ from tests.stores.servers import BUCKET, S3
 from tests.stores.test_s3 import make, plan
 from tests.unfinished import fail
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("what", ["plan.json", "draft"])
 def test_where_the_first_write_is_refused_nothing_is_left(s3: S3, library: str, what: str) -> None:

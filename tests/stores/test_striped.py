@@ -13,6 +13,8 @@ from oocarrays.storage.striped.verifying import verify
 from oocarrays.stored.array import placer
 from tests.stores.servers import S3
 
+pytestmark = pytest.mark.long
+
 DATA = np.arange(48 * 40, dtype="f4").reshape(48, 40)
 
 

@@ -20,6 +20,8 @@ from oocarrays.cli.main import main
 from oocarrays.errors import ChunksError, LayoutError, OocError, PlacementError, TargetError, UnsupportedError
 from oocarrays.storage.stores.uneven import SETTING, knowing_uneven
 
+pytestmark = pytest.mark.long
+
 DATA = np.arange(2400.0).reshape(60, 40)
 BLOCKS = ((10, 20, 30), (25, 15))
 HERE: dict[str, Any] = {"scheduler": "threads"}

@@ -19,6 +19,8 @@ from oocarrays.storage.stores.urls import Ways, store_of
 from tests.small import DATA
 from tests.strategies import chunks_for, shapes
 
+pytestmark = pytest.mark.long
+
 
 def test_memory_is_a_store_too() -> None:
     url = f"memory://{uuid.uuid4().hex}"

@@ -23,11 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import zarr
 
 from oocarrays.stored.array import placer
 from tests.dying import Child, Server
 from tests.stores.servers import BUCKET, S3
+
+pytestmark = pytest.mark.long
 
 DATA = np.random.default_rng(0).random((256, 256), dtype="f4")
 FAULTS = ("503", "500", "429", "drop", "hang", "")

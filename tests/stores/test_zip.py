@@ -19,6 +19,8 @@ from zarr.storage import StorePath, ZipStore
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, PlacementError, RunError, TargetError
 
+pytestmark = pytest.mark.long
+
 DATA = np.arange(144.0).reshape(12, 12)
 HERE: dict[str, Any] = {"scheduler": "threads"}
 

@@ -19,7 +19,7 @@ from oocarrays.plan.streams.cutting import cell_chunks, value_cuts
 from tests.graphs.clusters import cluster
 
 MIB = 2**20
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("quick")]
 
 
 def made(place: Path, shape: Any, *, seed: int = 0, most: int = 300, ranks: int = 2) -> ooc.Ragged:

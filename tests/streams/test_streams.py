@@ -33,7 +33,7 @@ from oocarrays.errors import (
 from oocarrays.plan.streams.directory import BITS, MOST_RUN
 from oocarrays.plan.streams.places import Chunking, segments
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("quick")]
 
 
 def strided(values: np.ndarray) -> np.ndarray:

@@ -13,6 +13,8 @@ import oocarrays as ooc
 from oocarrays.errors import InputError, SelectionError, TargetError
 from tests.graphs.clusters import cluster
 
+pytestmark = pytest.mark.long
+
 SHAPE = (10, 3)
 
 

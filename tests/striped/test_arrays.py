@@ -20,6 +20,8 @@ from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.striped.disk_layout import StripedBlobs
 from oocarrays.testing import SlowDisk
 
+pytestmark = pytest.mark.once
+
 DATA = np.arange(96 * 80, dtype="f4").reshape(96, 80)
 
 

@@ -17,6 +17,8 @@ from oocarrays.plan.queueing.striping import BlockTimes, striped_network
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
+pytestmark = pytest.mark.once
+
 
 def plain(network: ClosedNetwork) -> np.ndarray:
     """Residence by the recursion as the books have it: every number of requests of every class."""

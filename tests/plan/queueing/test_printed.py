@@ -8,6 +8,8 @@ from oocarrays.plan.exchange.topologies import Hypercube
 from oocarrays.plan.queueing.routing import channel_nodes, routings
 from oocarrays.plan.queueing.striping import CPU, NETWORK, BlockTimes, StripedRate, striped_rate
 
+pytestmark = pytest.mark.once
+
 TIMES = {
     4096: BlockTimes(block=4096, cpu=0.800e-3, network=1.854e-3, disks=(17.3e-3,) * 8),
     8192: BlockTimes(block=8192, cpu=1.065e-3, network=3.697e-3, disks=(19.5e-3,) * 8),

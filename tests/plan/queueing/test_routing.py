@@ -12,6 +12,8 @@ from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.topologies import Dragonfly, Hypercube, Torus
 from oocarrays.plan.queueing.routing import by_routings, channel_nodes, ecube_route, first_channel, routings
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("dimensions", range(11))
 def test_routes_that_begin_with_different_bits_share_no_channel(dimensions: int) -> None:

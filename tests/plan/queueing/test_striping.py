@@ -18,6 +18,8 @@ from oocarrays.plan.queueing.striping import (
 )
 from tests.profiles import examples
 
+pytestmark = pytest.mark.once
+
 SECONDS = st.floats(1e-5, 0.05)
 TIMES = st.builds(
     BlockTimes,
