@@ -13,6 +13,8 @@ from tests.golden.facts import facts, refusal
 from tests.golden.problems import VERBS, Folder, Problems
 from tests.golden.records import Golden
 
+pytestmark = pytest.mark.once
+
 FEW = 5
 """One problem of so many is planned on every run."""
 shares = [False, pytest.param(True, marks=pytest.mark.long)]
