@@ -23,7 +23,7 @@ from oocarrays.options.chunks import parsed_chunks
 
 def pyramid_options(parser: argparse.ArgumentParser) -> None:
     """Let ``pyramid`` take an image, a target, and how levels are made."""
-    parser.add_argument("source", metavar="SOURCE", help="an image: a Zarr array, a TIFF or NetCDF file, …")
+    parser.add_argument("source", metavar="SOURCE", help="an image: a Zarr array, an OME-Zarr group, a TIFF file, …")
     parser.add_argument("target", metavar="TARGET", help="the group of levels, OME-Zarr: a path or a URL")
     store_options(parser)
     concat_option(parser)

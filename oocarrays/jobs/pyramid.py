@@ -38,7 +38,7 @@ from oocarrays.storage.files.group_file import check_group_target, member_store
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.files.target import TargetSpec
 from oocarrays.stored.array import missing_of, placer
-from oocarrays.stored.image import axes_of_image
+from oocarrays.stored.image import open_image, stated_image
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -62,7 +62,7 @@ class PyramidJob(SlabJob[OutOfCoreGroup]):
 
 
 def pyramid(
-    source: OutOfCoreArray | zarr.Array | np.ndarray | StoreLike,
+    source: OutOfCoreArray | OutOfCoreGroup | zarr.Array | zarr.Group | np.ndarray | StoreLike,
     target: StoreLike,
     *,
     levels: int | None = None,
@@ -86,10 +86,11 @@ def pyramid(
 
     Parameters
     ----------
-    source : OutOfCoreArray, zarr.Array, path, URL or store
+    source : OutOfCoreArray, OutOfCoreGroup, zarr.Array, zarr.Group, path, URL or store
         The image: two or three axes in space, and at most one of time, one of channels or samples, and one other. Types
         are those of the source's OME-Zarr metadata, or follow from the names. Axes without names are taken for t, c, z,
-        y, x, from the last one on.
+        y, x, from the last one on. Of an OME-Zarr group, its level of full resolution is read; axes, scale, units and
+        channels (``omero``) are carried over, other levels and labels are not.
     target : path, URL or Zarr store
         Where the group is to be: level 0 is the image itself, in array ``"0"``. Levels have the source's format, dtype,
         codecs, attributes and dimension names. The group is OME-Zarr 0.5, of format 2 0.4. Axes are put in its order:
@@ -139,7 +140,7 @@ def pyramid(
     {'type': 'scale', 'scale': [4.0, 4.0]}
     """
     place = placer(storage_options)
-    array, group = array_file.open_array(place(source)), place(target)
+    array, group = source_image(source, place), place(target)
     chosen(method, "method", METHODS)
     _check_elements(array, method)
     image = _Image.of(array, place)
@@ -169,8 +170,13 @@ def pyramid(
     found = planned_pass(request, known, resources, partial(plan_slabs, [file.stored], [t.preview() for t in targets]))
     files = SlabFiles(sources=[file], targets=targets, group=TargetSpec(store=group, overwrite=overwrite))
     run = found.run(PyramidRun, request.kernel, files)
-    run.says = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem)
+    run.says = multiscales(axes, coarser, method, made["zarr_format"], PurePath(name_of(group)).stem, image.omero)
     return PyramidJob(run, lambda _: open_group(group), cluster).again(resume, overwrite=overwrite)
+
+
+def source_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
+    """Open the image that a person names."""
+    return open_image(place(source.zarr if isinstance(source, OutOfCoreGroup) else source), place)
 
 
 def _check_elements(array: zarr.Array, method: str) -> None:
@@ -191,16 +197,20 @@ class _Image:
     """Length of a chunk along each axis, in elements."""
     order: tuple[int, ...]
     """The axis of the source that each axis is; empty where their order is the same."""
+    omero: Document | None
+    """Channels as viewers show them, where the source states them."""
 
     @classmethod
     def of(cls, array: zarr.Array, place: Callable[[Any], Any]) -> _Image:
-        axes = axes_of_image(array, place)
+        stated = stated_image(array, place)
+        axes = stated.axes
         order = ome_order(axes)
         return cls(
             axes=tuple(axes[axis] for axis in order),
             shape=tuple(array.shape[axis] for axis in order),
             chunks=tuple(array.chunks[axis] for axis in order),
             order=order if sorted(order) != list(order) else (),
+            omero=stated.omero,
         )
 
     @property

@@ -8,7 +8,7 @@ A new kind of job writes `call_content` into its journal, and one function here 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oocarrays.arrays.creating import open_array
@@ -23,7 +23,7 @@ from oocarrays.jobs.converting import resume_files
 from oocarrays.jobs.group import resume_group
 from oocarrays.jobs.iterating import iterate
 from oocarrays.jobs.job import Job
-from oocarrays.jobs.pyramid import pyramid
+from oocarrays.jobs.pyramid import pyramid, source_image
 from oocarrays.jobs.rechunking import rechunk_job
 from oocarrays.jobs.shifting import shift
 from oocarrays.jobs.slabs import map_slabs
@@ -168,7 +168,8 @@ def _map_slabs(asked: StoppedJob) -> Job[Any, Any]:
 
 def _pyramid(asked: StoppedJob) -> Job[Any, Any]:
     asked.kernels()
-    slabs, was, (source,) = asked.slabs(), asked.content["asked"], asked.sources()
+    given = asked.given and [source_image(each, asked.place) for each in asked.given]
+    slabs, was, (source,) = asked.slabs(), asked.content["asked"], replace(asked, given=given).sources()
     how = {name: slabs[name] for name in ("memory", "ranks", "missing", "scheduler", "workers", "resume")}
     how |= {name: was[name] for name in ("levels", "factor", "method", "scale", "unit") if name in was}
     return pyramid(source, asked.target, chunks=tuple(was["chunks"][0]), **how)

@@ -1,6 +1,6 @@
-"""Axes of an image: names and types, distances of elements and their units, as the source states them.
+"""Images as sources: the level of full resolution of an OME-Zarr group; axes, distances and channels as stated.
 
-OME-Zarr    multiscales of the group above the array
+OME-Zarr    multiscales of the group above the array, and its omero
 TIFF        OME-XML, ImageJ's description and resolution tags: see `oocarrays.storage.foreign.tiff`
 CF          units and evenly spaced values of a coordinate beside the array
 """
@@ -8,6 +8,7 @@ CF          units and evenly spaced values of a coordinate beside the array
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -16,10 +17,13 @@ import numpy as np
 import zarr
 from zarr.storage import StorePath
 
-from oocarrays.errors import OocError
-from oocarrays.plan.files.multiscales import ImageAxis, image_axes, stated_axes
+from oocarrays.errors import NotFoundError, OocError, UnsupportedError
+from oocarrays.plan.documents import Document
+from oocarrays.plan.files.multiscales import ImageAxis, finest_path, image_axes, stated_axes
 from oocarrays.plan.files.units import unit_name
+from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import dimension_names
+from oocarrays.storage.files.group_file import group_location, holds_group, open_group
 from oocarrays.storage.files.places import local_folder
 from oocarrays.storage.foreign.store import foreign_in
 from oocarrays.storage.stores.remote import RemoteStore
@@ -30,33 +34,76 @@ EVEN = 1e-3
 """Difference of two steps of a coordinate that is evenly spaced, as a part of a step."""
 
 
-def axes_of_image(array: zarr.Array, place: Callable[[Any], Any]) -> tuple[ImageAxis, ...]:
-    """Return the axes of an image in the order of the array, with what the source states of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedImage:
+    """Metadata of an image, as its source states them."""
+
+    axes: tuple[ImageAxis, ...]
+    """Axes in the order of the array."""
+    omero: Document | None = None
+    """Channels as viewers show them; None where they are not stated."""
+
+
+def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
+    """Open an array, or the level of full resolution of an OME-Zarr group.
 
     Parameters
     ----------
+    source : path, store, zarr.Array or zarr.Group
+        The image.
     place : callable
         Makes a store of a URL, as `oocarrays.stored.array.placer` returns it.
 
     Raises
     ------
+    NotFoundError
+        Where there is no array, or a group without multiscales.
     UnsupportedError
-        Where they cannot be axes of an OME-Zarr image.
+        Where a group has several images, or its multiscales name no level.
+    """
+    if not holds_group(source):
+        return open_array(source)
+    group = open_group(source)
+    found, name = _multiscales(group), group_location(group)
+    if not found:
+        raise NotFoundError(f"{name} is a Zarr group without multiscales of OME-Zarr: name an image or an array in it")
+    if len(found) > 1:
+        paths = ", ".join(str(finest_path(each)) for each in found)
+        raise UnsupportedError(f"{name} holds {len(found)} images (multiscales): name the array of one: {paths}")
+    path = finest_path(found[0])
+    if path is None:
+        raise UnsupportedError(f"{name} has multiscales of OME-Zarr whose datasets name no array")
+    return open_array(place(group.store_path / path))
+
+
+def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> StatedImage:
+    """Return what the source of an image states.
+
+    Parameters
+    ----------
+    place : callable
+        As of `open_image`.
+
+    Raises
+    ------
+    UnsupportedError
+        Where the axes cannot be those of an OME-Zarr image.
     """
     above = list(islice(_groups_above(array, place), 2))
     for group, path in above:
         for each in _multiscales(group):
             stated = stated_axes(each, path, array.ndim)
             if stated is not None:
-                return stated
+                omero = _ome(group).get("omero")
+                return StatedImage(axes=stated, omero=dict(omero) if isinstance(omero, Mapping) else None)
     names, foreign = dimension_names(array), foreign_in(array.store_path.store)
     axes = image_axes(names, array.ndim)
     facts = foreign and foreign.facts(array.store_path.path)
     scales = facts.scales if facts else {}
     if scales or not above or names is None:
-        return tuple(axis.measured(*scales.get(axis.name, ())) for axis in axes)
+        return StatedImage(axes=tuple(axis.measured(*scales.get(axis.name, ())) for axis in axes))
     beside = [above[0][0].get(str(name)) for name in names]
-    return tuple(map(_by_coordinate, axes, beside, array.shape))
+    return StatedImage(axes=tuple(map(_by_coordinate, axes, beside, array.shape)))
 
 
 def _groups_above(array: zarr.Array, place: Callable[[Any], Any]) -> Iterator[tuple[zarr.Group, str]]:
@@ -79,10 +126,15 @@ def _groups_above(array: zarr.Array, place: Callable[[Any], Any]) -> Iterator[tu
 
 
 def _multiscales(group: zarr.Group) -> list[Mapping[str, Any]]:
-    """Return the multiscales of a group, by OME-Zarr 0.5 or 0.4."""
-    ome = group.attrs.get("ome")
-    found = ome.get("multiscales") if isinstance(ome, Mapping) else group.attrs.get("multiscales")
+    """Return the multiscales of a group."""
+    found = _ome(group).get("multiscales")
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def _ome(group: zarr.Group) -> Mapping[str, Any]:
+    """Return the OME-Zarr metadata of a group: of version 0.5, or of 0.4 and before."""
+    ome = group.attrs.get("ome")
+    return ome if isinstance(ome, Mapping) else group.attrs
 
 
 def _by_coordinate(axis: ImageAxis, coordinate: Any, length: int) -> ImageAxis:

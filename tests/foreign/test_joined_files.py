@@ -188,7 +188,7 @@ def test_a_group_of_joined_files_is_laid_out_on_disks(tmp_path: Path, engine: st
     assert main(words) == 0
     made = ooc.open_group(f"striped://{disks[0]},{disks[1]}!era5.zarr")
     with xr.open_mfdataset(wild, combine="nested", concat_dim="lat", data_vars="minimal", engine=engine) as expected:  # type: ignore[arg-type]
-        assert sorted(made) == sorted(expected.variables)
+        assert set(made) == set(expected.variables)
         for name, array in made.items():
             np.testing.assert_array_equal(array[...], expected[name])
     assert all(any((disk / "era5.zarr" / "air" / "c").rglob("*")) for disk in disks)

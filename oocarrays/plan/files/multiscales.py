@@ -151,7 +151,12 @@ def _whole(level: Coarsening, axis: int) -> int:
 
 
 def multiscales(
-    axes: Sequence[ImageAxis], levels: Sequence[Coarsening], method: str, zarr_format: int, name: str
+    axes: Sequence[ImageAxis],
+    levels: Sequence[Coarsening],
+    method: str,
+    zarr_format: int,
+    name: str,
+    omero: Document | None = None,
 ) -> Document:
     """Return the attributes of the group of an image.
 
@@ -165,15 +170,18 @@ def multiscales(
         How levels were made.
     name : str
         Of the image.
+    omero : dict, optional
+        Channels as viewers show them.
     """
     datasets = [
         {"path": str(number), "coordinateTransformations": _transformations(axes, level, method)}
         for number, level in enumerate(levels)
     ]
     image: dict[str, Any] = {"name": name, "axes": list(map(_axis, axes)), "datasets": datasets, "type": method}
+    shown = {} if omero is None else {"omero": omero}
     if zarr_format == 2:
-        return {"multiscales": [{"version": "0.4", **image}]}
-    return {"ome": {"version": "0.5", "multiscales": [image]}}
+        return {"multiscales": [{"version": "0.4", **image}], **shown}
+    return {"ome": {"version": "0.5", "multiscales": [image], **shown}}
 
 
 def _axis(axis: ImageAxis) -> Document:
@@ -189,6 +197,20 @@ def _transformations(axes: Sequence[ImageAxis], level: Coarsening, method: str) 
     first = [axis.origin + axis.scale * middle for axis, middle in zip(axes, inside, strict=True)]
     translation: list[Document] = [{"type": "translation", "translation": first}] if any(first) else []
     return [{"type": "scale", "scale": scale}, *translation]
+
+
+def finest_path(image: Mapping[str, Any]) -> str | None:
+    """Return the path of the level of full resolution, the first one; None if multiscales name none.
+
+    >>> finest_path({"datasets": [{"path": "0"}, {"path": "1"}]}), finest_path({"datasets": []})
+    ('0', None)
+    """
+    datasets = image.get("datasets")
+    first = datasets[0] if isinstance(datasets, list) and datasets else None
+    path = first.get("path") if isinstance(first, Mapping) else None
+    if not isinstance(path, str) or {"", ".", ".."} & {*path.strip("/").split("/")}:
+        return None
+    return path.strip("/")
 
 
 def stated_axes(image: Mapping[str, Any], path: str, ndim: int) -> tuple[ImageAxis, ...] | None:
