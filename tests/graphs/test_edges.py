@@ -24,7 +24,7 @@ from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
-from tests.edges import Edges, run_of
+from tests.graphs.edges import Edges, run_of
 from tests.profiles import examples
 from tests.small import CODECS, DATA, each_method, make, plan
 from tests.strategies import orders

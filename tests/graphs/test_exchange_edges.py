@@ -21,7 +21,7 @@ from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.local.pages import allocate
-from tests.edges import Edges, run_of
+from tests.graphs.edges import Edges, run_of
 from tests.profiles import examples
 from tests.small import DATA, make, plan
 from tests.strategies import MIB, orders, stored, taking

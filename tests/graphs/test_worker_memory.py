@@ -24,8 +24,8 @@ from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.rechunk.problem import BASE_BYTES
 from oocarrays.plan.resources import Resources
-from tests.edges import run_of
 from tests.graphs.clusters import cluster, most_held, only, within
+from tests.graphs.edges import run_of
 from tests.small import CODECS, make
 from tests.strategies import MIB, stored
 
