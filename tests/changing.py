@@ -12,11 +12,12 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pytest
 import zarr
 from zarr.core.buffer import BufferPrototype
 
 import oocarrays as ooc
-from oocarrays.storage.stores.remote import RemoteStore
+from tests.seams import replace_step, step
 from tests.small import DATA
 
 CHUNK = re.compile(r"(?:^|/)(?:c[/.])?(\d+(?:[/.]\d+)*)$")
@@ -59,10 +60,10 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_audit)
-_get = RemoteStore.get
+_get = step("get object")
 
 
-async def _gated_get(self: RemoteStore, key: str, prototype: BufferPrototype, byte_range: Any = None) -> Any:
+async def _gated_get(self: Any, key: str, prototype: BufferPrototype, byte_range: Any = None) -> Any:
     for gate in tuple(_gates):
         gate.pass_through(f"{self.name}/{key}")
     return await _get(self, key, prototype, byte_range)
@@ -71,15 +72,15 @@ async def _gated_get(self: RemoteStore, key: str, prototype: BufferPrototype, by
 @contextmanager
 def changes(gate: Gate) -> Iterator[Gate]:
     """Let files and objects that are asked for in this process pass a gate."""
-    RemoteStore.get = _gated_get  # type: ignore[method-assign]
-    _gates.append(gate)
-    try:
-        yield gate
-    finally:
-        _gates.remove(gate)
-        if gate.changing is not None:
-            gate.changing.join()  # another thread may have ended the run
-        RemoteStore.get = _get  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        replace_step(patch, "get object", _gated_get)
+        _gates.append(gate)
+        try:
+            yield gate
+        finally:
+            _gates.remove(gate)
+            if gate.changing is not None:
+                gate.changing.join()  # another thread may have ended the run
 
 
 # ---------------------------------------------------------------------- verbs

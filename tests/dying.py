@@ -30,44 +30,9 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
-from oocarrays.graphs.run.journaled import KeptRun
-from oocarrays.graphs.run.work import Work
-from oocarrays.plan.files import scatter
-from oocarrays.plan.rechunk import counting
-from oocarrays.plan.reductions import cut
-from oocarrays.storage.chunks import copies
-from oocarrays.storage.chunks.shard_writes import Sharded
-from oocarrays.storage.chunks.unfinished import UnfinishedChunks
-from oocarrays.storage.files import creating, group_file
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.local import syncing
-from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.meter import MemoryWatch
-from oocarrays.storage.sections.write import InWindows
+from tests.seams import KILL_POINTS, PROCESS, MemoryWatch, replace_step, set_constants, step
 
-PIECES = {"chunk": (UnfinishedChunks, "write_runs", "before"), "partial": (UnfinishedChunks, "write_runs", "after")}
-"""The same points where chunks are assembled: a piece is written."""
-POINTS: dict[str, tuple[Any, str, str]] = {
-    "journal": (Journal, "begin", "after"),  # there is no target yet
-    "begun": (KeptRun, "_begin", "after"),
-    "replaced": (Journal, "replace", "after"),  # its plan is another one, of which nothing is recorded
-    "chunk": (LocalBlobs, "put", "before"),  # of the target or of a scratch array
-    "partial": (LocalBlobs, "_write", "after"),  # its file has not got its name yet
-    "window": (InWindows, "_window", "after"),  # some of a chunk of which a part is written has been read and changed
-    "shard": (Sharded, "_read", "after"),
-    "pieces": (LocalBlobs, "put_pieces", "after"),
-    "named": (UnfinishedChunks, "finish", "after"),
-    "unrecorded": (Journal, "prepare", "before"),
-    "entry": (Journal, "_publish", "after"),
-    "mark": (creating, "take_mark_away", "before"),
-    "finished": (creating, "take_mark_away", "after"),
-    "copied": (copies, "_copy_file", "after"),  # an object of a group's other arrays
-    "consolidated": (group_file, "_take_mark_away", "before"),
-    "group": (group_file, "finish_group", "after"),
-}
-"""Where a run can be stopped: before or after a call of one of its parts."""
-
-
+ROOT = str(Path(__file__).parents[1])
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": "forkserver"}
 """One thread in the server, as only such a process may be forked; and clusters of a run are forked, too."""
 
@@ -141,7 +106,7 @@ class Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | ENVIRONMENT,
+            env=os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])},
         )
 
     def ask(self, order: dict[str, Any]) -> Any:
@@ -195,6 +160,9 @@ class Server:
 
 def serve() -> None:
     """Fork a process for each order."""
+    for points in KILL_POINTS.values():
+        for name, _ in points:
+            step(name)  # its module is imported
     for line in sys.stdin:
         order = json.loads(line)
         if "end" in order:
@@ -216,10 +184,8 @@ def obey(order: dict[str, Any]) -> int:
     os.chdir(order["cwd"])
     signal.signal(signal.SIGINT, lambda *_: interrupted(folder))
     if order["call"] not in ("hold", "script"):
-        counting.BATCH_BYTES = 1  # small arrays have many parts, too,
-        scatter.ROUND_BYTES = 2**12  # and rounds,
-        cut.BOX_BYTES = 2**12  # and boxes,
-        syncing.GROUP_SECONDS = 0.0  # each written down as soon as it can be
+        # small arrays have many parts, rounds and boxes, too, each written down as soon as it can be
+        set_constants(PROCESS, batch_bytes=1, round_bytes=2**12, box_bytes=2**12, record_seconds=0.0)
     if order["at"]:
         stop_at(order["at"], order["after"], stay(folder) if order["wait"] else die)
     try:
@@ -330,8 +296,8 @@ def stop_at(point: str, after: int, stop: Callable[[], None]) -> None:
 
         return counted
 
-    for owner, name, when in filter(None, (POINTS[point], PIECES.get(point))):
-        setattr(owner, name, counting(getattr(owner, name), when))
+    for name, when in KILL_POINTS[point]:
+        replace_step(PROCESS, name, counting(step(name), when))
 
 
 def die() -> None:
@@ -341,7 +307,7 @@ def die() -> None:
 
 def stay(folder: Path) -> Callable[[], None]:
     """Wait for a word; of a run that was interrupted meanwhile until its main thread has told the others."""
-    abort = Work.abort
+    abort = step("abort")
 
     def aborting(run: Any, error: BaseException) -> BaseException:
         run.failure = run.failure or error
@@ -356,7 +322,7 @@ def stay(folder: Path) -> Callable[[], None]:
         while (folder / "interrupted").exists() and not (folder / "aborted").exists() and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    setattr(Work, "abort", aborting)  # noqa: B010  as the points are set
+    replace_step(PROCESS, "abort", aborting)
     return wait
 
 

@@ -21,10 +21,16 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, OocError
-from oocarrays.plan.rechunk import counting
-from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.files.documents import is_finished
-from oocarrays.storage.journal.texts import FOLDER, MADE, PLAN, SOURCE
+from tests.seams import (
+    JOURNAL_FOLDER,
+    JOURNAL_PLAN,
+    KEPT_REQUEST,
+    KEPT_SOURCE,
+    PROCESS,
+    RECHUNK_METHODS,
+    is_finished,
+    set_constants,
+)
 
 DATA = np.arange(1, 257, dtype="i4").reshape(16, 16)
 GIVEN: dict[str, Any] = {"memory": "64MiB", "ranks": 2, "scheduler": "threads"}
@@ -55,14 +61,14 @@ def group(source: Path, target: Path, **options: Any) -> Any:
     return ooc.rechunk(source.parent / "group.zarr", target, chunks={"air": (16, 4)}, **GIVEN, **options)
 
 
-KINDS: dict[str, Made] = {method: rechunk(method) for method in METHODS}
+KINDS: dict[str, Made] = {method: rechunk(method) for method in RECHUNK_METHODS}
 KINDS |= {"map_slabs": map_slabs, "iterate": iterate, "scatter": scatter, "group": group}
 SIGNS = {"map_slabs": -1, "iterate": -1}
 
 
 def again(make: Made, kind: str, source: Path, target: Path) -> Any:
     """The job that goes on with what is left, or begins anew."""
-    if is_finished(target) or not (target / FOLDER / PLAN).exists() or kind == "scatter":
+    if is_finished(target) or not (target / JOURNAL_FOLDER / JOURNAL_PLAN).exists() or kind == "scatter":
         return make(source, target, overwrite=True)
     if kind in ("map_slabs", "iterate"):
         return make(source, target, resume=True)
@@ -105,7 +111,9 @@ def tries(full: Any, kind: str, folder: Path, every: int) -> Iterator[tuple[str,
             except OocError as error:
                 how = f"not gone on with: {type(error).__name__}: {error}; {how}"
             hidden = [
-                str(each.relative_to(disk)) for each in disk.rglob(".oocarrays*") if each.name not in (MADE, SOURCE)
+                str(each.relative_to(disk))
+                for each in disk.rglob(".oocarrays*")
+                if each.name not in (KEPT_REQUEST, KEPT_SOURCE)
             ]
             if hidden:
                 how += f" left {hidden[:3]}"
@@ -116,7 +124,7 @@ def tries(full: Any, kind: str, folder: Path, every: int) -> Iterator[tuple[str,
 def main(shared: str, every: int, *kinds: str) -> None:
     full = ctypes.CDLL(shared)
     full.full_from.argtypes, full.full_from.restype = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_int], int
-    counting.BATCH_BYTES = 1
+    set_constants(PROCESS, batch_bytes=1)
     warnings.simplefilter("ignore")
     for kind in kinds or KINDS:
         with tempfile.TemporaryDirectory() as made:

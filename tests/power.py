@@ -24,8 +24,7 @@ from typing import Any
 
 import pytest
 
-from oocarrays.storage.journal.texts import FOLDER
-from oocarrays.storage.local import devices
+from tests.seams import JOURNAL_FOLDER, replace_step
 
 CHANGES = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")
 Node = int
@@ -201,7 +200,7 @@ def _is_chunk(path: str) -> bool:
 def _is_document(path: str) -> bool:
     """Whether a file says what others are: metadata, or something of a journal."""
     *folders, name = path.split("/")
-    return name.startswith((".z", "zarr.json")) or FOLDER in folders
+    return name.startswith((".z", "zarr.json")) or JOURNAL_FOLDER in folders
 
 
 WORST: tuple[Way, ...] = (
@@ -226,8 +225,8 @@ def watched(root: Path, *, whole: bool) -> Iterator[Disk]:
             patch.setattr(os, name, _looking(disk, getattr(os, name)))
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, disk.sync)
-        patch.setattr(devices, "is_synced_whole", lambda folder: whole)
-        patch.setattr(devices, "sync_file_system", lambda folder: disk.sync(None))
+        replace_step(patch, "can sync device", lambda folder: whole)
+        replace_step(patch, "sync device", lambda folder: disk.sync(None))
         yield disk
         disk.lose_power()
     disk.close()

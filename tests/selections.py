@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from oocarrays.mapping.selection import Axes
+Axes = tuple[range | np.ndarray, ...]
+"""Indices along each axis."""
 
 
 @st.composite

@@ -9,12 +9,12 @@ import pytest
 import zarr
 
 import oocarrays as ooc
-from oocarrays.plan.rechunk.ways import METHODS
+from tests.seams import RECHUNK_METHODS
 
 DATA = np.random.default_rng(0).random((96, 80), dtype="f4")
 CODECS = {"plain": None, "zstd": zarr.codecs.ZstdCodec(), "crc": zarr.codecs.Crc32cCodec()}
 MIB = 2**20
-each_method = pytest.mark.parametrize("method", METHODS)
+each_method = pytest.mark.parametrize("method", RECHUNK_METHODS)
 
 
 def make(store: Any, data: np.ndarray = DATA, **options: Any) -> zarr.Array:

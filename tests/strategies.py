@@ -8,10 +8,8 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from oocarrays.mapping import ranges
-from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.exchange.schedule import FORWARDING, Schedule, schedules
-from oocarrays.plan.resources import Resources
+from oocarrays import Schedule
+from tests.seams import FORWARDING, ChunkGrid, Resources, Stored, ascending, schedules
 
 MIB = 2**20
 
@@ -72,7 +70,7 @@ def taken(draw: st.DrawFn, extent: int) -> range | np.ndarray:
     """What is taken along one axis: a range, or any indices, ascending."""
     if draw(st.booleans()):
         lower = draw(st.integers(0, extent))
-        return ranges.ascending(range(lower, draw(st.integers(lower, extent)), draw(st.integers(1, 5))))
+        return ascending(range(lower, draw(st.integers(lower, extent)), draw(st.integers(1, 5))))
     return np.array(sorted(draw(st.sets(st.integers(0, extent - 1)))) if extent else [], np.int64)
 
 

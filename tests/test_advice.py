@@ -15,7 +15,6 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, NotFoundError
 from oocarrays.plan.advice.access import Dataset
-from oocarrays.plan.advice.trace import Trace
 from oocarrays.storage.files import array_file
 from tests import unfinished
 
@@ -30,9 +29,11 @@ def made(place: Path, chunks: tuple[int, int] = (8, 512), **how: object) -> Data
     return Dataset(name=str(place), dtype=file.dtype.str, stored=file.stored, shards=opened.shards)
 
 
-def columns(dataset: Dataset, weight: float = 50, ranks: int = 8, **how: object) -> Trace:
+def columns(dataset: Dataset, weight: float = 50, ranks: int = 8, **how: object) -> ooc.Trace:
     """A trace of a block that reads columns by Zarr."""
-    return Trace().reads(dataset, "(*, block)", ranks=ranks, weight=weight, block="columns", **{"by": "zarr", **how})
+    return ooc.Trace().reads(
+        dataset, "(*, block)", ranks=ranks, weight=weight, block="columns", **{"by": "zarr", **how}
+    )
 
 
 def test_an_array_of_rows_of_which_columns_are_read_is_rewritten_in_columns(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_advice_is_printed_shown_and_drawn(tmp_path: Path) -> None:
 
 
 def test_arrays_that_are_made_are_advised_for_those_who_read_them(tmp_path: Path) -> None:
-    trace = Trace().writes(
+    trace = ooc.Trace().writes(
         "made.zarr", "(block, *)", ranks=4, shape=(512, 512), dtype="f8", chunks=(8, 512), block="make"
     )
     trace = trace.reads("made.zarr", "(*, block)", ranks=4, block="use", weight=30)
@@ -149,7 +150,7 @@ def test_arrays_that_are_made_are_advised_for_those_who_read_them(tmp_path: Path
 
 def test_a_trace_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="nothing that is stored is read or written in this trace"):
-        Trace().advise()
+        ooc.Trace().advise()
 
 
 def test_names_that_there_are_not_are_refused(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_memory_in_which_no_chunks_fit_is_refused_with_the_least(tmp_path: Path)
 
 def test_ranks_for_which_no_chunks_fit_are_refused_with_the_least(tmp_path: Path) -> None:
     z = zarr.create_array(str(tmp_path / "x.zarr"), shape=(2048, 2048), chunks=(64, 2048), dtype="f8")
-    trace = Trace().reads(z, "(*, block)", by="oocarrays", ranks=8)
+    trace = ooc.Trace().reads(z, "(*, block)", by="oocarrays", ranks=8)
     with pytest.raises(BudgetError, match=r"array '.*x.zarr' in any chunks needs at least") as error:
         trace.advise(memory="16MiB", scheduler="threads")
     assert error.value.least >= z.nbytes, "threads hold the parts of all ranks"
@@ -182,7 +183,7 @@ def test_ranks_for_which_no_chunks_fit_are_refused_with_the_least(tmp_path: Path
 
 def test_todays_chunks_that_do_not_fit_are_said_to(tmp_path: Path) -> None:
     z = zarr.create_array(str(tmp_path / "x.zarr"), shape=(2048, 2048), chunks=(2048, 2048), dtype="f8")
-    trace = Trace().reads(z, "(*, block)", ranks=64, by="zarr")
+    trace = ooc.Trace().reads(z, "(*, block)", ranks=64, by="zarr")
     least = trace.advise(memory="1GiB", keep=str(tmp_path / "x.zarr"), scheduler="threads")
     assert "does not fit" not in str(least)
     said = str(trace.advise(memory="48MiB", scheduler="threads"))
@@ -211,14 +212,16 @@ def test_ranks_are_whole_numbers(tmp_path: Path, ranks: object) -> None:
 
 def test_producers_in_a_cycle_are_refused() -> None:
     about = {"shape": (8, 8), "dtype": "f4"}
-    trace = Trace().writes("x", "(block, *)", ranks=2, block="a", **about).reads("x", "(block, *)", ranks=2, block="b")
+    trace = (
+        ooc.Trace().writes("x", "(block, *)", ranks=2, block="a", **about).reads("x", "(block, *)", ranks=2, block="b")
+    )
     trace = trace.writes("y", "(block, *)", ranks=2, block="b", **about).reads("y", "(block, *)", ranks=2, block="a")
     with pytest.raises(InputError, match="in a cycle"):
         trace.advise()
 
 
 def test_an_array_that_several_blocks_make_of_unlike_types_is_refused() -> None:
-    trace = Trace().writes("x", "(block, *)", ranks=2, block="a", shape=(8, 8), dtype="f4")
+    trace = ooc.Trace().writes("x", "(block, *)", ranks=2, block="a", shape=(8, 8), dtype="f4")
     assert trace.writes("x", "(block, *)", ranks=2, block="b", shape=(8, 8), dtype="f4").accesses[1].block == "b"
     with pytest.raises(InputError, match=r"x is <f4 of shape \(8, 8\) in one trace and <f8"):
         trace.writes("x", "(block, *)", ranks=2, block="b", shape=(8, 8), dtype="f8")
@@ -227,7 +230,9 @@ def test_an_array_that_several_blocks_make_of_unlike_types_is_refused() -> None:
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float) -> None:
     about = {"shape": (8, 8), "dtype": "f4"}
-    trace = Trace().writes("x", "(block, *)", ranks=2, block="a", **about).reads("x", "(block, *)", ranks=2, block="b")
+    trace = (
+        ooc.Trace().writes("x", "(block, *)", ranks=2, block="a", **about).reads("x", "(block, *)", ranks=2, block="b")
+    )
     with pytest.raises(InputError, match="must be a finite number, at least 0"):
         trace.advise(weights={("a", "b"): weight})
 
@@ -258,7 +263,7 @@ def test_an_array_that_is_gone_is_said_to_be_and_is_not_rewritten(tmp_path: Path
 
 def test_what_is_yet_to_be_made_is_not_missed() -> None:
     about = {"shape": (64, 64), "dtype": "f4"}
-    trace = Trace().writes("/nowhere/made.zarr", "(block, *)", ranks=2, block="make", **about)
+    trace = ooc.Trace().writes("/nowhere/made.zarr", "(block, *)", ranks=2, block="make", **about)
     advice = trace.reads("/nowhere/made.zarr", "(*, block)", ranks=2, block="use").advise(memory="1GiB")
     assert "not there" not in str(advice)
 

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.graphs.tracing import graph
-from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.uses import use_of
 from tests.profiles import examples
+from tests.seams import set_constants
 
 EXTENT = 24
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Increasing number of chunks")]
@@ -48,7 +47,7 @@ def test_what_is_counted_in_other_chunks_is_what_the_program_reads_of_them(
 ) -> None:
     """The oracle is the program itself, over an array that has these chunks."""
 
-    def traced(chunks: tuple[int, int]) -> Trace:
+    def traced(chunks: tuple[int, int]) -> ooc.Trace:
         return ooc.trace(da.from_zarr(stored(chunks))[key].sum())
 
     (access,), (dataset,) = traced(found).accesses, traced(found).datasets
@@ -106,7 +105,7 @@ def test_a_trace_of_an_earlier_version_says_nothing_of_it() -> None:
     said = trace.as_json()
     for access in said["accesses"]:
         assert access.pop("cut_by_chunks")
-    assert [access.cut_by_chunks for access in Trace.from_json(said).accesses] == [False]
+    assert [access.cut_by_chunks for access in ooc.Trace.from_json(said).accesses] == [False]
 
 
 # ---------------------------------------------------------------------- strides
@@ -195,7 +194,7 @@ def test_strides_are_counted_as_the_program_reads_in_other_chunks(
 ) -> None:
     key = np.s_[start :: steps[0], :: steps[1]]
 
-    def traced(chunks: tuple[int, int]) -> Trace:
+    def traced(chunks: tuple[int, int]) -> ooc.Trace:
         return ooc.trace(da.from_zarr(stored(chunks))[key].sum())
 
     (access,), (dataset,) = traced(found).accesses, traced(found).datasets
@@ -208,7 +207,7 @@ def test_strides_are_counted_as_the_program_reads_in_other_chunks(
 def test_large_graphs_tell_the_same_of_strides(monkeypatch: pytest.MonkeyPatch) -> None:
     program: Any = da.from_zarr(stored((4, 6)))[1::5, ::-4].sum()
     small = ooc.trace(program).accesses
-    monkeypatch.setattr(graph, "MOST_TASKS", 0)
+    set_constants(monkeypatch, traced_tasks=0)
     assert ooc.trace(program).accesses == small
 
 
@@ -261,7 +260,7 @@ def test_what_depends_on_the_chunks_of_another_array_is_said() -> None:
 def test_repeats_of_an_array_by_itself_are_those_of_the_graph_in_other_chunks(
     found: tuple[int, int], other: tuple[int, int]
 ) -> None:
-    def traced(chunks: tuple[int, int]) -> Trace:
+    def traced(chunks: tuple[int, int]) -> ooc.Trace:
         a = da.from_zarr(stored(chunks))
         return ooc.trace(da.tensordot(a, a, axes=([0], [0])))
 
@@ -281,7 +280,7 @@ def test_large_graphs_tell_the_same_of_contractions_and_of_regions(monkeypatch: 
         da.store(arrays[0][:12, :12], target, regions=(slice(6, 18), slice(0, 12)), compute=False),
     ]
     small = [sorted(map(str, ooc.trace(program).accesses)) for program in programs]
-    monkeypatch.setattr(graph, "MOST_TASKS", 0)
+    set_constants(monkeypatch, traced_tasks=0)
     assert [sorted(map(str, ooc.trace(program).accesses)) for program in programs] == small
 
 
@@ -290,7 +289,7 @@ def test_a_trace_keeps_what_repeats_its_reads() -> None:
     trace = ooc.trace(da.tensordot(*arrays, axes=([0], [0])))
     assert any(access.repeats for access in trace.accesses)
     said = trace.as_json()
-    assert Trace.from_json(said) == trace
+    assert ooc.Trace.from_json(said) == trace
     for access in said["accesses"]:
         del access["repeats"]
-    assert not any(access.repeats for access in Trace.from_json(said).accesses)
+    assert not any(access.repeats for access in ooc.Trace.from_json(said).accesses)

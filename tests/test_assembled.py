@@ -21,14 +21,9 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, UnsupportedError
-from oocarrays.graphs.rechunk import resume
-from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.storage.chunks import unfinished
-from oocarrays.storage.chunks.unfinished import UnfinishedChunks
-from oocarrays.storage.journal.leftovers import find_leftovers
-from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.dying import Server
 from tests.profiles import examples
+from tests.seams import KEPT_REQUEST, KEPT_SOURCE, find_leftovers, replace_step, set_constants, step
 from tests.strategies import chunks_for, shapes
 from tests.unfinished import FIELD, Part, check_finished, chunks_of, fail, make_field, options_of, recorded, stamps
 
@@ -91,7 +86,7 @@ def test_any_array_from_the_least_budget_upward(request: dict) -> None:
         job.run()
         np.testing.assert_array_equal(zarr.open_array(folder / "target", mode="r")[...], data)
         check_stored(folder / "target", data, request)
-        here = [path.name for path in folder.rglob("*") if path.name not in (MADE, SOURCE)]
+        here = [path.name for path in folder.rglob("*") if path.name not in (KEPT_REQUEST, KEPT_SOURCE)]
         assert [name for name in here if name.endswith(".partial") or "oocarrays" in name] == []
 
 
@@ -117,7 +112,7 @@ def check_stored(target: Path, data: np.ndarray, request: dict) -> None:
     """What holds nothing but the fill value is not stored."""
     z = zarr.open_array(target, mode="r")
     stored = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
-    stored -= {"zarr.json", MADE, SOURCE}
+    stored -= {"zarr.json", KEPT_REQUEST, KEPT_SOURCE}
     expected = set()
     for index in np.ndindex(*(math.ceil(n / c) for n, c in zip(data.shape, z.chunks, strict=True))):
         chunk = data[tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, z.chunks, strict=True))]
@@ -148,7 +143,7 @@ def few_files(more: int) -> Iterator[None]:
 def test_few_files_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 256 chunks, to each of which every batch writes."""
     source, target = make_field(tmp_path), tmp_path / "target.zarr"
-    monkeypatch.setattr(unfinished, "MOST_FILES", 8)
+    set_constants(monkeypatch, unfinished_files=8)
     with few_files(40):
         ooc.rechunk(source, target, chunks=(1024, 4), memory="64MiB", **THREADS, ranks=3).run()
     check_finished(target)
@@ -209,7 +204,7 @@ def test_chunks_that_another_plan_has_written_stay(
     }
     (target / "c/0/15").write_bytes(b"stale" * 1000)
     before = stamps(target)
-    monkeypatch.setattr(resume, "plan_rechunk", partial(plan_rechunk, method="assembled"))
+    replace_step(monkeypatch, "plan again", partial(step("plan again"), method="assembled"))
     job = ooc.resume(target, memory="64MiB", scheduler="threads")
     assert job.plan.strategy == "assembled"
     job.run()
@@ -259,30 +254,3 @@ def test_what_was_placed_is_read_to_be_verified(tmp_path: Path, runs: Server) ->
     assert not job._run.done
     job.run()
     check_finished(target)
-
-
-# ---------------------------------------------------------------------- the files
-
-
-def test_files_are_closed_that_were_used_longest_ago(tmp_path: Path) -> None:
-    chunks = UnfinishedChunks(str(tmp_path), "0" * 32, 4, most=2)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    for number in range(9):
-        chunks.write(f"c/{number % 3}/0", number // 3, memoryview(bytes([number])))
-        assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2
-    assert all(chunks.finish(f"c/{number}/0") for number in range(3))
-    assert [*(tmp_path / "c/1/0").read_bytes()] == [1, 4, 7, 0]
-    assert not chunks.finish("c/9/0")
-
-
-def test_a_chunk_may_lose_its_name_again(tmp_path: Path) -> None:
-    chunks = UnfinishedChunks(str(tmp_path), "0" * 32, 2)
-    chunks.write("c/0", 0, memoryview(b"a"))
-    chunks.finish("c/0")
-    chunks.reopen("c/0")
-    assert not (tmp_path / "c/0").exists()
-    chunks.write("c/0", 1, memoryview(b"b"))
-    assert chunks.read("c/0").tobytes() == b"ab"  # type: ignore[union-attr]
-    chunks.discard("c/0")
-    assert chunks.read("c/0") is None
-    chunks.close()

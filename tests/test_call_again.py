@@ -17,12 +17,9 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, InputError, JournalError, NotFoundError, TargetError
-from oocarrays.graphs.run import journaled
-from oocarrays.plan.reductions import cut
-from oocarrays.storage.files.local_files import rank_name
-from oocarrays.storage.local.blobs import LocalBlobs
 from tests.dying import Server
 from tests.graphs.clusters import until
+from tests.seams import rank_name, replace_step, set_constants, step
 from tests.unfinished import left_behind
 
 FIELD = np.random.default_rng(3).integers(1, 999, (96, 40), dtype="i4")
@@ -105,7 +102,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """All sources, and a place for a target."""
-    monkeypatch.setattr(cut, "BOX_BYTES", 2**12)  # as where a run is killed
+    set_constants(monkeypatch, box_bytes=2**12)  # as where a run is killed
     zarr.create_array(tmp_path / "a", data=FIELD, chunks=(8, 40), compressors=None, fill_value=-1)
     group = zarr.create_group(tmp_path / "g")
     group.create_array("b", data=FIELD, chunks=(8, 40))
@@ -193,7 +190,7 @@ def test_a_killed_run_is_continued(
 def test_a_living_run_is_left_alone(
     kind: Kind, folder: Path, runs: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journaled, "CLAIM_SECONDS", 0.1)
+    set_constants(monkeypatch, claim_seconds=0.1)
     child = kind.start(runs, folder, **kind.late, wait=True)
     child.until_there()
     try:
@@ -236,14 +233,14 @@ def test_a_journal_that_cannot_be_read_leaves_one_way(
 def test_a_failed_run_is_continued(
     kind: Kind, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, calls, put = kind.plan(folder), itertools.count(), LocalBlobs.put
+    job, calls, put = kind.plan(folder), itertools.count(), step("put file")
 
     def full(self: Any, key: str, *data: Any) -> None:
         if key.startswith("c") and next(calls) >= (1 if kind.call == "reduce" else 4):
             raise DiskFullError(f"no room left on the device for {key}")
         put(self, key, *data)
 
-    monkeypatch.setattr(LocalBlobs, "put", full)
+    replace_step(monkeypatch, "put file", full)
     try:
         job.run()
     except DiskFullError:

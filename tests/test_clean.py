@@ -13,8 +13,8 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError
-from oocarrays.storage.journal.leftovers import YOUNG_SECONDS, find_leftovers
 from tests.dying import Server
+from tests.seams import YOUNG_SECONDS, find_leftovers
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, fail, make_field, options_of
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oocarrays import Layout, Mesh
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
-from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan.exchange.network import Mesh
 from oocarrays.plan.exchange.schedule import COLORING, NAMES
 from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.show.redistributions import Outlook

@@ -21,10 +21,8 @@ from distributed import Client, LocalCluster
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import RunError
-from oocarrays.graphs.calibrate import exchange as calibrate_exchange
-from oocarrays.graphs.calibrate import machine as calibrate
-from oocarrays.graphs.cluster.placement import known_workers
 from tests.dying import Server
+from tests.seams import replace_step, set_constants, workers_of
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of, words_of
 
@@ -217,8 +215,8 @@ def test_an_interruption_before_anything_was_written_names_nothing(
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    for name in ("runs.rechunk", "runs.resume", "stores.clean"):
-        monkeypatch.setattr(f"oocarrays.cli.{name}", interrupt)
+    for name in ("call rechunk", "call resume", "call clean"):
+        replace_step(monkeypatch, name, interrupt)
     for words in (["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"], ["resume", "source.zarr"], ["clean", "."]):
         assert main(words) == 130
         assert capsys.readouterr() == ("", "oocarrays: interrupted\n")
@@ -232,7 +230,7 @@ def test_a_batch_system_ends_a_command_as_ctrl_c_does(
         signal.raise_signal(signal.SIGTERM)
 
     former = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("oocarrays.cli.runs.rechunk", begun_and_terminated)
+    replace_step(monkeypatch, "call rechunk", begun_and_terminated)
     assert main(["rechunk", "source.zarr", "t.zarr", "--chunks=64,64"]) == 128 + signal.SIGTERM
     said = "oocarrays: terminated; what was written stays, go on with: oocarrays resume t.zarr\n"
     assert capsys.readouterr() == ("", said)
@@ -293,7 +291,7 @@ def test_a_source_that_workers_do_not_see_costs_no_worker(work: Path, address: s
         with pytest.raises(RunError, match=r"source\.zarr is gone, or this process does not see it") as caught:
             job.run()
         assert "\n" not in str(caught.value)
-        assert len(known_workers(client)) == 2
+        assert len(workers_of(client)) == 2
     assert not (work / "target.zarr").exists()
 
 
@@ -312,8 +310,7 @@ def test_calibrate_measures_the_workers_too(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("DASK_CONFIG", str(tmp_path / "config"))
-    monkeypatch.setattr(calibrate, "FILE_BYTES", 2**21)
-    monkeypatch.setattr(calibrate_exchange, "SIZES", (2**18, 2**16, 2**12))
+    set_constants(monkeypatch, calibration_file_bytes=2**21, calibration_message_bytes=(2**18, 2**16, 2**12))
     assert main(["calibrate", "--scheduler", address]) == 0
     out, err = capsys.readouterr()
     assert err == ""

@@ -11,7 +11,7 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import JournalError
-from oocarrays.storage.journal.leftovers import find_leftovers
+from tests.seams import find_leftovers
 from tests.small import each_method
 from tests.unfinished import FIELD, check_finished, check_unfinished, fail, make_field, options_of
 

@@ -18,6 +18,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, InputError, NotFoundError, RunError
 from tests.profiles import examples
+from tests.seams import replace_step, set_constants, step
 from tests.strategies import chunks_for, shapes
 
 pytestmark = pytest.mark.once
@@ -150,17 +151,15 @@ def test_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
 def test_a_source_that_goes_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 
-    from oocarrays.storage.sections.windows import Windows
-
     for name in "ab":
         zarr.create_array(tmp_path / name, data=np.zeros((64, 64)), chunks=(8, 64), config={"write_empty_chunks": True})
-    read = Windows.read
+    read = step("read window")
 
-    def goes(self: Windows, slab: Any) -> Any:
+    def goes(self: Any, slab: Any) -> Any:
         shutil.rmtree(tmp_path / "b", ignore_errors=True)
         return read(self, slab)
 
-    monkeypatch.setattr(Windows, "read", goes)
+    replace_step(monkeypatch, "read window", goes)
     with pytest.raises(RunError, match="b"):
         ooc.compare(tmp_path / "a", tmp_path / "b")
 
@@ -200,7 +199,7 @@ def decoded(crossing: Path, scratch: Path) -> tuple[ooc.Comparison, int]:
 def test_chunks_that_cross_are_decoded_once_by_way_of_scratch(
     crossing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oocarrays.arrays.copying.WORTH", 2)  # so small an array is not worth it
+    set_constants(monkeypatch, copy_gain=2)  # so small an array is not worth it
     found, nbytes = decoded(crossing, tmp_path)
     assert found
     assert nbytes == 4 * 256**3  # the array that is read as it is: a copy is not coded

@@ -16,8 +16,7 @@ from zarr.storage import MemoryStore
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError
 from oocarrays.show.contents import GroupFacts, contents
-from oocarrays.storage.files.documents import MARK
-from oocarrays.storage.journal.journal import Journal
+from tests.seams import UNFINISHED_MARK, Journal
 
 RUN = "0123456789ab"
 
@@ -37,7 +36,7 @@ def make_group(store: Any, zarr_format: Any) -> zarr.Group:
     sea = group.create_group("sea", attributes={"depth": 3})
     shards = {} if zarr_format == 2 else {"shards": (8, 8)}
     sea.create_array(
-        "salt", shape=(8, 8), chunks=(2, 8), dtype="i2", attributes={MARK: RUN}, compressors=None, **shards
+        "salt", shape=(8, 8), chunks=(2, 8), dtype="i2", attributes={UNFINISHED_MARK: RUN}, compressors=None, **shards
     )
     return group
 
@@ -105,14 +104,14 @@ def test_json_is_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
 
 
 def test_a_group_that_a_run_has_left_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_group(tmp_path / "g.zarr", 3).attrs[MARK] = RUN
+    make_group(tmp_path / "g.zarr", 3).attrs[UNFINISHED_MARK] = RUN
     Journal(tmp_path / "g.zarr").begin(RUN, {})
     lines = shown(tmp_path / "g.zarr", capsys).splitlines()
     assert lines[1:3] == [
         f"│   unfinished: run {RUN} did not write all of it; go on with:",
         f"│   oocarrays resume {tmp_path}/g.zarr",
     ]
-    assert not any(MARK in line for line in lines)
+    assert not any(UNFINISHED_MARK in line for line in lines)
 
 
 def test_format_2_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -164,7 +163,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, spoil: Any, capsys: pyt
 
 
 def test_an_unfinished_array_is_shown_with_what_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    zarr.create_array(tmp_path / "a", shape=(4, 6), chunks=(2, 6), dtype="f4", attributes={MARK: RUN})
+    zarr.create_array(tmp_path / "a", shape=(4, 6), chunks=(2, 6), dtype="f4", attributes={UNFINISHED_MARK: RUN})
     assert main(["info", str(tmp_path / "a")]) == 0
     told = capsys.readouterr().out
     assert f"run {RUN} did not write all of it" in told

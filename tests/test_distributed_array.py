@@ -15,6 +15,7 @@ import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, LayoutError, ScheduleError, UnsupportedError
 from tests.owners import layouts, numbered, part
 from tests.profiles import examples
+from tests.seams import step
 
 SHAPES = st.lists(st.integers(0, 12), max_size=3).map(tuple)
 ON_THREADS = {"scheduler": "threads"}
@@ -140,10 +141,9 @@ def test_arrays_that_do_not_lie_in_order(x: np.ndarray) -> None:
 
 
 def test_ranks_are_the_cores_if_nothing_is_said_and_then_stay() -> None:
-    from oocarrays.graphs.settings import local_cores
 
     y = ooc.distribute(numbered((40,)), "block", **ON_THREADS)
-    assert y.ranks == local_cores()
+    assert y.ranks == step("count cores")()
     assert ooc.distribute(numbered((40,)), "block", ranks=5, **ON_THREADS).redistribute(ooc.Cyclic(3)).ranks == 5
     assert y.redistribute("gen_block(10, 20, 10)").ranks == 3
     assert y.redistribute("*").ranks == 1

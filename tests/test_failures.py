@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,10 +24,9 @@ from zarr.storage import LocalStore, MemoryStore
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
-from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.chunks.unfinished import UnfinishedChunks
-from oocarrays.storage.chunks.writer import ChunkWriter
+from tests.dying import Server
 from tests.profiles import examples
+from tests.seams import RECHUNK_METHODS, replace_step, step
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +39,7 @@ CODECS: dict[str, dict[str, Any]] = {
     "transposed": {"compressors": None, "filters": [zarr.codecs.TransposeCodec(order=(1, 0))]},
     "big-endian": {"compressors": None, "serializer": zarr.codecs.BytesCodec(endian="big")},
 }
-each_method = pytest.mark.parametrize("method", METHODS)
+each_method = pytest.mark.parametrize("method", RECHUNK_METHODS)
 each_codec = pytest.mark.parametrize("codec", CODECS)
 
 
@@ -348,8 +346,8 @@ class Broken(Exception):
 
 def break_at(nth: int, action: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
     """Do ``action`` in place of the ``nth`` chunk, or piece of one, written, by whichever thread."""
-    write_all, lock, calls = ChunkWriter.write_all, threading.Lock(), iter(range(10**6))
-    write_runs = UnfinishedChunks.write_runs
+    write_all, lock, calls = step("write chunks"), threading.Lock(), iter(range(10**6))
+    write_runs = step("write pieces")
 
     def count() -> None:
         with lock:
@@ -362,8 +360,8 @@ def break_at(nth: int, action: Callable[[], None], patch: pytest.MonkeyPatch) ->
             count()
             yield chunk
 
-    patch.setattr(UnfinishedChunks, "write_runs", lambda self, *args: (count(), write_runs(self, *args)))
-    patch.setattr(ChunkWriter, "write_all", lambda self, chunks, *more: write_all(self, broken(chunks), *more))
+    replace_step(patch, "write pieces", lambda self, *args: (count(), write_runs(self, *args)))
+    replace_step(patch, "write chunks", lambda self, chunks, *more: write_all(self, broken(chunks), *more))
 
 
 def fail() -> None:
@@ -379,7 +377,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert bits(ooc.open_array(made / "source.zarr")[...]) == bits(noise())
 
 
-@given(nth=st.integers(0, 7), method=st.sampled_from(METHODS), ranks=st.integers(1, 4), overlap=st.booleans())
+@given(nth=st.integers(0, 7), method=st.sampled_from(RECHUNK_METHODS), ranks=st.integers(1, 4), overlap=st.booleans())
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_exception_in_the_middle_then_the_right_answer(
     folder: Path, nth: int, method: str, ranks: int, overlap: bool
@@ -438,31 +436,14 @@ def test_an_interrupted_command_line_says_so(
     check_unfinished(tmp_path)
 
 
-KILLED = """
-import itertools, os, signal, sys
-import oocarrays as ooc
-from oocarrays.storage.chunks.writer import ChunkWriter
-
-write_all, calls = ChunkWriter.write_all, itertools.count()
-
-def deadly(chunks):
-    for chunk in chunks:
-        if next(calls) == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield chunk
-
-ChunkWriter.write_all = lambda self, chunks, *more: write_all(self, deadly(chunks), *more)
-source, target, method = sys.argv[1:]
-ooc.rechunk(source, target, chunks=(64, 6), memory="64MiB", method=method).run()
-"""
-
-
 @pytest.mark.parametrize("method", ["independent", "two-phase"])
-def test_a_killed_run_leaves_its_target_unfinished(tmp_path: Path, method: str, capsys: pytest.CaptureFixture) -> None:
+def test_a_killed_run_leaves_its_target_unfinished(
+    tmp_path: Path, runs: Server, method: str, capsys: pytest.CaptureFixture
+) -> None:
     source, target = tmp_path / "source.zarr", tmp_path / "target.zarr"
     make(source, codec="zstd")
     before = tree(source)
-    assert subprocess.run([sys.executable, "-c", KILLED, source, target, method]).returncode == -signal.SIGKILL
+    runs.run("rechunk", source, target, at="chunk", after=4, chunks=(64, 6), memory="64MiB", method=method)
     check_unfinished(tmp_path)
     assert main(["info", str(target)]) == 0
     assert re.search(r"unfinished +run \w+ did not write all of it\n.*oocarrays resume", capsys.readouterr().out)

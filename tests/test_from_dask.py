@@ -30,6 +30,7 @@ from oocarrays.errors import (
     UnsupportedError,
 )
 from tests.profiles import examples
+from tests.seams import replace_step
 from tests.strategies import chunks_for, cut, shapes
 
 MEMORY = "128MiB"
@@ -195,7 +196,7 @@ def test_what_stopped_when_all_blocks_were_there_goes_on(
     counted = Counted(FIELD, ((7, 13, 40), (50,)))
     job = ooc.from_dask(counted.lazy, tmp_path / "a", chunks=(60, 5), memory=MEMORY)
     with monkeypatch.context() as patched:
-        patched.setattr("oocarrays.storage.chunks.writer.ChunkWriter.write_all", stops)
+        replace_step(patched, "write chunks", stops)
         with pytest.raises(KeyboardInterrupt):
             job.run()
     a = ooc.resume(tmp_path / "a").run() if again == "resumed" else job.run()

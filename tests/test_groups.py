@@ -32,10 +32,9 @@ from oocarrays.errors import (
 )
 from oocarrays.plan.rechunk.group import ToCopy, plan_copies
 from oocarrays.plan.resources import Resources
-from oocarrays.storage.files.documents import MARK
-from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.groups import AIR, check_same, objects, opened, write
 from tests.profiles import examples
+from tests.seams import KEPT_REQUEST, KEPT_SOURCE, UNFINISHED_MARK
 from tests.small import make
 from tests.strategies import cut
 
@@ -94,7 +93,7 @@ def test_a_dataset_opens_consolidated_with_the_new_chunks(tmp_path: Path, consol
     if consolidated:
         assert opened(tmp_path / "b", consolidated=True).air.encoding["chunks"] == (24, 6, 5)
         text = (tmp_path / "b" / "zarr.json").read_text()
-        assert MARK not in text, "nor in the metadata that is kept of the arrays"
+        assert UNFINISHED_MARK not in text, "nor in the metadata that is kept of the arrays"
     else:
         with pytest.raises(ValueError, match=r"[Cc]onsolidated"):
             opened(tmp_path / "b", consolidated=True)
@@ -118,7 +117,7 @@ def test_missing_chunks_stay_missing(tmp_path: Path) -> None:
     assert objects(tmp_path / "a" / "copied") == objects(tmp_path / "b" / "copied")
     target = zarr.open_group(tmp_path / "b", mode="r")
     np.testing.assert_array_equal(target["rechunked"][...], source["rechunked"][...])
-    stored = objects(tmp_path / "b" / "rechunked").keys() - {MADE, SOURCE}
+    stored = objects(tmp_path / "b" / "rechunked").keys() - {KEPT_REQUEST, KEPT_SOURCE}
     assert len(stored) == 2, "its metadata, and the one chunk that holds something"
 
 
@@ -368,10 +367,10 @@ def test_chunks_of_a_group_are_nothing_for_an_array(source: Path, tmp_path: Path
 
 
 def test_what_a_dead_run_left_is_no_source(group: Path, tmp_path: Path) -> None:
-    zarr.open_group(group, mode="r+")["deep/er/air"].attrs[MARK] = "c0ffee"
+    zarr.open_group(group, mode="r+")["deep/er/air"].attrs[UNFINISHED_MARK] = "c0ffee"
     with pytest.raises(UnfinishedError, match="deep/er/air in"):
         rechunk(group, tmp_path / "b")
-    zarr.open_group(group, mode="r+").attrs[MARK] = "c0ffee"
+    zarr.open_group(group, mode="r+").attrs[UNFINISHED_MARK] = "c0ffee"
     for call in (lambda: rechunk(group, tmp_path / "b"), lambda: ooc.open_group(group)):
         with pytest.raises(UnfinishedError, match=r"is unfinished: .*resume"):
             call()

@@ -15,11 +15,9 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, JournalError, NotFoundError, TargetError, UnfinishedError
-from oocarrays.graphs.run import journaled
-from oocarrays.storage.files.documents import is_finished
-from oocarrays.storage.journal.leftovers import find_leftovers
 from tests.dying import Server
 from tests.groups import objects
+from tests.seams import find_leftovers, is_finished, set_constants
 from tests.unfinished import CHUNKS, FIELD, break_disk, fail, left_behind, options_of, stamps
 
 pytestmark = pytest.mark.long
@@ -162,7 +160,7 @@ def test_a_job_that_failed_can_be_run_again(group: Path, target: Path) -> None:
 def test_while_a_run_lives_others_are_refused(
     group: Path, target: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journaled, "CLAIM_SECONDS", 0.1)
+    set_constants(monkeypatch, claim_seconds=0.1)
     child = runs.start("rechunk", group, target, at="entry", after=3, wait=True, **options("independent"))
     child.until_there()
     for job in (ooc.resume(target), ooc.rechunk(group, target, overwrite=True, **options("independent"))):

@@ -14,12 +14,12 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError
-from oocarrays.graphs.rechunk import graph as graph_module
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.files import scatter as files
 from oocarrays.plan.sections.batches import gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import plan_section_write
+from tests.seams import replace_step, set_constants, step
 
 N = 10**15
 
@@ -32,8 +32,8 @@ def made(tmp_path: Path, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Pat
 
 def test_a_graph_is_built_once_a_run_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
-    build = graph_module.GraphBuilder.build
-    monkeypatch.setattr(graph_module.GraphBuilder, "build", lambda *args: built.append(1) or build(*args))
+    build = step("build graph")
+    replace_step(monkeypatch, "build graph", lambda *args: built.append(1) or build(*args))
     source = made(tmp_path, (8, 8), (2, 8))
     job = ooc.rechunk(source, tmp_path / "target.zarr", chunks=(8, 2), scheduler="threads")
     job.explain(), repr(job)
@@ -142,7 +142,7 @@ def test_huge_arrays_are_planned_or_refused_in_one_line(told: dict[str, str], na
 def test_what_axes_count_of_rounds_is_what_going_through_them_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, layout: str
 ) -> None:
-    monkeypatch.setattr(files, "ROUND_BYTES", 512)
+    set_constants(monkeypatch, round_bytes=512)
     source = made(tmp_path, (23, 17), (3, 4))
     ranks = {"ranks": 4, "chunks": (5, 3), "compressors": (), "scheduler": "threads"}
     job = ooc.scatter_files(source, layout, tmp_path / "files", **ranks)

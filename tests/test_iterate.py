@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, RunError, TargetError, UnfinishedError
 from oocarrays.graphs.slabs.residuals import change
-from oocarrays.storage.journal.journal import Journal
 from tests.dying import Server
 from tests.profiles import examples
+from tests.seams import Journal
 from tests.sweeping import cases, jacobi, plain_sweeps
 
 pytestmark = pytest.mark.once

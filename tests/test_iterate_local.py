@@ -25,12 +25,11 @@ from oocarrays.errors import (
     TargetError,
     UnfinishedError,
 )
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.meter import MemoryWatch
 from tests.dying import Server
 from tests.graphs.clusters import within
 from tests.padding import blocks
 from tests.profiles import examples
+from tests.seams import Journal, MemoryWatch
 from tests.sweeping import BOUNDARIES, Stencil, gray_scott, jacobi, plain_sweeps, together
 from tests.unfinished import left_behind
 from tests.whole import boundaries

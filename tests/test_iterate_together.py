@@ -19,9 +19,9 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, KernelError, RunError, TargetError, UnfinishedError
 from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.plan.slabs.sweeps import Sweeps
-from oocarrays.storage.journal.journal import Journal
 from tests.dying import Server
 from tests.profiles import examples
+from tests.seams import Journal
 from tests.sweeping import Stencil, cases, gray_scott, held, together
 
 pytestmark = pytest.mark.once

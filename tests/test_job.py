@@ -25,8 +25,8 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
 from oocarrays.show.planned import phase_seconds, seconds_outside
 from oocarrays.show.progress import State, _logged_lines
-from oocarrays.storage.files.documents import MARK
-from tests.small import CODECS, DATA, METHODS, MIB, each_method, make, plan
+from tests.seams import RECHUNK_METHODS, UNFINISHED_MARK
+from tests.small import CODECS, DATA, MIB, each_method, make, plan
 
 pytestmark = pytest.mark.long
 
@@ -218,7 +218,7 @@ def test_explain_names_every_strategy_and_why_not(
 ) -> None:
     job = plan(source, tmp_path / "target.zarr", memory=memory, chunks=chunks)
     rows = [line.split() for line in job.explain().partition("considered\n")[2].splitlines()]
-    for name in METHODS:
+    for name in RECHUNK_METHODS:
         assert any(row[0].startswith(name) for row in rows), f"{name} is not named"
     reasons = [considered.reason for considered in job.plan.considered]
     assert all(reasons)
@@ -309,7 +309,7 @@ def test_a_job_that_was_never_run_leaves_nothing(source: Path) -> None:
 def test_the_target_opens_elsewhere(source: Path, tmp_path: Path) -> None:
     job = plan(source, tmp_path / "target.zarr")
     job.run()
-    assert MARK not in zarr.open_array(tmp_path / "target.zarr", mode="r").attrs
+    assert UNFINISHED_MARK not in zarr.open_array(tmp_path / "target.zarr", mode="r").attrs
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "target.zarr").to_dask().compute(), DATA)
 
 

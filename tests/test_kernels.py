@@ -17,6 +17,7 @@ from oocarrays.kernels import fourier, jacobi, median, transform
 from oocarrays.kernels import medians as kernel
 from oocarrays.kernels.medians import Wire
 from tests.profiles import examples
+from tests.seams import set_constants, small
 
 WINDOWS = [(3, 3), (5, 5), (1, 3), (3, 1), (3, 5), (5, 3), (1, 1)]
 TYPES = ["u1", "i2", "u2", "i8", "f4", "f8", ">f4", "?"]
@@ -81,8 +82,7 @@ def test_neighbours_share_steps(sizes: tuple[int, int], steps: int) -> None:
 )
 def test_medians_are_the_middles_of_sorted_windows(shape, sizes, dtype, mode, register, threads, seed) -> None:
     image = (np.random.default_rng(seed).standard_normal(shape) * 60).astype(dtype)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "REGISTER", register)  # the tiles' size, so that there are many
+    with small(median_tile=register):  # the tiles' size, so that there are many
         found = median(image, sizes, mode=mode, threads=threads)
     expected = sorted_medians(image, sizes, mode) if image.size else image
     assert found.dtype == image.dtype
@@ -251,9 +251,7 @@ def test_a_plain_sweep_is_the_mean_of_four_neighbours() -> None:
 @examples(60)
 def test_sweeps_are_plain_sweeps_bit_for_bit(shape, count, dtype, columns, block, threads, seed) -> None:
     grid = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jacobi, "COLUMNS", columns)  # the tiles' size, so that there are many
-        patch.setattr(jacobi, "BLOCK", block)
+    with small(jacobi_columns=columns, jacobi_block=block):  # the tiles' size, so that there are many
         found = jacobi.sweeps(grid, count, threads=threads)
     assert found.tobytes() == plain(grid, count).tobytes()
 
@@ -330,7 +328,7 @@ def test_sweeps_in_place_are_refused() -> None:
 )
 @pytest.mark.parametrize(("threads", "piece"), [(1, 1), (2, 999), (40, 2**18)])
 def test_rows_then_columns_are_the_transform_in_two_axes(dtype, result, threads, piece, monkeypatch) -> None:
-    monkeypatch.setattr(fourier, "PIECE", piece)
+    set_constants(monkeypatch, fourier_piece=piece)
     slab = (np.random.default_rng(0).standard_normal((24, 35)) * 50).astype(dtype)
     rows = transform(slab, 1, threads=threads)
     both = transform(rows, 0, out=rows, threads=threads)

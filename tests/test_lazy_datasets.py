@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
-from oocarrays.storage.files.documents import MARK, unfinished_run
 from tests.graphs.clusters import cluster, within
 from tests.profiles import examples
+from tests.seams import UNFINISHED_MARK, unfinished_run
 
 xr = pytest.importorskip("xarray")
 pytestmark = [
@@ -87,7 +87,7 @@ def test_what_is_opened_is_what_was_given(tmp_path: Path, chunks: Any, zarr_form
         same = {"fill_value", "data_type", "dtype", "attributes", "dimension_names", "codecs", "compressor"}
         mine, other = array.metadata.to_dict(), theirs[name].metadata.to_dict()
         assert {k: str(mine[k]) for k in same & mine.keys()} == {k: str(other[k]) for k in same & other.keys()}
-    assert MARK not in ours.attrs
+    assert UNFINISHED_MARK not in ours.attrs
 
 
 def test_chunks_are_those_asked_for(tmp_path: Path) -> None:

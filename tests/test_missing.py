@@ -21,8 +21,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, MissingChunksWarning, RunError
 from oocarrays.show.contents import contents
-from oocarrays.storage.files import chunk_names
-from oocarrays.storage.journal.journal import Journal
+from tests.seams import Journal, set_constants
 from tests.small import DATA
 from tests.unfinished import break_disk
 
@@ -250,5 +249,5 @@ def test_what_takes_long_is_not_counted(source: Path, tmp_path: Path, monkeypatc
     assert contents(many).missing_chunks is None
     sparse = zarr.create_array(tmp_path / "sparse", shape=(10**12,), chunks=(1000,), dtype="u1")
     assert contents(sparse).missing_chunks == 10**9
-    monkeypatch.setattr(chunk_names, "MOST_COUNTED", 8)
+    set_constants(monkeypatch, counted_chunks=8)
     assert "not counted" in ooc.rechunk(source, tmp_path / "c", chunks=(96, 10), **KEPT).explain()

@@ -17,17 +17,16 @@ from matplotlib.figure import Figure
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
-from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan.layouts.redistribution import Redistribution, plan_redistribution
+from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.show.report import seconds_text
 
 pytestmark = pytest.mark.long
 
 
-def transpose(ranks: int) -> Redistribution:
+def transpose(ranks: int) -> ooc.Redistribution:
     """Every rank has as much for every rank."""
     shape = (ranks * 2, ranks * 2)
-    layouts = (Layout.of(shape, text, ranks=ranks) for text in ("(block, *)", "(*, block)"))
+    layouts = (ooc.Layout.of(shape, text, ranks=ranks) for text in ("(block, *)", "(*, block)"))
     return plan_redistribution(*layouts, itemsize=4)
 
 
@@ -57,7 +56,7 @@ def test_messages_have_the_colour_of_their_step() -> None:
 
 
 def test_nothing_is_drawn_where_nothing_goes_and_empty_steps_have_no_number() -> None:
-    plan = plan_redistribution(*(Layout.of(960, text, ranks=8) for text in ("cyclic(15)", "cyclic(10)")))
+    plan = plan_redistribution(*(ooc.Layout.of(960, text, ranks=8) for text in ("cyclic(15)", "cyclic(10)")))
     messages, *_, seconds = row(plan.draw("mesh:2x4", "gen"))
     element = np.arange(960)
     sizes = np.zeros((8, 8), int)
@@ -95,7 +94,7 @@ def test_the_links_of_a_mesh_carry_every_message_all_its_way() -> None:
 
 
 def test_what_all_send_to_rank_0_goes_left_and_up() -> None:
-    plan = plan_redistribution(Layout.of(80, "block", ranks=8), Layout.of(80, "*", ranks=1), itemsize=1)
+    plan = plan_redistribution(ooc.Layout.of(80, "block", ranks=8), ooc.Layout.of(80, "*", ranks=1), itemsize=1)
     _, links, *_ = row(plan.draw("mesh:2x4"))
     (lines,) = (each for each in links.collections if isinstance(each, LineCollection))
     ways = np.diff(np.rint(lines.get_segments()), axis=1).sum(axis=(1, 2))
@@ -127,7 +126,7 @@ def test_of_a_flat_cluster_bars_are_what_leaves_and_what_comes() -> None:
 
 
 def test_each_transfer_has_a_row() -> None:
-    layouts = (Layout.of(960, text, ranks=4) for text in ("cyclic(15)", "cyclic(10)"))
+    layouts = (ooc.Layout.of(960, text, ranks=4) for text in ("cyclic(15)", "cyclic(10)"))
     figure = plan_redistribution(*layouts, method="lcm").draw()
     assert len(figure.subfigs) == 2
     assert [row(figure, number)[0].get_ylabel() for number in (0, 1)] == [
@@ -137,7 +136,9 @@ def test_each_transfer_has_a_row() -> None:
 
 
 def test_more_ranks_afterwards_are_more_columns() -> None:
-    plan = plan_redistribution(Layout.of(960, "block", ranks=4), Layout.of(960, "cyclic(7)", ranks=6), 8, "general")
+    plan = plan_redistribution(
+        ooc.Layout.of(960, "block", ranks=4), ooc.Layout.of(960, "cyclic(7)", ranks=6), 8, "general"
+    )
     assert cells(row(plan.draw())[0]).shape == (4, 6)
     assert cells(row(plan.reversed().draw())[0]).shape == (6, 4)
 
@@ -150,7 +151,7 @@ def test_many_ranks_are_an_image_without_numbers() -> None:
 
 
 def test_of_more_ranks_no_message_is_lost_between_points() -> None:
-    layouts = (Layout.of(10**6, text, ranks=600) for text in ("cyclic(11)", "cyclic(3)"))
+    layouts = (ooc.Layout.of(10**6, text, ranks=600) for text in ("cyclic(11)", "cyclic(3)"))
     plan = plan_redistribution(*layouts, method="general")
     figure = plan.draw(schedule="gen")
     element = np.arange(600 * 33)

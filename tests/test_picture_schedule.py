@@ -10,8 +10,9 @@ import pytest
 from matplotlib.patches import FancyArrowPatch
 from PIL import Image
 
+from oocarrays import Schedule
 from oocarrays.cli.main import main
-from oocarrays.plan.exchange.schedule import NAMES, Schedule
+from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.exchange.trace import arrivals
 from oocarrays.show.pictures.schedules import draw
 

@@ -17,7 +17,6 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, RunError, SelectionError
-from oocarrays.storage.metered import metered
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -142,7 +141,7 @@ def test_each_chunk_is_asked_for_once(tmp_path: Path) -> None:
     data = np.random.default_rng(0).random((64, 64))
     a = made(tmp_path / "a.zarr", data, (16, 16), "zstd")
     rows, columns = np.random.default_rng(1).integers(0, 64, (2, 500))
-    with metered() as meter:
+    with ooc.metered() as meter:
         np.testing.assert_array_equal(a.vindex[rows, columns], data[rows, columns])
     assert meter.read_requests == 16
 

@@ -17,7 +17,6 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, SelectionError
-from oocarrays.mapping.section import Section
 from oocarrays.stored.reading_ahead import ReadAhead
 
 
@@ -36,9 +35,9 @@ def test_slabs_are_read_ahead_of_the_computation(array: ooc.OutOfCoreArray) -> N
     assert total == 400 * 399 // 2
 
 
-@pytest.mark.parametrize("key", [np.s_[3, ::-2], np.s_[...], np.s_[[5, 5, 1]], 7, Section((1, 2), (9, 9), (2, 3))])
+@pytest.mark.parametrize("key", [np.s_[3, ::-2], np.s_[...], np.s_[[5, 5, 1]], 7, ooc.Section((1, 2), (9, 9), (2, 3))])
 def test_what_is_read_ahead_is_what_is_read(array: ooc.OutOfCoreArray, key: Any) -> None:
-    plain = key.slices if isinstance(key, Section) else key
+    plain = key.slices if isinstance(key, ooc.Section) else key
     np.testing.assert_array_equal(array.prefetch(key).result(timeout=10), array[plain])
 
 

@@ -18,9 +18,8 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Transpos
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.stores.urls import store_of
 from tests.profiles import examples
+from tests.seams import RECHUNK_METHODS, store_at
 from tests.strategies import MIB, chunks_for, cut, shapes
 
 CODECS = {
@@ -90,7 +89,7 @@ def requests(draw: st.DrawFn) -> dict:
         "order": draw(st.sampled_from("CCF")),
         "codec": draw(st.sampled_from(sorted(CODECS))),
         "dtype": dtype,
-        "method": draw(st.sampled_from(METHODS)),
+        "method": draw(st.sampled_from(RECHUNK_METHODS)),
         "ranks": draw(st.integers(1, 7)),
         "memory": draw(st.sampled_from([96 * MIB, 256 * MIB])),  # five ranks over a network need 65 MiB
         "place": draw(st.sampled_from(["folder", "memory", "network"])),
@@ -101,7 +100,7 @@ def place_of(kind: str, folder: str, name: str) -> object:
     """A place for an array; the one over a network is fsspec's own memory, which is asked as any URL is."""
     if kind == "folder":
         return Path(folder, name)
-    return MemoryStore() if kind == "memory" else store_of(f"memory://{folder}/{name}")
+    return MemoryStore() if kind == "memory" else store_at(f"memory://{folder}/{name}")
 
 
 @pytest.fixture
@@ -172,7 +171,7 @@ def test_two_phase_with_many_rounds_and_partitions(tmp_path, ranks: int, spare: 
     assert_moved_as_planned(job)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RECHUNK_METHODS)
 def test_what_an_array_says_of_itself_is_carried_over(tmp_path, method: str) -> None:
     make_source(
         tmp_path / "s",
@@ -244,7 +243,7 @@ def test_sources_of_every_kind(tmp_path, kind: str) -> None:
     np.testing.assert_array_equal(ooc.rechunk(source, MemoryStore(), chunks=(6, 1)).run()[...], values)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RECHUNK_METHODS)
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_missing_chunks_hold_the_fill_value(tmp_path, method: str, codec: str) -> None:
     values = values_of((9, 8), "f4")

@@ -14,19 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocarrays as ooc
-from oocarrays.errors import (
-    BudgetError,
-    CorruptChunkError,
-    InputError,
-    KernelError,
-    RunError,
-    UnsupportedError,
-)
-from oocarrays.graphs import settings as machine
+from oocarrays.errors import BudgetError, CorruptChunkError, InputError, KernelError, RunError, UnsupportedError
 from oocarrays.kernels.reductions import NAMES
-from oocarrays.plan.reductions import cut
-from oocarrays.storage.metered import metered
 from tests.profiles import examples
+from tests.seams import replace_step, set_constants
 from tests.small import CODECS
 
 pytestmark = pytest.mark.once
@@ -42,7 +33,7 @@ IN_NUMPY = {
 @pytest.fixture(autouse=True)
 def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several boxes of small arrays."""
-    monkeypatch.setattr(cut, "BOX_BYTES", 200)
+    set_constants(monkeypatch, box_bytes=200)
 
 
 def expected(data: np.ndarray, how: str, axes: tuple[int, ...], where: np.ndarray | None, skipna: bool) -> Any:
@@ -135,22 +126,22 @@ def test_the_same_bits_whatever_the_memory(
     z = zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(7, 70, 3), compressors=CODECS[codec])
     found = []
     for memory, cores in [("1GiB", 4), ("1GiB", 1), ("12MiB", 3)]:
-        monkeypatch.setattr(machine, "local_cores", lambda cores=cores: cores)
-        with metered() as meter:
+        replace_step(monkeypatch, "count cores", lambda cores=cores: cores)
+        with ooc.metered() as meter:
             found.append(ooc.reduce(z, how, axis=(0, 2), memory=memory))
         assert meter.read_requests == z.nchunks, "each chunk is read once"
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 
 def test_deviations_from_a_large_mean_are_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cut, "BOX_BYTES", 2**18)
+    set_constants(monkeypatch, box_bytes=2**18)
     data = np.random.default_rng(0).normal(1e6, 1, 2**21).astype("f4")
     z = zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(10_000,))
     mean = math.fsum(data.tolist()) / len(data)
     std = math.sqrt(math.fsum(((data.astype("f8") - mean) ** 2).tolist()) / len(data))
     assert float(ooc.reduce(z, "mean")) == pytest.approx(mean, rel=1e-15)
     assert float(ooc.reduce(z, "std")) == pytest.approx(std, rel=1e-12)
-    monkeypatch.setattr(cut, "BOX_BYTES", 1)
+    set_constants(monkeypatch, box_bytes=1)
     assert float(ooc.reduce(zarr.create_array({}, data=np.array([1e16, 1.0, -1e16] * 9), chunks=(1,)), "sum")) == 9
 
 

@@ -24,14 +24,13 @@ from oocarrays.errors import (
     TargetError,
     UnfinishedError,
 )
-from oocarrays.graphs.reductions import reducing
 from oocarrays.graphs.reductions.run import GivenReduction, build_graph
-from oocarrays.plan.reductions import cut
 from oocarrays.plan.resources import Resources
 from oocarrays.reductions.asked import Asked, wanted
 from oocarrays.storage.files import array_file
 from tests.dying import Server
 from tests.profiles import examples
+from tests.seams import replace_step, set_constants, small
 
 pytestmark = pytest.mark.long
 
@@ -43,7 +42,7 @@ HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 @pytest.fixture(autouse=True)
 def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several boxes of small arrays: as many as in processes that die."""
-    monkeypatch.setattr(cut, "BOX_BYTES", 2**12)
+    set_constants(monkeypatch, box_bytes=2**12)
 
 
 @pytest.fixture
@@ -71,8 +70,7 @@ def reduced_arrays(draw: st.DrawFn) -> tuple[zarr.Array, dict[str, Any]]:
 @given(case=reduced_arrays(), ranks=st.integers(1, 7), box=st.sampled_from([8, 64, 400]))
 def test_the_same_bits_whatever_the_ranks(case: tuple[zarr.Array, dict[str, Any]], ranks: int, box: int) -> None:
     array, asked = case
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cut, "BOX_BYTES", box)
+    with small(box_bytes=box):
         want = wanted(array_file.describe_source(array, "fill"), Asked(**asked))
         plan = want.plan(Resources(budget=2**30, workers=ranks), None)
         run = GivenReduction(plan, want.reducer, want.result)
@@ -170,7 +168,7 @@ def test_what_was_asked_for_is_kept(
     land = np.random.default_rng(1).random((3, 4)) < 0.5
     job = ooc.reduce(days, "mean", 0, where=land, skipna=False, target=tmp_path / "land", **HERE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reducing.Reducer, "finished", _interrupt)
+        replace_step(patch, "finish reduction", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             job.run()
     again = ooc.resume(tmp_path / "land")
@@ -188,7 +186,7 @@ def power(block: np.ndarray, axes: tuple[int, ...]) -> Any:
 def test_functions_of_ones_own_are_given_again(days: Path, tmp_path: Path) -> None:
     how = (power, np.add, np.sqrt)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reducing.Reducer, "finished", _interrupt)
+        replace_step(patch, "finish reduction", _interrupt)
         with pytest.raises(KeyboardInterrupt):
             ooc.reduce(days, how, 0, target=tmp_path / "norm", **HERE).run()
     with pytest.raises(JournalError, match="give it again"):

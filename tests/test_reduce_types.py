@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.plan.reductions import cut
 from tests.profiles import examples
+from tests.seams import set_constants
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type")
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
@@ -27,7 +27,7 @@ BEGIN = 1_577_836_800 * 10**9
 @pytest.fixture(autouse=True)
 def small_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several boxes of small arrays."""
-    monkeypatch.setattr(cut, "BOX_BYTES", 200)
+    set_constants(monkeypatch, box_bytes=200)
 
 
 def stored(values: np.ndarray) -> zarr.Array:

@@ -18,11 +18,9 @@ from zarr.storage import LocalStore
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, NotFoundError, OocError, TargetError
-from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.journal.texts import FOLDER, PLAN
 from tests.dying import Server
 from tests.profiles import examples
+from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN, RECHUNK_METHODS
 from tests.small import each_method
 from tests.unfinished import (
     FIELD,
@@ -45,7 +43,7 @@ pytestmark = pytest.mark.once
 # ---------------------------------------------------------------------- killed once, and then again
 
 STOPS = [("begun", 1), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry", 6)]
-CASES = [(method, at, after) for method in METHODS for at, after in [*STOPS, ("mark", 1)]]
+CASES = [(method, at, after) for method in RECHUNK_METHODS for at, after in [*STOPS, ("mark", 1)]]
 
 
 @pytest.mark.parametrize(("method", "at", "after"), CASES)
@@ -71,11 +69,11 @@ def everything(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
-def last_of(plan: RechunkPlan, parts: set[tuple[int, ...]]) -> set[tuple[int, ...]]:
+def last_of(plan: Any, parts: set[tuple[int, ...]]) -> set[tuple[int, ...]]:
     return {part for part in parts if part[0] == len(plan.passes) - 1}
 
 
-def kept_files(plan: RechunkPlan, target: Path, which: Any = None) -> dict[str, tuple[int, int]]:
+def kept_files(plan: Any, target: Path, which: Any = None) -> dict[str, tuple[int, int]]:
     """The chunk files of parts that are recorded; or those that were."""
     if which is not None:
         return {path: stamp for path, stamp in stamps(target).items() if path in which}
@@ -87,7 +85,7 @@ def kept_files(plan: RechunkPlan, target: Path, which: Any = None) -> dict[str, 
     return {path: stamp for path, stamp in stamps(target).items() if path in paths}
 
 
-def most_bytes(plan: RechunkPlan, left: set[tuple[int, ...]]) -> float:
+def most_bytes(plan: Any, left: set[tuple[int, ...]]) -> float:
     """Bytes of the share that is left, and of one part more."""
     most = 0.0
     for number, step in enumerate(plan.passes):
@@ -122,7 +120,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 points = st.sampled_from(["chunk", "partial", "named", "unrecorded", "entry", "mark"])
 
 
-@given(method=st.sampled_from(METHODS), stops=st.lists(st.tuples(points, st.integers(1, 20)), min_size=1, max_size=3))
+@given(
+    method=st.sampled_from(RECHUNK_METHODS),
+    stops=st.lists(st.tuples(points, st.integers(1, 20)), min_size=1, max_size=3),
+)
 @examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_wherever_it_is_killed_the_answer_is_right(
     shared: Path, runs: Server, method: str, stops: list[tuple[str, int]]
@@ -199,7 +200,7 @@ ARRAYS: dict[str, dict[str, Any]] = {
 KINDS = [("zstd", "independent"), ("zstd", "assembled"), ("gzip, through Zarr", "two-phase"), ("big-endian", "staged")]
 
 
-@pytest.mark.parametrize(("kind", "method"), [*KINDS, *(("NaN for nothing", method) for method in METHODS)])
+@pytest.mark.parametrize(("kind", "method"), [*KINDS, *(("NaN for nothing", method) for method in RECHUNK_METHODS)])
 def test_arrays_of_other_kinds_go_on(tmp_path: Path, runs: Server, method: str, kind: str) -> None:
     """One source chunk is missing, and stands for the fill value in every part."""
     source, target = make_field(tmp_path, **ARRAYS[kind]), tmp_path / "target.zarr"
@@ -293,7 +294,7 @@ def test_a_target_whose_journal_cannot_be_read_is_written_again(
     """All agree on one way out, which the errors name."""
     options = options_of(method)
     runs.run("rechunk", field, target, at="entry", after=4, **options)
-    text = target / FOLDER / PLAN
+    text = target / JOURNAL_FOLDER / JOURNAL_PLAN
     text.unlink() if plan is None else text.write_bytes(plan)
     check_unfinished(target)
     for again in (False, True):

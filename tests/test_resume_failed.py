@@ -16,19 +16,9 @@ import zarr
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.errors import (
-    CorruptChunkError,
-    DiskFullError,
-    JournalError,
-    NotFoundError,
-    RunError,
-    TargetError,
-)
-from oocarrays.graphs.run import journaled
-from oocarrays.plan.rechunk import counting, ways
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.local import syncing
+from oocarrays.errors import CorruptChunkError, DiskFullError, JournalError, NotFoundError, RunError, TargetError
 from tests.dying import Server
+from tests.seams import Journal, replace_step, set_constants, step
 from tests.small import each_method
 from tests.unfinished import (
     FIELD,
@@ -49,7 +39,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(autouse=True)
 def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, too."""
-    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
+    set_constants(monkeypatch, batch_bytes=1)
 
 
 def plan(source: Any, target: Any, method: str, **options: Any) -> ooc.RechunkJob:
@@ -206,7 +196,7 @@ def test_scratch_that_goes_between_plan_and_run_is_missed(field: Path, target: P
 
 def interrupt(job: ooc.RechunkJob, after: int) -> None:
     """Ctrl-C when some parts have been recorded: scratch stays."""
-    record, calls = Journal._publish, itertools.count(1)
+    record, calls = step("publish entry"), itertools.count(1)
 
     def stop(self: Journal, *done: Any) -> None:
         record(self, *done)
@@ -215,15 +205,15 @@ def interrupt(job: ooc.RechunkJob, after: int) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         job._run.syncer.patience = 0.0
-        patch.setattr(Journal, "_publish", stop)
+        replace_step(patch, "publish entry", stop)
         with pytest.raises(KeyboardInterrupt):
             job.run()
 
 
 def test_scratch_that_was_used_up_is_not_used_again(field: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first scratch array of three passes goes when the last one begins."""
-    staged = ways._staged
-    monkeypatch.setattr(ways, "_staged", lambda problem, stages: staged(problem, 3))
+    staged = step("plan stages")
+    replace_step(monkeypatch, "plan stages", lambda problem, stages: staged(problem, 3))
     job = plan(field, target, "staged")
     every = [set(step.parts(number)) for number, step in enumerate(job.plan.passes)]
     interrupt(job, len(every[0]) + len(every[1]) + 2)
@@ -246,7 +236,7 @@ def test_a_failed_job_that_is_collected_takes_no_scratch_from_the_one_that_goes_
         break_disk(patch, 9)
         with pytest.raises(DiskFullError):
             dask.compute(failed[0])
-    record = Journal._publish
+    record = step("publish entry")
 
     def forget(self: Journal, *done: Any) -> None:
         if failed:
@@ -254,8 +244,8 @@ def test_a_failed_job_that_is_collected_takes_no_scratch_from_the_one_that_goes_
             gc.collect()
         record(self, *done)
 
-    monkeypatch.setattr(Journal, "_publish", forget)
-    monkeypatch.setattr(syncing, "GROUP_SECONDS", 0)  # each part is written down at once
+    replace_step(monkeypatch, "publish entry", forget)
+    set_constants(monkeypatch, record_seconds=0)  # each part is written down at once
     ooc.resume(target).run()
     assert not failed
     check_finished(target)
@@ -269,7 +259,7 @@ def test_a_failed_job_that_is_collected_takes_no_scratch_from_the_one_that_goes_
 def test_nobody_else_writes_while_a_run_lives(
     field: Path, target: Path, runs: Server, method: str, at: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journaled, "CLAIM_SECONDS", 0.1)
+    set_constants(monkeypatch, claim_seconds=0.1)
     alive = runs.start("rechunk", field, target, at=at, after=after, wait=True, **options_of(method))
     alive.until_there()
     scratch = sorted(target.parent.glob(".oocarrays-*"))
@@ -288,7 +278,7 @@ def test_nobody_else_writes_while_a_run_lives(
 def test_nobody_else_writes_while_a_resumed_run_lives(
     field: Path, target: Path, runs: Server, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journaled, "CLAIM_SECONDS", 0.1)
+    set_constants(monkeypatch, claim_seconds=0.1)
     runs.run("rechunk", field, target, at="entry", after=2, **options_of(method))
     early = ooc.resume(target)
     alive = runs.start("resume", target, at="entry", after=2, wait=True)

@@ -19,12 +19,10 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.mapping.selection import Selection
-from oocarrays.storage.journal.calls import CALL
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import NOTE
 from oocarrays.storage.journal.wanted import kept_sections, sections_again
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
+from tests.seams import JOURNAL_CALL, JOURNAL_NOTE, Journal
 from tests.unfinished import left_behind
 
 pytestmark = pytest.mark.long
@@ -56,17 +54,17 @@ ON_WORKERS = """
 import os, signal
 from distributed import Client, LocalCluster
 import oocarrays as ooc
-from oocarrays.storage.local.blobs import LocalBlobs
+from tests.seams import PROCESS, replace_step, step
 from tests.test_resume_in_place import TILES, PARTS
 
 def deadly():
-    calls, real = [], LocalBlobs.put
+    calls, real = [], step("put file")
     def put(self, key, data):
         real(self, key, data)
         calls.append(key)
         if len(calls) == 2:
             os.killpg(os.getpgid(0), signal.SIGKILL)
-    LocalBlobs.put = put
+    replace_step(PROCESS, "put file", put)
 
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as made, Client(made) as client:
@@ -128,7 +126,7 @@ def test_sections_are_written_again_of_parts_that_are_given_again(half: Path, ki
     with pytest.raises(JournalError, match="not by shift"):
         ooc.resume(half, kind="shift")
     job = ooc.resume(half, kind="write_sections", parts=parts_of(kind))
-    assert job._run.note[CALL]["options"]["deal"] == "cyclic"
+    assert job._run.note[JOURNAL_CALL]["options"]["deal"] == "cyclic"
     check(job.run(), kind, half)
 
 
@@ -159,12 +157,12 @@ def test_the_same_call_or_another_one_takes_the_place_of_a_note(half: Path, kind
 
 @pytest.mark.parametrize("kind", ["tiles"], indirect=True)
 def test_another_array_in_the_place_is_refused(half: Path, kind: str) -> None:
-    note = (half / NOTE).read_bytes()
+    note = (half / JOURNAL_NOTE).read_bytes()
     zarr.create_array(half, shape=(24, 20), dtype="f8", chunks=(5, 7), overwrite=True)
-    (half / NOTE).write_bytes(note)
+    (half / JOURNAL_NOTE).write_bytes(note)
     with pytest.raises(JournalError, match="for another array"):
         ooc.resume(half, parts=PARTS)
-    (half / NOTE).write_bytes(note.replace(b"cyclic", b"blocky"))
+    (half / JOURNAL_NOTE).write_bytes(note.replace(b"cyclic", b"blocky"))
     with pytest.raises(JournalError, match="its digest does not fit"):
         ooc.resume(half, parts=PARTS)
 
@@ -177,11 +175,11 @@ def test_what_is_noted_is_no_hindrance(half: Path, kind: str, capsys: pytest.Cap
     made = ooc.rechunk(half, half.parent / "o", chunks=(24, 3), scheduler="threads").run()
     np.testing.assert_array_equal(made[...], ooc.open_array(half)[...])
     assert left_behind(half.parent / "o") == []
-    os.utime(half / NOTE, (1, 1))  # what is young may be at work
+    os.utime(half / JOURNAL_NOTE, (1, 1))  # what is young may be at work
     assert main(["clean", str(half.parent)]) == 0
-    assert (half / NOTE).exists(), "without it nobody would know that a part has been written"
+    assert (half / JOURNAL_NOTE).exists(), "without it nobody would know that a part has been written"
     assert main(["clean", str(half.parent), "--unfinished"]) == 0
-    assert not (half / NOTE).exists()
+    assert not (half / JOURNAL_NOTE).exists()
     assert ooc.open_array(half)[...].shape == DATA.shape
 
 

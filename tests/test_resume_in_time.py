@@ -12,8 +12,8 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
-from oocarrays.storage.journal.journal import Journal
 from tests.dying import Server
+from tests.seams import Journal
 from tests.unfinished import FIELD, recorded, stamps
 
 SLOW = {"oocarrays.record-every": "0s", "oocarrays.durable": False}

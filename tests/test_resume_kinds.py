@@ -18,13 +18,9 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DiskFullError, InputError, JournalError, NotFoundError, UnfinishedError
-from oocarrays.plan.files import scatter
-from oocarrays.storage.files import local_files
-from oocarrays.storage.journal.calls import CALL
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.local import syncing
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
+from tests.seams import JOURNAL_CALL, Journal, rank_name, replace_step, set_constants, step
 from tests.unfinished import left_behind
 
 pytestmark = pytest.mark.long
@@ -153,7 +149,7 @@ def a_chunk(target: Path, kind: str) -> Path:
     )
     ((name, keys),) = receipts.items()
     rank = {"scatter": name, "scatter across": name, "local": name.rpartition("/")[2]}.get(kind)
-    where = target if rank is None else target / local_files.rank_name(int(rank))
+    where = target if rank is None else target / rank_name(int(rank))
     if kind == "iterate":
         (where,) = target.parent.glob(f".oocarrays-*/{part[0]}")
     return where / max(keys)
@@ -213,17 +209,16 @@ def test_a_kernel_is_given_again_and_is_the_same(
 SCRIPT = """
 import os, {name}
 import oocarrays as ooc
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.local import syncing
+from tests.seams import PROCESS, replace_step, set_constants, step
 
-syncing.GROUP_SECONDS = 0.0
-real, calls = Journal._publish, []
+set_constants(PROCESS, record_seconds=0.0)
+real, calls = step("publish entry"), []
 
 def publish(*args):
     calls.append(real(*args))
     len(calls) < 4 or os._exit(0)
 
-Journal._publish = publish
+replace_step(PROCESS, "publish entry", publish)
 ooc.map_slabs({name}.smooth, "a", "target", height=8, ranks=1, memory="64MiB", scheduler="threads").run()
 """
 
@@ -240,7 +235,7 @@ def test_a_function_is_never_taken_by_a_name_in_a_journal(tmp_path: Path, runs: 
     journal = Journal(target)
     id, content = journal.read()
     for name in ("os:system", "numpy:load", "pickle:_loads", "shutil:rmtree"):
-        content[CALL]["functions"] = [{"name": name, "code": None}]
+        content[JOURNAL_CALL]["functions"] = [{"name": name, "code": None}]
         journal.replace(id, content)
         with pytest.raises(JournalError, match=f"with {name}, which no journal keeps"):
             ooc.resume(target)
@@ -269,8 +264,7 @@ def test_files_are_planned_anew_where_memory_is_less(tmp_path: Path, kind: str) 
     if kind != "scatter":
         local = ooc.scatter_files(tmp_path / "a", "(block, *)", tmp_path / "l", ranks=2, **how).run()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scatter, "ROUND_BYTES", 2**20)
-        patch.setattr(syncing, "GROUP_SECONDS", 0.0)  # each part is written down as soon as it can be
+        set_constants(patch, round_bytes=2**20, record_seconds=0.0)  # each part is written down as soon as it can be
         if kind == "scatter":
             job: Any = ooc.scatter_files(tmp_path / "a", "(block, *)", target, ranks=2, memory=large, **how)
         elif kind == "gather":
@@ -290,14 +284,14 @@ def test_files_are_planned_anew_where_memory_is_less(tmp_path: Path, kind: str) 
 
 def stop(patch: pytest.MonkeyPatch, job: Any, after: int) -> None:
     """Run a job that fails when some parts are written down."""
-    real, calls = Journal.prepare, count()
+    real, calls = step("record part"), count()
 
     def full(self: Journal, part: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
         if len(part) > 1 and next(calls) >= after:
             raise DiskFullError("no room left on the device")
         return real(self, part, *args, **kwargs)
 
-    patch.setattr(Journal, "prepare", full)
+    replace_step(patch, "record part", full)
     with pytest.raises(DiskFullError):
         job.run()
 
@@ -306,7 +300,7 @@ def recorded(target: Path) -> set[str]:
     """Chunks of which something is recorded, as they stand below the target."""
     stored = [each for each in Journal(target).stored().values() if each]
     ranks = [(name.rpartition("/")[2], keys) for receipts in stored for name, keys in receipts.items()]
-    return {f"{local_files.rank_name(int(rank))}/{key}" if rank else key for rank, keys in ranks for key in keys}
+    return {f"{rank_name(int(rank))}/{key}" if rank else key for rank, keys in ranks for key in keys}
 
 
 def stamps_of(target: Path, keys: set[str]) -> dict[str, int]:

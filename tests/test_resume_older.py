@@ -16,10 +16,7 @@ import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.journal import texts
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER
+from tests.seams import JOURNAL_FOLDER, Journal, journal_digest, unfinished_run
 
 KEPT = Path(__file__).parent / "data" / "journals_0_5_0.json"
 """What was in the folder of each run that was killed, but for its lock: kind, path, bytes."""
@@ -37,7 +34,7 @@ def left(kind: str, folder: Path) -> Path:
         path.write_bytes(base64.b64decode(data))
     for path in folder.rglob(".oocarrays-*/[0-9]"):  # scratch has a lock of its own
         assert path.is_dir()
-    for plan in folder.rglob(f"{FOLDER}/plan.json"):
+    for plan in folder.rglob(f"{JOURNAL_FOLDER}/plan.json"):
         settle(plan, folder)
     return folder / "target.zarr"
 
@@ -49,7 +46,7 @@ def settle(plan: Path, folder: Path) -> None:
         content["source_metadata"] = digest_of(content["source"])
     if "asked" in content and isinstance(content["asked"]["source"][0], str):  # of local files what they say is kept
         content["asked"]["source"] = [digest_of(folder / "source.zarr")]
-    data["digest"] = texts.digest_of(data["run"], content)
+    data["digest"] = journal_digest(data["run"], content)
     plan.write_text(json.dumps(data))
     for entry in (plan.parent / "done").iterdir():
         entry.write_text(data["digest"])
@@ -97,7 +94,7 @@ each_kind = pytest.mark.parametrize(("kind", "again", "expected", "written"), [(
 def check(target: Path, expected: dict[str, np.ndarray]) -> None:
     for name, data in expected.items():
         np.testing.assert_array_equal(zarr.open_array(target / name, mode="r")[...], data)
-    assert not list(target.rglob(FOLDER))
+    assert not list(target.rglob(JOURNAL_FOLDER))
 
 
 @each_kind
@@ -115,7 +112,7 @@ def test_a_pass_over_local_files_goes_on(tmp_path: Path) -> None:
     job = ooc.resume(target, source=tmp_path / "source.zarr", scheduler="threads")
     assert job.left == 0.5
     np.testing.assert_array_equal(job.run()[...], -DATA)
-    assert not list(target.rglob(FOLDER))
+    assert not list(target.rglob(JOURNAL_FOLDER))
 
 
 @pytest.mark.parametrize("kind", ["scatter_files", "gather_files"])

@@ -15,10 +15,9 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, DiskFullError, JournalError, RunError
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
+from tests.seams import JOURNAL_FOLDER, Journal
 from tests.small import each_method
 from tests.sweeping import jacobi
 from tests.unfinished import (
@@ -47,29 +46,28 @@ def client() -> Iterator[Client]:
         yield made
 
 
-def fail_on(client: Client, job: Any, after: int, method: str = "put") -> None:
+def fail_on(client: Client, job: Any, after: int, step: str = "put file") -> None:
     """Run a job on workers, each of which fails after some chunks."""
 
     def full() -> None:
         from itertools import count
 
         from oocarrays.errors import DiskFullError
-        from oocarrays.storage.local.blobs import LocalBlobs
+        from tests import seams
 
-        calls, before = count(), getattr(LocalBlobs, method)
-        LocalBlobs.put_before = before  # type: ignore[attr-defined]
+        calls, before = count(), seams.step(step)
 
         def put(self: Any, key: str, data: Any) -> Any:
             if next(calls) >= after:
                 raise DiskFullError(f"no room left on the device for {key}")
             return before(self, key, data)
 
-        setattr(LocalBlobs, method, put)
+        seams.replace_step(seams.PROCESS, step, put)
 
     def mend() -> None:
-        from oocarrays.storage.local.blobs import LocalBlobs
+        from tests import seams
 
-        setattr(LocalBlobs, method, LocalBlobs.put_before)  # type: ignore[attr-defined]
+        seams.PROCESS.undo()
 
     client.run(full)
     try:
@@ -175,7 +173,7 @@ def test_kept_chunks_that_are_lost_are_written_again(field: Path, target: Path, 
 def test_a_journal_that_lost_what_is_kept_is_refused(field: Path, target: Path, runs: Server) -> None:
     runs.run("rechunk", field, target, at="entry", after=4, **options_of("independent"))
     runs.run("resume", target, at="replaced", ranks=1)
-    (entry,) = (target / FOLDER).glob("done-*/kept")
+    (entry,) = (target / JOURNAL_FOLDER).glob("done-*/kept")
     entry.unlink()
     with pytest.raises(JournalError, match="kept in the journal"):
         ooc.resume(target)
@@ -235,7 +233,7 @@ def test_a_killed_group_goes_on_otherwise(tmp_path: Path, target: Path, runs: Se
     runs.run("rechunk", tmp_path / "group", target, at="mark", after=2, **options)
     before = {path: stamp for name in ("one", "two", "axis") for path, stamp in stamps(target / name).items()}
     journal = {path: stamp for path, stamp in before.items() if "/axis/" not in path or stamp}
-    (target / "two" / FOLDER / "done" / "0.0.0").unlink()
+    (target / "two" / JOURNAL_FOLDER / "done" / "0.0.0").unlink()
     job = ooc.resume(target, scheduler=client, memory=DOUBLE)
     assert (job.plan.processes, [name for name, _ in job.plan.members]) == (2, ["two"])
     within(job.run)
@@ -295,7 +293,7 @@ def test_slabs_are_cut_anew_where_memory_is_less(
         small = job(memory=little, resume=True, scheduler=request.getfixturevalue("client"))
     assert small.plan.height < 384
     if places == "workers and back":
-        fail_on(request.getfixturevalue("client"), small, after=0, method="put_pieces")
+        fail_on(request.getfixturevalue("client"), small, after=0, step="put pieces")
         assert before.items() <= kept(target).items()
         small = job(memory=TWICE, resume=True)
     within(small.run)

@@ -15,12 +15,16 @@ import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError, RunError, TargetError, UnfinishedError
 from oocarrays.plan.rechunk.as_json import to_json
 from oocarrays.show.contents import array_facts
-from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
-from oocarrays.storage.journal import texts
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.leftovers import find_leftovers
-from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
+from tests.seams import (
+    JOURNAL_FOLDER,
+    UNFINISHED_MARK,
+    Journal,
+    find_leftovers,
+    is_finished,
+    journal_digest,
+    unfinished_run,
+)
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of
 
 pytestmark = pytest.mark.long
@@ -81,7 +85,7 @@ def test_a_source_that_has_gone_is_missed(field: Path, target: Path, runs: Serve
 
 def sealed(run: str, content: dict[str, Any]) -> str:
     """A journal's plan with the digest that belongs to it."""
-    return json.dumps({"run": run, "content": content, "digest": texts.digest_of(run, content)})
+    return json.dumps({"run": run, "content": content, "digest": journal_digest(run, content)})
 
 
 def of_other_chunks(target: Path, run: str, content: dict[str, Any]) -> str:
@@ -117,7 +121,7 @@ def test_a_journal_that_does_not_belong_there_is_refused(
     field: Path, target: Path, runs: Server, spoil: Callable, says: str
 ) -> None:
     runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
-    (target / FOLDER / "plan.json").write_text(spoil(target, *Journal(target).read()))
+    (target / JOURNAL_FOLDER / "plan.json").write_text(spoil(target, *Journal(target).read()))
     with pytest.raises(JournalError, match=says) as caught:
         ooc.resume(target)
     assert "\n" not in str(caught.value)
@@ -127,15 +131,15 @@ def test_a_journal_that_does_not_belong_there_is_refused(
 @pytest.mark.parametrize("name", ["0.99.0", "1.0.0", "0.0.2", "0.0", "-", "7"])
 def test_a_part_that_the_plan_has_not_is_refused(field: Path, target: Path, runs: Server, name: str) -> None:
     runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
-    digest = json.loads((target / FOLDER / "plan.json").read_text())["digest"]
-    (target / FOLDER / "done" / name).write_text(digest)
+    digest = json.loads((target / JOURNAL_FOLDER / "plan.json").read_text())["digest"]
+    (target / JOURNAL_FOLDER / "done" / name).write_text(digest)
     with pytest.raises(JournalError, match=r"has part \(.*\), which its plan has not"):
         ooc.resume(target)
 
 
 def test_a_part_of_another_plan_is_refused(field: Path, target: Path, runs: Server) -> None:
     runs.run("rechunk", field, target, at="entry", **options_of("two-phase"))
-    (target / FOLDER / "done" / "0.0.0").write_text("0" * 64)
+    (target / JOURNAL_FOLDER / "done" / "0.0.0").write_text("0" * 64)
     with pytest.raises(JournalError, match="was finished by a run of another plan"):
         ooc.resume(target)
 
@@ -157,7 +161,9 @@ def test_a_target_that_was_written_anew_is_not_gone_on_with(field: Path, target:
 @pytest.mark.parametrize("mark", [None, "", 0, [1]], ids=repr)
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_a_mark_counts_whatever_its_value_is(field: Path, target: Path, mark: Any, zarr_format: Any) -> None:
-    zarr.create_array(target, shape=(4,), chunks=(2,), dtype="i4", attributes={MARK: mark}, zarr_format=zarr_format)
+    zarr.create_array(
+        target, shape=(4,), chunks=(2,), dtype="i4", attributes={UNFINISHED_MARK: mark}, zarr_format=zarr_format
+    )
     assert unfinished_run(target) is not None
     assert not is_finished(target)
     with pytest.raises(UnfinishedError):

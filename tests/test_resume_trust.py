@@ -15,11 +15,8 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, JournalError, RunError
-from oocarrays.plan.rechunk import counting
-from oocarrays.storage.chunks.reader import ChunkReader
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Server
+from tests.seams import JOURNAL_FOLDER, Journal, replace_step, small, step
 from tests.small import each_method
 from tests.unfinished import (
     FIELD,
@@ -40,8 +37,7 @@ WRITTEN_AGAIN = "chunks that had been written are not as they were: they are wri
 
 def parts_of(field: Path, method: str) -> int:
     """How many parts the first pass of a run has, of runs that die."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "BATCH_BYTES", 1)
+    with small(batch_bytes=1):
         plan = ooc.rechunk(field, field.parent / "none.zarr", scheduler="threads", **options_of(method)).plan
     return len(list(plan.passes[0].parts(0)))
 
@@ -142,14 +138,14 @@ def test_a_source_that_changes_while_it_is_read_leaves_the_target_unfinished(
     field: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = ooc.rechunk(field, target, scheduler="threads", **options_of("two-phase"))
-    read, whole = [], ChunkReader.whole
+    read, whole = [], step("read chunk")
 
     def changing(self: Any, indices: Any, chunks: Any) -> Any:
         if not read:
             read.append(change(field, FIELD + 1))
         yield from whole(self, indices, chunks)
 
-    monkeypatch.setattr(ChunkReader, "whole", changing)
+    replace_step(monkeypatch, "read chunk", changing)
     with pytest.raises(RunError, match=CHANGED):
         job.run()
     check_unfinished(target)
@@ -325,7 +321,7 @@ def kill_group(runs: Server, group: Path, target: Path) -> None:
 def check_group(target: Path, air: Any = FIELD, lat: Any = LAT) -> None:
     np.testing.assert_array_equal(zarr.open_array(target / "air", mode="r")[...], air)
     np.testing.assert_array_equal(zarr.open_array(target / "lat", mode="r")[...], lat)
-    assert not list(target.rglob(FOLDER))
+    assert not list(target.rglob(JOURNAL_FOLDER))
 
 
 @pytest.mark.parametrize("name", ["air", "lat"])

@@ -12,7 +12,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, DiskFullError, KernelError
-from oocarrays.storage.meter import Meter
+from tests.seams import replace_step, step
 from tests.small import each_method
 from tests.sweeping import jacobi
 from tests.unfinished import CHUNKS, FIELD, STORE_MORE, fail, options_of
@@ -62,7 +62,7 @@ def test_a_group(store: Any, target: Path, monkeypatch: pytest.MonkeyPatch, afte
     options = more("independent") | {"chunks": dict.fromkeys(("one", "two"), CHUNKS), "scheduler": "threads"}
     job = ooc.rechunk(group, target, **options)
     if after == 40:
-        monkeypatch.setattr(Meter, "add", full_of(8))
+        replace_step(monkeypatch, "count request", full_of(8))
         with pytest.raises(DiskFullError):
             job.run()
         monkeypatch.undo()
@@ -76,7 +76,7 @@ def test_a_group(store: Any, target: Path, monkeypatch: pytest.MonkeyPatch, afte
 
 
 def full_of(calls: int) -> Any:
-    left, before = [calls], Meter.add
+    left, before = [calls], step("count request")
 
     def add(self: Any, **counts: int) -> None:
         if "copied_objects" in counts:

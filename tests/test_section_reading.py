@@ -12,7 +12,6 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, SelectionError
-from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.storage.meter import Meter
 from oocarrays.stored.reading import plan, read
@@ -55,7 +54,7 @@ def test_sequences_along_several_axes_take_their_product_when_it_is_said(
 ) -> None:
     a, data = array
     np.testing.assert_array_equal(a.read(([9, 1, 1], [0, 10])), data[np.ix_([9, 1, 1], [0, 10])])
-    np.testing.assert_array_equal(a.read(Section((1, 2), (11, 9), (3, 2))), data[1:11:3, 2:9:2])
+    np.testing.assert_array_equal(a.read(ooc.Section((1, 2), (11, 9), (3, 2))), data[1:11:3, 2:9:2])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from zarr.codecs import ZstdCodec
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, SelectionError, UnsupportedError
-from oocarrays.mapping.section import Section
 from tests.profiles import examples
 from tests.strategies import shapes
 
@@ -113,7 +112,7 @@ def test_values_that_fit_are_cast_as_numpy_casts_them() -> None:
 
 def test_a_section_is_written_as_its_slices(tmp_path: Path) -> None:
     array, model = arrays((9, 9))
-    section = Section((1, 0), (9, 8), (3, 2))
+    section = ooc.Section((1, 0), (9, 8), (3, 2))
     array.write(section, 5)
     model[section.slices] = 5
     np.testing.assert_array_equal(array[...], model)
@@ -135,7 +134,7 @@ REFUSED = {
     "no number": (np.s_[0], "abc", {}, SelectionError, "values of type str cannot be stored as int32"),
     "no integer": (np.s_[0], float("nan"), {}, SelectionError, r"value nan \(float64\) cannot be stored as int32"),
     "too large": (np.s_[0], 2**40, {}, SelectionError, "the value 1099511627776 .* cannot be stored as int32"),
-    "no section": (Section((0,), (9,)), 1, {}, SelectionError, r"no section of an array of shape \(8, 8\)"),
+    "no section": (ooc.Section((0,), (9,)), 1, {}, SelectionError, r"no section of an array of shape \(8, 8\)"),
     "no index": (np.s_["x"], 1, {}, SelectionError, "'x' is no index"),
     "no method": (
         np.s_[0],

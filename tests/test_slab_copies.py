@@ -13,7 +13,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import KernelError
-from oocarrays.storage.meter import MemoryWatch
+from tests.seams import MemoryWatch
 
 MAPS = np.random.default_rng(0).random((60, 300, 310)).astype("f4")
 HERE: dict[str, Any] = {"memory": "16MiB", "scheduler": "threads", "drop_axis": 0, "dtype": "f4"}

@@ -17,9 +17,9 @@ import json, os, pathlib, sys
 import numpy as np, zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError
-from oocarrays.storage.meter import MemoryWatch
-import dask.config, dask.threaded, oocarrays.jobs.slabs
-import oocarrays.storage.sections.sieved, oocarrays.storage.sections.coded
+import dask.config, dask.threaded
+import tests.preloaded
+from tests.seams import MemoryWatch
 
 KERNELS = {
     "new": lambda x, *more: x + 1,

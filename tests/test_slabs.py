@@ -31,8 +31,8 @@ from oocarrays.errors import (
     TargetError,
     UnfinishedError,
 )
-from oocarrays.storage.journal.journal import Journal
 from tests.profiles import examples
+from tests.seams import Journal
 from tests.unfinished import left_behind
 from tests.whole import around, boundaries, expected
 

@@ -15,8 +15,7 @@ import xarray as xr
 import zarr
 
 import oocarrays as ooc
-from oocarrays.graphs.tracing import graph
-from oocarrays.plan.advice.trace import Trace
+from tests.seams import constant, set_constants
 
 T, Y, X = 48, 18, 30
 
@@ -128,7 +127,7 @@ PROGRAMS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def sections(trace: Trace) -> dict[str, Counter[Any]]:
+def sections(trace: ooc.Trace) -> dict[str, Counter[Any]]:
     """Return each array's sections, and how often each is read."""
     found: dict[str, Counter[Any]] = {}
     for access in trace.accesses:
@@ -137,12 +136,12 @@ def sections(trace: Trace) -> dict[str, Counter[Any]]:
     return found
 
 
-@pytest.mark.parametrize("most", [graph.MOST_TASKS, 0], ids=["by Dask", "by layers"])
+@pytest.mark.parametrize("most", [constant("traced_tasks"), 0], ids=["by Dask", "by layers"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_sections_in_the_graph_are_those_of_a_run(
     folder: Path, program: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph, "MOST_TASKS", most)
+    set_constants(monkeypatch, traced_tasks=most)
     with dask.config.set(scheduler="synchronous"):
         asked = PROGRAMS[program](folder)
         found = ooc.trace(asked)

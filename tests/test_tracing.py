@@ -18,9 +18,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, NotFoundError, UnsupportedError
-from oocarrays.graphs.tracing import graph, layers
-from oocarrays.mapping.section import Section
-from oocarrays.plan.advice.access import Access
+from tests.seams import constant, replace_step, set_constants
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ def stored(tmp_path: Path) -> zarr.Array:
     return zarr.create_array(tmp_path / "a.zarr", data=np.arange(960.0).reshape(24, 40), chunks=(6, 10))
 
 
-def told(access: Access) -> tuple[Any, ...]:
+def told(access: Any) -> tuple[Any, ...]:
     return Path(access.dataset).name, access.writes, access.by, access.tasks, access.largest
 
 
@@ -119,7 +117,9 @@ def test_what_xarray_reads_without_dask_is_traced(tmp_path: Path) -> None:
     xr.Dataset({"t": (("y", "x"), np.ones((20, 30)))}).to_zarr(tmp_path / "x.zarr", zarr_format=2)
     data = xr.open_zarr(tmp_path / "x.zarr", chunks=None)
     (access,) = ooc.trace(data.t.isel(y=slice(3, 9), x=[1, 2, 7])).accesses
-    assert sorted(map(str, access.sections())) == sorted(map(str, [Section((3, 1), (9, 3)), Section((3, 7), (9, 8))]))
+    assert sorted(map(str, access.sections())) == sorted(
+        map(str, [ooc.Section((3, 1), (9, 3)), ooc.Section((3, 7), (9, 8))])
+    )
 
 
 def test_a_run_tells_of_every_way_of_reading_and_writing(stored: zarr.Array, tmp_path: Path) -> None:
@@ -143,12 +143,12 @@ def test_a_run_tells_of_every_way_of_reading_and_writing(stored: zarr.Array, tmp
     assert zarrs.seconds is not None
     assert zarrs.seconds > 0
     assert set(zarrs.sections()) == {
-        Section((3, 0), (4, 40)),
-        Section.of([range(1, 6, 4), range(2, 4)]),
-        Section((0, 2), (1, 3)),
-        Section((1, 3), (2, 4)),
-        Section((0, 10), (6, 20)),
-        Section((8, 0), (9, 40)),
+        ooc.Section((3, 0), (4, 40)),
+        ooc.Section.of([range(1, 6, 4), range(2, 4)]),
+        ooc.Section((0, 2), (1, 3)),
+        ooc.Section((1, 3), (2, 4)),
+        ooc.Section((0, 10), (6, 20)),
+        ooc.Section((8, 0), (9, 40)),
     }
     assert (seen.blocks, zarrs.weight) == (("all",), 2)
 
@@ -189,9 +189,9 @@ def test_a_trace_in_words_takes_arrays_that_are_there(stored: zarr.Array, tmp_pa
         ooc.Trace().reads(tmp_path / "none.zarr", "(block, *)", ranks=4)
 
 
-@pytest.mark.parametrize("most", [graph.MOST_TASKS, 0])
+@pytest.mark.parametrize("most", [constant("traced_tasks"), 0])
 def test_a_graph_with_nothing_stored_is_refused(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(graph, "MOST_TASKS", most)
+    set_constants(monkeypatch, traced_tasks=most)
     with pytest.raises(InputError, match="'ones_like' reads no stored array: there is no Zarr array in its graph"):
         ooc.trace(da.ones((4, 4), chunks=2))
     with pytest.raises(InputError, match="'t' reads no stored array"):
@@ -341,7 +341,7 @@ def test_a_large_graph_is_not_written_out(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: Any) -> None:
         raise AssertionError("tasks were written out")
 
-    monkeypatch.setattr(layers, "_written_out", refuse)
+    replace_step(monkeypatch, "lower layers", refuse)
     (access,) = ooc.trace((da.from_zarr(big) + 1).T * 2).accesses
     assert (access.tasks, len(access.patterns), access.elements) == (10**6, 1, 10**12)
 

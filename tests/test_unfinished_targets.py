@@ -19,14 +19,8 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, InputError, NotFoundError, OocError, TargetError, UnfinishedError
-from oocarrays.plan.files import scatter
-from oocarrays.plan.rechunk import counting
-from oocarrays.plan.reductions import cut
-from oocarrays.storage.files import making_room
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER, PLAN
-from oocarrays.storage.local import syncing
 from tests.dying import Server
+from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN, replace_step, set_constants, step
 from tests.unfinished import break_disk
 
 pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
@@ -37,10 +31,7 @@ THREADS: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 @pytest.fixture(autouse=True)
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, each written down as soon as it can be, as in runs that last."""
-    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
-    monkeypatch.setattr(scatter, "ROUND_BYTES", 2**11)
-    monkeypatch.setattr(cut, "BOX_BYTES", 2**11)
-    monkeypatch.setattr(syncing, "GROUP_SECONDS", 0.0)
+    set_constants(monkeypatch, batch_bytes=1, round_bytes=2**11, box_bytes=2**11, record_seconds=0.0)
 
 
 def source(folder: Path, zarr_format: int = 3) -> Path:
@@ -148,7 +139,7 @@ def nodes_below(target: Path) -> dict[str, Any]:
 
 def stop(job: Any, after: int) -> None:
     """Run a job to the ``after``-th chunk, or entry of its journal, where its device is full."""
-    calls, prepare = count(), Journal.prepare
+    calls, prepare = count(), step("record part")
 
     def full(*args: Any, **more: Any) -> Any:
         if next(calls) >= after:
@@ -157,7 +148,7 @@ def stop(job: Any, after: int) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         break_disk(patch, after)
-        patch.setattr(Journal, "prepare", full)
+        replace_step(patch, "record part", full)
         with pytest.raises(OocError):
             job.run()
 
@@ -183,7 +174,7 @@ def test_nobody_opens_a_target_that_a_run_has_left(tmp_path: Path, name: str, af
     assert again.keys() == whole.keys()
     for path, values in again.items():
         np.testing.assert_array_equal(values, whole[path])
-    assert not list(target.rglob(FOLDER))
+    assert not list(target.rglob(JOURNAL_FOLDER))
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -195,7 +186,7 @@ def test_nor_one_in_memory(tmp_path: Path, name: str, zarr_format: int) -> None:
         ooc.open_array(target)
     assert list(opened_by(target)) == []
     JOBS[name](tmp_path, target, zarr_format, overwrite=True).run()
-    assert not [key for key in target._store_dict if FOLDER in key.split("/")]
+    assert not [key for key in target._store_dict if JOURNAL_FOLDER in key.split("/")]
     JOBS[name](tmp_path, tmp_path / "whole", zarr_format).run()
     whole = nodes_below(tmp_path / "whole")
     assert whole
@@ -231,9 +222,9 @@ def kill_at(patch: pytest.MonkeyPatch, moment: int) -> Iterator[int]:
 
         return change
 
-    for name in ("put_documents", "remove_documents", "make_room", "remove_tree"):
-        patch.setattr(making_room, name, dying(getattr(making_room, name)))
-    patch.setattr(making_room.os, "unlink", dying(os.unlink))
+    for name in ("put documents", "remove documents", "remove old files", "remove old folder"):
+        replace_step(patch, name, dying(step(name)))
+    patch.setattr(os, "unlink", dying(os.unlink))
     return moments
 
 
@@ -252,7 +243,7 @@ def test_what_is_replaced_is_whole_or_not_there(tmp_path: Path, name: str, momen
         np.testing.assert_array_equal(values, old[path])
     JOBS[name](tmp_path, target, overwrite=True).run()
     assert nodes_below(target).keys() == old.keys()
-    assert not list(target.rglob(FOLDER))
+    assert not list(target.rglob(JOURNAL_FOLDER))
 
 
 @pytest.mark.parametrize("name", ["two-phase", "scatter_files", "pyramid", "group"])
@@ -314,7 +305,7 @@ def test_where_the_journal_cannot_be_begun_what_is_there_stays(tmp_path: Path, e
             with pytest.raises(OocError):
                 job.run()
         np.testing.assert_array_equal(ooc.open_array(target)[...], DATA)
-        assert not list(target.rglob(FOLDER))
+        assert not list(target.rglob(JOURNAL_FOLDER))
 
 
 @pytest.mark.parametrize("plan", [b"", b"{", None], ids=["empty", "torn", "gone"])
@@ -322,7 +313,7 @@ def test_where_the_journal_cannot_be_begun_what_is_there_stays(tmp_path: Path, e
 def test_without_a_journal_one_call_starts_over(tmp_path: Path, name: str, plan: bytes | None) -> None:
     target = tmp_path / "t"
     stop(JOBS[name](tmp_path, target), 0 if name in ("pyramid", "reduce") else 2)
-    text = target / FOLDER / PLAN
+    text = target / JOURNAL_FOLDER / JOURNAL_PLAN
     if plan is not None:
         text.write_bytes(plan)
     elif text.exists():
@@ -335,7 +326,7 @@ def test_without_a_journal_one_call_starts_over(tmp_path: Path, name: str, plan:
     with pytest.raises(TargetError, match=r"overwrite|remove it first|another"):
         JOBS[name](tmp_path, target)
     JOBS[name](tmp_path, target, overwrite=True).run()
-    assert not list(target.rglob(FOLDER))
+    assert not list(target.rglob(JOURNAL_FOLDER))
 
 
 @pytest.mark.parametrize("plan", [b"", b"{", None], ids=["empty", "torn", "gone"])
@@ -344,7 +335,7 @@ def test_an_update_without_a_journal_does_not_lock_the_data(tmp_path: Path, runs
     ooc.rechunk(s, target, chunks=(32, 4), **THREADS).run()
     zarr.open_array(s, mode="r+").append(DATA[:8])
     runs.run("update", target, scheduler="threads", at="entry")
-    text = target / FOLDER / PLAN
+    text = target / JOURNAL_FOLDER / JOURNAL_PLAN
     text.write_bytes(plan) if plan is not None else text.unlink()
     np.testing.assert_array_equal(zarr.open_array(target, mode="r")[:32], DATA)
     with pytest.raises(UnfinishedError):
@@ -353,7 +344,7 @@ def test_an_update_without_a_journal_does_not_lock_the_data(tmp_path: Path, runs
         ooc.resume(target)
     a = ooc.update(target, scheduler="threads").run()
     np.testing.assert_array_equal(a[...], np.concatenate([DATA, DATA[:8]]))
-    assert not list(target.rglob(FOLDER))
+    assert not list(target.rglob(JOURNAL_FOLDER))
 
 
 # ---------------------------------------------------------------------- who may read it

@@ -16,10 +16,9 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError, UnfinishedError
-from oocarrays.plan.slabs import cuts
 from oocarrays.plan.slabs.blocks import ways_of
-from oocarrays.storage.journal.journal import Journal
 from tests.profiles import examples
+from tests.seams import Journal, replace_step
 from tests.test_slab_iterator import threads
 from tests.whole import beyond, boundaries, corners, expected, padded
 
@@ -65,7 +64,7 @@ def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, seed: int, chance:
         return corners(options["depth"])(sum(blocks[1:], blocks[0]))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cuts, "ways_of", any_ways)
+        replace_step(patched, "cut slabs", any_ways)
         job = ooc.map_slabs(kernel, sources, MemoryStore(), memory="64MiB", scheduler="threads", **options)
     (want,) = expected(kernel, wholes, options["depth"], options["boundary"])
     np.testing.assert_array_equal(job.run()[...], want)

@@ -15,7 +15,6 @@ from scipy.ndimage import uniform_filter
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, KernelError, NotFoundError, UnsupportedError
-from oocarrays.storage.metered import metered
 
 xr = pytest.importorskip("xarray")
 import oocarrays.xarray  # noqa: E402
@@ -76,7 +75,7 @@ def test_parts_are_those_of_xarray(stored: Path, choose: Any) -> None:
 
 def test_only_what_is_chosen_is_read(stored: Path) -> None:
     found = xr.open_dataset(stored, engine="oocarrays")
-    with metered() as meter:
+    with ooc.metered() as meter:
         found.air.isel(time=slice(5, 10)).load()
     assert meter.decoded_bytes == 5 * 12 * 16 * 2
 

@@ -14,13 +14,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, DiskFullError, UnfinishedError
-from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.storage.chunks.unfinished import UnfinishedChunks
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER, MADE, SOURCE
-from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.stores.store_blobs import StoreBlobs
-from oocarrays.storage.stores.underway import Putting
+from tests.seams import JOURNAL_FOLDER, KEPT_REQUEST, KEPT_SOURCE, Journal, replace_step, step
 from tests.small import make
 
 FIELD = np.random.default_rng(1).random((1024, 1024), dtype="f4")
@@ -67,12 +61,12 @@ def recorded(target: Path) -> set[Part]:
     return Journal(target).parts()
 
 
-def missing(plan: RechunkPlan, target: Path) -> set[Part]:
+def missing(plan: Any, target: Path) -> set[Part]:
     """The parts that are not recorded."""
     return {part for number, step in enumerate(plan.passes) for part in step.parts(number)} - recorded(target)
 
 
-def chunks_of(plan: RechunkPlan, part: Part) -> list[tuple[int, ...]]:
+def chunks_of(plan: Any, part: Part) -> list[tuple[int, ...]]:
     """The chunks that are written when a part is done."""
     step, (_, first, rank) = plan.passes[part[0]], part
     if step.assembled:
@@ -81,12 +75,12 @@ def chunks_of(plan: RechunkPlan, part: Part) -> list[tuple[int, ...]]:
     return [index for box in boxes if box for index in itertools.product(*map(range, *box))]
 
 
-def count(plan: RechunkPlan, parts: set[Part]) -> int:
+def count(plan: Any, parts: set[Part]) -> int:
     """Chunks that are written when these parts are done."""
     return sum(len(chunks_of(plan, part)) for part in parts)
 
 
-def share_left(plan: RechunkPlan, parts: set[Part]) -> float:
+def share_left(plan: Any, parts: set[Part]) -> float:
     """The share of the bytes of all passes, where these parts are still to be done."""
     sizes = [step.traffic.read_bytes + step.traffic.written_bytes for step in plan.passes]
     left = [count(plan, {part for part in parts if part[0] == n}) / plan.passes[n].writes for n in range(len(sizes))]
@@ -108,8 +102,8 @@ def check_unfinished(target: Any) -> None:
 
 def left_behind(folder: Path) -> list[Path]:
     """What runs that have ended must not leave: marks, journals, scratch, partial files."""
-    here = [path for path in folder.rglob("*") if path.name not in (MADE, SOURCE)]
-    return [path for path in here if path.name.startswith(FOLDER) or path.suffix == ".partial"]
+    here = [path for path in folder.rglob("*") if path.name not in (KEPT_REQUEST, KEPT_SOURCE)]
+    return [path for path in here if path.name.startswith(JOURNAL_FOLDER) or path.suffix == ".partial"]
 
 
 def check_finished(target: Path, data: np.ndarray = FIELD) -> None:
@@ -132,9 +126,8 @@ def break_disk(patch: pytest.MonkeyPatch, after: int) -> None:
 
         return checked
 
-    for kind in (LocalBlobs, StoreBlobs, Putting):
-        patch.setattr(kind, "put", full(kind.put))
-    patch.setattr(UnfinishedChunks, "write_runs", full(UnfinishedChunks.write_runs))
+    for name in ("put file", "put object", "put later", "write pieces"):
+        replace_step(patch, name, full(step(name)))
 
 
 def fail(job: ooc.RechunkJob, after: int) -> None:

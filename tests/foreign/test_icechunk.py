@@ -18,7 +18,7 @@ from zarr.storage import StorePath
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError, RunError, TargetError
-from oocarrays.stored.array import placer
+from tests.seams import store_at
 
 icechunk = pytest.importorskip("icechunk")
 DATA = np.arange(12000.0).reshape(100, 120)
@@ -212,6 +212,6 @@ def test_what_workers_cannot_do_is_one_line(on_disk: Any, repository: Any, sourc
 
 
 def test_outside_of_a_run_no_other_process_has_a_session(repository: Any) -> None:
-    store = placer(None)(repository.writable_session("main").store)
+    store = store_at(repository.writable_session("main").store)
     with pytest.raises(TargetError, match=r"session of icechunk, which travels to workers while job.run\(\) lasts"):
         pickle.dumps(store)

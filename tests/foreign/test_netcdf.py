@@ -16,7 +16,6 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError, NotFoundError, RunError, UnsupportedError
-from oocarrays.storage.meter import Meter
 from tests.unfinished import FIELD, fail, options_of
 
 RNG = np.random.default_rng(7)
@@ -111,7 +110,7 @@ def test_requests_are_as_planned_and_every_byte_is_read_once(day: Path, tmp_path
     job.run()
     with h5py.File(day) as file:
         stored = file["air"].id.get_storage_size()
-    meter: Meter = job.meter
+    meter = job.meter
     assert (meter.read_requests, meter.read_bytes, meter.decoded_bytes) == (12, stored, AIR.nbytes)
 
 

@@ -13,11 +13,11 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError, OocError
-from oocarrays.storage.foreign import netcdf3
 
 xr = pytest.importorskip("xarray")
 pytest.importorskip("scipy")
 import oocarrays.xarray  # noqa: E402
+from tests.seams import set_constants  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Consolidated metadata"),
@@ -81,8 +81,7 @@ def test_records_are_read_as_bytes_of_the_file_or_taken_out_of_it(
     tmp_path: Path, row: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "a.nc", weather(30))
-    monkeypatch.setattr(netcdf3, "LEAST_ROW", row)
-    monkeypatch.setattr(netcdf3, "LONGEST_READ", 700)
+    set_constants(monkeypatch, record_row_bytes=row, record_read_bytes=700)
     expected = xr.open_dataset(path, engine="scipy", decode_cf=False)
     for name in ("air", "wind", "flag"):
         np.testing.assert_array_equal(ooc.open_array(f"{path}/{name}")[...], expected[name].values)

@@ -15,9 +15,9 @@ from zarr.storage import ZipStore
 import oocarrays as ooc
 from oocarrays.errors import InputError, NotFoundError, RunError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.storage.foreign import facts as facts_module
 from oocarrays.storage.foreign.facts import rows_of
 from tests.profiles import examples
+from tests.seams import set_constants
 
 DATA = np.random.default_rng(3).integers(0, 1000, (37, 11, 23)).astype("i4")
 HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
@@ -26,8 +26,7 @@ HERE: dict[str, Any] = {"scheduler": "threads", "memory": "64MiB"}
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few rows, so that there are many of them, the last one cut short."""
-    monkeypatch.setattr(facts_module, "ROW_BYTES", 5000)
-    monkeypatch.setattr(rows_of, "__defaults__", (5000,))
+    set_constants(monkeypatch, foreign_row_bytes=5000, foreign_row_default=(5000,))
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from oocarrays.cli import main as cli
-from oocarrays.cli.commands import parser_of_all
+from oocarrays.cli.main import FAILED, WRONG_INPUT, main, parser_of_all
 from tests.fuzz import pools
 from tests.fuzz.calls import Wrong
 
-CODES = (0, cli.FAILED, cli.WRONG_INPUT)
+CODES = (0, FAILED, WRONG_INPUT)
 FEW = ("demo", "calibrate")
 """Commands that take seconds: a few of the first, and of the second those that refuse what they are to measure."""
 
@@ -80,7 +79,7 @@ def run(words: list[str]) -> int:
     out, err = _terminal("strict"), _terminal("backslashreplace")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            code = cli.main(words)
+            code = main(words)
         except SystemExit as left:
             code = int(left.code or 0)
     err.flush()

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import oocarrays as ooc
-from oocarrays.cli.commands import WRONG_INPUT
+from oocarrays.cli.main import WRONG_INPUT
 from oocarrays.errors import InputError, JournalError, LayoutError, NotFoundError, PlacementError, SelectionError
-from oocarrays.storage.journal.texts import FOLDER, PLAN
 from tests.fuzz import commands, watched, world
 from tests.fuzz.soon import soon
+from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN
 
 pytestmark = pytest.mark.long
 
@@ -79,7 +79,7 @@ def test_what_is_left_is_found_beside_documents_that_nest_too_deep(here: Path) -
 
 
 def test_a_journal_that_nests_too_deep_is_none(here: Path) -> None:
-    [journal] = here.glob(f"unfinished.zarr/{FOLDER}/{PLAN}")
+    [journal] = here.glob(f"unfinished.zarr/{JOURNAL_FOLDER}/{JOURNAL_PLAN}")
     journal.write_text("[" * 200_000)
     with pytest.raises(JournalError, match="is cut short, or no journal's"):
         ooc.resume("unfinished.zarr")

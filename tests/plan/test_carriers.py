@@ -9,12 +9,11 @@ import dask
 import numpy as np
 import pytest
 
+from oocarrays import FatTree, Layout, Mesh
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
-from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.options.networks import carrier_of, network_text, parsed_network
 from oocarrays.plan.exchange.carrier import Carrier
-from oocarrays.plan.exchange.network import FatTree, Mesh
 from oocarrays.plan.exchange.prediction import CM5, DELTA, Constants, predicted, schedule_seconds
 from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
 from oocarrays.plan.layouts.assembly import own_seconds, squared

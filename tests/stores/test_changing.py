@@ -12,9 +12,9 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from oocarrays.stored.array import placer
 from tests.changing import VERBS, Gate, changes
 from tests.entries import THREADS
+from tests.seams import store_at
 from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
 from tests.stores.test_s3 import LIBRARIES, make, plan
@@ -67,7 +67,7 @@ def test_a_source_that_changes_is_noticed(
         VERBS[verb](url, place, THREADS)
     assert gate.reached
     assert "\n" not in str(failed.value)
-    now = np.asarray(zarr.open_array(placer(s3.direct)(url), mode="r")[...])
+    now = np.asarray(zarr.open_array(store_at(url, s3.direct), mode="r")[...])
     np.testing.assert_array_equal(VERBS[verb](url, place, THREADS), now)
 
 

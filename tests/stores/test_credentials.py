@@ -18,7 +18,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.storage.stores.shown import shown
-from oocarrays.storage.stores.urls import store_of
+from tests.seams import store_at
 from tests.small import DATA
 from tests.stores.servers import S3
 
@@ -70,7 +70,7 @@ def by(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_objects_journals_attributes_and_keys_tell_nothing(s3: S3, by: str, caplog: Any, tmp_path: Path) -> None:
     source, target, mine = s3.url(f"{by}-cred.zarr"), s3.url(f"{by}-cred-out.zarr"), options(s3)
     with caplog.at_level(logging.DEBUG, "oocarrays"):
-        zarr.create_array(store_of(source, mine), data=DATA, chunks=(8, DATA.shape[1]), overwrite=True)
+        zarr.create_array(store_at(source, mine), data=DATA, chunks=(8, DATA.shape[1]), overwrite=True)
         array = ooc.open_array(source, storage_options=mine)
         job = ooc.rechunk(source, target, chunks=(96, 10), memory="128MiB", storage_options=mine, overwrite=True)
         lazy = array.to_dask()
@@ -110,7 +110,7 @@ def test_users_and_signatures_in_urls_are_not_shown(url: str, capfd: Any, tmp_pa
 
 
 def test_a_name_is_shown_without_what_opens_it() -> None:
-    store = store_of("https://me:hunter2@127.0.0.1:9/a.zarr?sig=planted-signature")
+    store = store_at("https://me:hunter2@127.0.0.1:9/a.zarr?sig=planted-signature")
     check_all_of(store)
     check(store.name, "its name")
     check_all_of(store.below("c"))

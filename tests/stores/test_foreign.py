@@ -17,7 +17,7 @@ from zarr.core.sync import sync
 
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, RunError
-from oocarrays.stored.array import placer
+from tests.seams import store_at
 from tests.stores.servers import S3
 
 pytestmark = pytest.mark.long
@@ -27,7 +27,7 @@ AIR = np.random.default_rng(2).normal(280, 10, (24, 60, 50)).astype("f4")
 
 def put(s3: S3, name: str, data: bytes) -> str:
     folder, _, key = name.rpartition("/")
-    sync(placer(s3.direct)(s3.url(folder)).set(key, default_buffer_prototype().buffer.from_bytes(data)))
+    sync(store_at(s3.url(folder), s3.direct).set(key, default_buffer_prototype().buffer.from_bytes(data)))
     return s3.url(name)
 
 

@@ -18,9 +18,8 @@ from zarr.codecs import GzipCodec, ZstdCodec
 from zarr.storage import FsspecStore, LoggingStore, MemoryStore, ZipStore
 
 import oocarrays as ooc
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.stored.array import placer
 from tests.groups import write
+from tests.seams import store_at, unfinished_run
 from tests.small import DATA
 from tests.stores.servers import BUCKET, S3
 from tests.stores.test_s3 import make, plan
@@ -123,7 +122,7 @@ def test_a_prefix_that_is_deleted_meanwhile_is_no_fill_value_and_the_run_can_be_
         pytest.raises(ooc.errors.RunError, match="cubes/moved is gone"),
     ):
         job.run()
-    assert unfinished_run(placer(s3.direct)(target)) == job.run_id
+    assert unfinished_run(store_at(target, s3.direct)) == job.run_id
     for key, data in objects.items():
         s3.client.put_object(Bucket=BUCKET, Key=key, Body=data)
     again = ooc.resume(target, storage_options=s3.options)
@@ -151,7 +150,7 @@ def test_chunks_that_are_deleted_and_metadata_that_stays_are_no_fill_value(s3: S
         early.run()
     with pytest.raises(ooc.errors.RunError, match="hollow is empty: it had chunks"):
         late.run()
-    assert unfinished_run(placer(s3.direct)(f"{target}-0")) == early.run_id
+    assert unfinished_run(store_at(f"{target}-0", s3.direct)) == early.run_id
     assert s3.keys(f"of-hollow-{library}-1") == []
 
 
@@ -171,7 +170,7 @@ def test_another_array_in_the_same_place_is_no_fill_value(s3: S3) -> None:
 
 def test_arrays_of_a_group_are_not_copied_from_where_they_are_no_more(s3: S3) -> None:
     source, target = s3.url("group"), s3.url("of-group")
-    write(placer(s3.direct)(source), nested=False)
+    write(store_at(source, s3.direct), nested=False)
     job = plan(s3, source, target, chunks={"air": (24, 6, 5)}, overwrite=True)
     remove(s3, BUCKET, "group/rain/")
     with pytest.raises(ooc.errors.RunError, match="group/rain"):
@@ -237,7 +236,7 @@ def test_a_zip_file_travels_with_its_whole_path(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.filterwarnings("ignore")
 def test_a_wrapped_store_may_refuse_in_words_of_its_own(s3: S3) -> None:
     make(s3, s3.url("wrapped"))
-    a = ooc.open_array(LoggingStore(placer(s3.options)(s3.url("wrapped"))._store, log_level="CRITICAL"))
+    a = ooc.open_array(LoggingStore(store_at(s3.url("wrapped"), s3.options)._store, log_level="CRITICAL"))
     s3.tell(fault="403", times=10**6, match="/wrapped/c/")
     with pytest.raises(ooc.errors.StoreFailure, match=r"cannot read c/0/0 .*credentials were refused"):
         a[...]

@@ -22,12 +22,17 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import oocarrays as ooc
-from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import MADE, SOURCE
-from oocarrays.stored.array import placer
 from tests.profiles import examples
+from tests.seams import (
+    KEPT_REQUEST,
+    KEPT_SOURCE,
+    RECHUNK_METHODS,
+    Journal,
+    replace_step,
+    step,
+    store_at,
+    unfinished_run,
+)
 from tests.small import CODECS, DATA
 from tests.stores.servers import BUCKET, S3
 from tests.strategies import chunks_for
@@ -37,7 +42,7 @@ pytestmark = pytest.mark.long
 
 
 def make(s3: S3, url: str, data: np.ndarray = DATA, **options: Any) -> str:
-    store = placer(s3.direct)(url)
+    store = store_at(url, s3.direct)
     zarr.create_array(
         store, data=data, **({"chunks": (8, data.shape[1]), "compressors": None, "overwrite": True} | options)
     )
@@ -50,7 +55,11 @@ def plan(s3: S3, source: Any, target: Any, **options: Any) -> ooc.RechunkJob:
 
 
 LIBRARIES = ("obstore", "fsspec")
-PAIRS = [(LIBRARIES[(m + c) % 2], method, codec) for m, method in enumerate(METHODS) for c, codec in enumerate(CODECS)]
+PAIRS = [
+    (LIBRARIES[(m + c) % 2], method, codec)
+    for m, method in enumerate(RECHUNK_METHODS)
+    for c, codec in enumerate(CODECS)
+]
 """Each method with each codec, by the libraries in turn: so each library does all methods and all codecs."""
 
 
@@ -62,7 +71,7 @@ def test_every_method_and_codec_moves_what_was_planned(s3: S3, library: str, met
     assert_moved_as_planned(job)
     keys = s3.keys(f"{library}-{codec}-{method}/")
     assert [key for key in keys if "oocarrays" in key] == [
-        f"{library}-{codec}-{method}/{each}" for each in (MADE, SOURCE)
+        f"{library}-{codec}-{method}/{each}" for each in (KEPT_REQUEST, KEPT_SOURCE)
     ]
 
 
@@ -194,7 +203,7 @@ def test_a_killed_run_is_resumed_from_its_journal(s3: S3, library: str) -> None:
     s3.tell()
     job = ooc.resume(target, storage_options=s3.options)
     np.testing.assert_array_equal(job.run()[...], DATA)
-    assert s3.keys(f"long-{library}/.oocarrays") == [f"long-{library}/{MADE}", f"long-{library}/{SOURCE}"]
+    assert s3.keys(f"long-{library}/.oocarrays") == [f"long-{library}/{KEPT_REQUEST}", f"long-{library}/{KEPT_SOURCE}"]
 
 
 @pytest.mark.parametrize("good", [True, False], ids=["well", "badly"])
@@ -227,7 +236,7 @@ def test_the_local_way_to_and_from_a_store(s3: S3, library: str, tmp_path: Path)
 
 def test_stores_of_a_users_own_and_arrays_in_them(s3: S3, library: str) -> None:
     url = make(s3, s3.url("own"))
-    own = placer(s3.options)(url)._store
+    own = store_at(url, s3.options)._store
     array = zarr.open_array(own, mode="r")
     for source in (own, array, ooc.open_array(own)):
         job = plan(s3, source, s3.url("own-target"), overwrite=True)
@@ -236,7 +245,7 @@ def test_stores_of_a_users_own_and_arrays_in_them(s3: S3, library: str) -> None:
 
 
 def test_a_store_travels_to_another_process(s3: S3, library: str) -> None:
-    store = placer(s3.options)(make(s3, s3.url("travels")))
+    store = store_at(make(s3, s3.url("travels")), s3.options)
     again = pickle.loads(pickle.dumps(store))
     assert (str(again), again) == ("s3://cubes/travels", store)
     np.testing.assert_array_equal(zarr.open_array(again, mode="r")[...], DATA)
@@ -254,7 +263,7 @@ def test_workers_of_a_cluster_read_and_write_s3(s3: S3) -> None:
             job = plan(s3, source, s3.url(f"shared-{method}"), scheduler=client, method=method, overwrite=True)
             np.testing.assert_array_equal(job.run()[...], DATA)
             assert job.plan.processes == 2
-    assert unfinished_run(placer(s3.options)(s3.url("shared-two-phase"))) is None
+    assert unfinished_run(store_at(s3.url("shared-two-phase"), s3.options)) is None
 
 
 def test_the_command_line_takes_urls(s3: S3, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +317,7 @@ def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, librar
     name = f"looked-{library}-{fault.replace(' ', '-')}"
     source, target = make(s3, s3.url(f"{name}-source")), s3.url(name)
     job = plan(s3, source, target, method="independent", ranks=1)
-    publish = Journal._publish
+    publish = step("publish entry")
 
     def stop(self: Journal, *done: Any) -> None:
         publish(self, *done)
@@ -316,7 +325,7 @@ def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, librar
 
     with pytest.MonkeyPatch.context() as patch:
         job._run.syncer.patience = 0.0
-        patch.setattr(Journal, "_publish", stop)
+        replace_step(patch, "publish entry", stop)
         with pytest.raises(KeyboardInterrupt):
             job.run()
     if fault == "source":
@@ -325,7 +334,7 @@ def test_a_run_that_goes_on_looks_at_its_source_and_at_its_chunks(s3: S3, librar
             ooc.resume(target, storage_options=s3.options)
         again = ooc.resume(target, storage_options=s3.options, again=True)
     else:
-        spoil(placer(s3.direct)(target), recorded_chunk(Journal(placer(s3.direct)(target))), fault)
+        spoil(store_at(target, s3.direct), recorded_chunk(Journal(store_at(target, s3.direct))), fault)
         with pytest.warns(RuntimeWarning, match="they are written again"):
             again = ooc.resume(target, storage_options=s3.options, verify=fault == "flipped")
     np.testing.assert_array_equal(again.run()[...], DATA + (fault == "source"))

@@ -11,7 +11,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 import oocarrays as ooc
-from oocarrays.stored.array import placer
+from tests.seams import store_at
 from tests.stores.servers import S3
 
 pytestmark = pytest.mark.long
@@ -26,7 +26,7 @@ CODINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("coding", CODINGS)
 def test_sections_are_written_a_request_or_two_a_chunk(s3: S3, library: str, coding: str) -> None:
     url, model = s3.url(f"sections-{library}-{coding}"), np.zeros((32, 16), "i4")
-    zarr.create_array(placer(s3.direct)(url), shape=model.shape, dtype="i4", **CODINGS[coding])
+    zarr.create_array(store_at(url, s3.direct), shape=model.shape, dtype="i4", **CODINGS[coding])
     array = ooc.open_array(url, mode="r+", storage_options=s3.options)
     model[...] = np.arange(model.size).reshape(model.shape) + 1
     array[...] = model

@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 import zarr
 
-from oocarrays.stored.array import placer
 from tests.dying import Child, Server
+from tests.seams import store_at
 from tests.stores.servers import BUCKET, S3
 
 pytestmark = pytest.mark.long
@@ -76,7 +76,7 @@ def end(child: Child, alive: float | None) -> int | None:
 
 def source(s3: S3) -> str:
     url = s3.url("weather-source")
-    zarr.create_array(placer(s3.direct)(url), data=DATA, chunks=(8, 256), compressors=None, overwrite=True)
+    zarr.create_array(store_at(url, s3.direct), data=DATA, chunks=(8, 256), compressors=None, overwrite=True)
     return url
 
 
@@ -124,7 +124,7 @@ def is_finished(s3: S3, name: str) -> bool:
 
 
 def check(s3: S3, name: str) -> None:
-    made = zarr.open_array(placer(s3.direct)(s3.url(name)), mode="r")
+    made = zarr.open_array(store_at(s3.url(name), s3.direct), mode="r")
     np.testing.assert_array_equal(made[...], DATA)
 
 

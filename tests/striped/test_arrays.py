@@ -19,6 +19,7 @@ from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.striped.disk_layout import StripedBlobs
 from oocarrays.testing import SlowDisk
+from tests.seams import replace_step, step
 
 pytestmark = pytest.mark.once
 
@@ -136,7 +137,7 @@ def test_a_chunk_is_missing_only_while_all_disks_are_there(disks: list[str]) -> 
 
 
 def test_resume_goes_on_with_a_striped_target(disks: list[str], rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    put, count = StripedBlobs.put, [0]
+    put, count = step("put striped"), [0]
 
     def fails(self: Any, *args: Any) -> None:
         count[0] += 1
@@ -144,7 +145,7 @@ def test_resume_goes_on_with_a_striped_target(disks: list[str], rows: str, monke
             raise ooc.errors.StoreFailure("the disk fails")
         put(self, *args)
 
-    monkeypatch.setattr(StripedBlobs, "put", fails)
+    replace_step(monkeypatch, "put striped", fails)
     job = ooc.rechunk(
         rows, url(disks, "y.zarr"), chunks=(96, 5), method="independent", memory="28MiB", scheduler="threads"
     )

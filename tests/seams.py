@@ -1,0 +1,208 @@
+"""Internals of the package by plain names: no other test outside the unit folders imports or replaces one.
+
+A test that needs more than the public names takes it from here, so that a redesign of the package changes this file
+and the tests in `mapping`, `plan`, `storage` and `graphs` only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
+from oocarrays.mapping.grid import Stored as Stored
+from oocarrays.mapping.ranges import ascending as ascending
+from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING
+from oocarrays.plan.exchange.schedule import schedules as schedules
+from oocarrays.plan.rechunk import ways
+from oocarrays.plan.resources import Resources as Resources
+from oocarrays.storage.files.documents import MARK
+from oocarrays.storage.files.documents import is_finished as is_finished
+from oocarrays.storage.files.documents import unfinished_run as unfinished_run
+from oocarrays.storage.files.local_files import rank_name as rank_name
+from oocarrays.storage.journal import calls, texts
+from oocarrays.storage.journal.journal import Journal as Journal
+from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS
+from oocarrays.storage.journal.leftovers import find_leftovers as find_leftovers
+from oocarrays.storage.meter import MemoryWatch as MemoryWatch
+from oocarrays.stored.array import placer
+
+# ---------------------------------------------------------------------- names and files
+
+RECHUNK_METHODS = ways.METHODS
+"""Every value of ``method`` of `oocarrays.rechunk` but "auto"."""
+UNFINISHED_MARK = MARK
+"""The attribute of an unfinished target: the id of its run."""
+JOURNAL_FOLDER = texts.FOLDER
+"""The folder of a journal, below its target."""
+JOURNAL_PLAN = texts.PLAN
+"""The file of the plan, in the folder of a journal."""
+JOURNAL_NOTE = texts.NOTE
+"""The key of the note of a write to an array that existed before, below that array."""
+KEPT_SOURCE, KEPT_REQUEST = texts.SOURCE, texts.MADE
+"""The keys that a finished array keeps: the source that it was made from, and the request that made it."""
+JOURNAL_CALL = calls.CALL
+"""The entry of a plan in a journal that holds the call: its functions and options."""
+journal_digest = texts.digest_of
+workers_of = known_workers
+
+
+def store_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> Any:
+    """Return the store or path that the package opens for a place that a user names."""
+    return placer(storage_options)(place)
+
+
+# ---------------------------------------------------------------------- constants
+
+CONSTANTS = {
+    "batch_bytes": "oocarrays.plan.rechunk.counting:BATCH_BYTES",
+    "round_bytes": "oocarrays.plan.files.scatter:ROUND_BYTES",
+    "box_bytes": "oocarrays.plan.reductions.cut:BOX_BYTES",
+    "record_seconds": "oocarrays.storage.local.syncing:GROUP_SECONDS",
+    "unsynced_files": "oocarrays.storage.local.syncing:MOST_FILES",
+    "claim_seconds": "oocarrays.graphs.run.journaled:CLAIM_SECONDS",
+    "unfinished_files": "oocarrays.storage.chunks.unfinished:MOST_FILES",
+    "counted_chunks": "oocarrays.storage.files.chunk_names:MOST_COUNTED",
+    "copy_gain": "oocarrays.arrays.copying:WORTH",
+    "traced_tasks": "oocarrays.graphs.tracing.graph:MOST_TASKS",
+    "pattern_bytes": "oocarrays.plan.advice.patterns:MOST_BUFFERED",
+    "foreign_row_bytes": "oocarrays.storage.foreign.facts:ROW_BYTES",
+    "foreign_row_default": "oocarrays.storage.foreign.facts:rows_of.__defaults__",
+    "record_row_bytes": "oocarrays.storage.foreign.netcdf3:LEAST_ROW",
+    "record_read_bytes": "oocarrays.storage.foreign.netcdf3:LONGEST_READ",
+    "packing_tile_bytes": "oocarrays.storage.sections.packing:TILE_BYTES",
+    "packing_wide_bytes": "oocarrays.storage.sections.packing:WIDEST_BYTES",
+    "uncached_bytes": "oocarrays.storage.local.past_cache:LONG_BYTES",
+    "shard_index_bytes": "oocarrays.storage.codecs.shards:INDEX_BYTES",
+    "median_tile": "oocarrays.kernels.medians:REGISTER",
+    "jacobi_columns": "oocarrays.kernels.jacobi:COLUMNS",
+    "jacobi_block": "oocarrays.kernels.jacobi:BLOCK",
+    "fourier_piece": "oocarrays.kernels.fourier:PIECE",
+    "calibration_file_bytes": "oocarrays.graphs.calibrate.machine:FILE_BYTES",
+    "calibration_most_bytes": "oocarrays.graphs.calibrate.machine:MOST_WRITTEN",
+    "calibration_message_bytes": "oocarrays.graphs.calibrate.exchange:SIZES",
+    "calibration_timeout": "oocarrays.graphs.calibrate.workers:TIMEOUT_SECONDS",
+    "calibration_disk_seconds": "oocarrays.graphs.calibrate.striping:SECONDS",
+    "worker_arrival_seconds": "oocarrays.graphs.cluster.placement:ARRIVAL_SECONDS",
+    "worker_dial_seconds": "oocarrays.graphs.cluster.placement:DIAL_SECONDS",
+    "worker_idle_bytes": "oocarrays.graphs.cluster.placement:IDLE_BYTES",
+}
+"""Thresholds that a test may set so that a small array behaves like a large one, or a wait is short."""
+
+
+def constant(name: str) -> Any:
+    """Return a constant as it is now."""
+    return getattr(*owner_of(CONSTANTS[name]))
+
+
+PROCESS = pytest.MonkeyPatch()
+"""Changes of a whole process, of a run or a worker that was started for them; ``PROCESS.undo()`` takes them back."""
+
+
+def set_constants(patch: pytest.MonkeyPatch, **values: Any) -> None:
+    """Set constants of the table above for as long as ``patch`` lasts."""
+    for name, value in values.items():
+        patch.setattr(*owner_of(CONSTANTS[name]), value)
+
+
+@contextmanager
+def small(**values: Any) -> Iterator[None]:
+    """Set constants of the table above inside a ``with`` block: ``with small(box_bytes=1): …``."""
+    with pytest.MonkeyPatch.context() as patch:
+        set_constants(patch, **values)
+        yield
+
+
+# ---------------------------------------------------------------------- steps of a run
+
+STEPS = {
+    "plan stages": "oocarrays.plan.rechunk.ways:_staged",
+    "plan again": "oocarrays.graphs.rechunk.resume:plan_rechunk",
+    "cut slabs": "oocarrays.plan.slabs.cuts:ways_of",
+    "build graph": "oocarrays.graphs.rechunk.graph:GraphBuilder.build",
+    "lower layers": "oocarrays.graphs.tracing.layers:_written_out",
+    "count cores": "oocarrays.graphs.settings:local_cores",
+    "abort": "oocarrays.graphs.run.work:Work.abort",
+    "get object": "oocarrays.storage.stores.remote:RemoteStore.get",
+    "read chunk": "oocarrays.storage.chunks.reader:ChunkReader.whole",
+    "read window": "oocarrays.storage.sections.windows:Windows.read",
+    "count request": "oocarrays.storage.meter:Meter.add",
+    "finish reduction": "oocarrays.graphs.reductions.reducing:Reducer.finished",
+    "write chunks": "oocarrays.storage.chunks.writer:ChunkWriter.write_all",
+    "write pieces": "oocarrays.storage.chunks.unfinished:UnfinishedChunks.write_runs",
+    "name chunk": "oocarrays.storage.chunks.unfinished:UnfinishedChunks.finish",
+    "put file": "oocarrays.storage.local.blobs:LocalBlobs.put",
+    "put pieces": "oocarrays.storage.local.blobs:LocalBlobs.put_pieces",
+    "write file": "oocarrays.storage.local.blobs:LocalBlobs._write",
+    "put object": "oocarrays.storage.stores.store_blobs:StoreBlobs.put",
+    "put later": "oocarrays.storage.stores.underway:Putting.put",
+    "put striped": "oocarrays.storage.striped.disk_layout:StripedBlobs.put",
+    "change window": "oocarrays.storage.sections.write:InWindows._window",
+    "read shard": "oocarrays.storage.chunks.shard_writes:Sharded._read",
+    "begin journal": "oocarrays.storage.journal.journal:Journal.begin",
+    "replace journal": "oocarrays.storage.journal.journal:Journal.replace",
+    "record part": "oocarrays.storage.journal.journal:Journal.prepare",
+    "publish entry": "oocarrays.storage.journal.journal:Journal._publish",
+    "begin run": "oocarrays.graphs.run.journaled:KeptRun._begin",
+    "remove mark": "oocarrays.storage.files.creating:take_mark_away",
+    "copy object": "oocarrays.storage.chunks.copies:_copy_file",
+    "remove group mark": "oocarrays.storage.files.group_file:_take_mark_away",
+    "finish group": "oocarrays.storage.files.group_file:finish_group",
+    "put documents": "oocarrays.storage.files.making_room:put_documents",
+    "remove documents": "oocarrays.storage.files.making_room:remove_documents",
+    "remove old files": "oocarrays.storage.files.making_room:make_room",
+    "remove old folder": "oocarrays.storage.files.making_room:remove_tree",
+    "sync device": "oocarrays.storage.local.devices:sync_file_system",
+    "can sync device": "oocarrays.storage.local.devices:is_synced_whole",
+    "call rechunk": "oocarrays.cli.runs:rechunk",
+    "call resume": "oocarrays.cli.runs:resume",
+    "call clean": "oocarrays.cli.stores:clean",
+}
+"""Functions that a test may count, delay or make fail."""
+
+KILL_POINTS = {
+    "journal": (("begin journal", "after"),),  # there is no target yet
+    "begun": (("begin run", "after"),),
+    "replaced": (("replace journal", "after"),),  # with another plan, of which nothing is recorded
+    "chunk": (("put file", "before"), ("write pieces", "before")),  # of the target or of a scratch array
+    "partial": (("write file", "after"), ("write pieces", "after")),  # its file has not got its name yet
+    "window": (("change window", "after"),),  # part of a chunk has been read and changed
+    "shard": (("read shard", "after"),),
+    "pieces": (("put pieces", "after"),),
+    "named": (("name chunk", "after"),),
+    "unrecorded": (("record part", "before"),),
+    "entry": (("publish entry", "after"),),
+    "mark": (("remove mark", "before"),),
+    "finished": (("remove mark", "after"),),
+    "copied": (("copy object", "after"),),  # an object of a group's other arrays
+    "consolidated": (("remove group mark", "before"),),
+    "group": (("finish group", "after"),),
+}
+"""Where a run can be stopped: before or after these steps."""
+
+
+def step(name: str) -> Any:
+    """Return a step as it is now."""
+    return getattr(*owner_of(STEPS[name]))
+
+
+def replace_step(patch: pytest.MonkeyPatch, name: str, function: Any) -> None:
+    """Replace a step for as long as ``patch`` lasts."""
+    patch.setattr(*owner_of(STEPS[name]), function)
+
+
+def owner_of(path: str) -> tuple[Any, str]:
+    """Return the module, class or function that ``"module:a.b"`` is an attribute of, and the attribute's name.
+
+    >>> owner_of("os:path.sep")[1]
+    'sep'
+    """
+    module, _, inside = path.partition(":")
+    above, _, name = inside.rpartition(".")
+    return (pkgutil.resolve_name(f"{module}:{above}") if above else importlib.import_module(module)), name
