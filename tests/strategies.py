@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
@@ -85,3 +86,11 @@ def apart(options: dict) -> tuple[Resources, dict]:
     """The resources among some options of a planner, and the other options."""
     names = {each.name for each in dataclasses.fields(Resources)} & options.keys()
     return Resources(**{name: options[name] for name in names}), {k: v for k, v in options.items() if k not in names}
+
+
+@st.composite
+def lengths(draw: st.DrawFn, extent: int) -> tuple[int, ...]:
+    """Blocks of any lengths that add up."""
+    cuts = draw(st.lists(st.integers(0, extent), max_size=4))
+    edges = [0, *sorted(cuts), extent]
+    return tuple(b - a for a, b in pairwise(edges) if b > a) or (0,)

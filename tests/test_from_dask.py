@@ -86,18 +86,6 @@ def test_any_blocks_into_any_chunks(tmp_path_factory: pytest.TempPathFactory, da
         assert job.meter.write_requests + job.meter.skipped_chunks == job.plan.traffic.write_requests
 
 
-@given(st.data())
-def test_aligned_is_what_a_table_says(data: st.DataObject) -> None:
-    from oocarrays.mapping.grid import ChunkGrid
-    from oocarrays.plan.lazy.blocks import are_aligned
-
-    n = data.draw(st.integers(1, 12))
-    lengths, chunk = data.draw(block_lengths(n)), data.draw(st.integers(1, n + 1))
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    alone = all(len(set(owner[at : at + chunk])) == 1 for at in range(0, n, chunk))
-    assert are_aligned((lengths,), ChunkGrid.of((n,), (chunk,))) == alone
-
-
 FIELD = np.arange(60 * 50, dtype="f4").reshape(60, 50)
 
 

@@ -17,8 +17,6 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, KernelError, RunError, TargetError, UnfinishedError
-from oocarrays.graphs.slabs.sweeps import Fused
-from oocarrays.plan.slabs.sweeps import Sweeps
 from tests.dying import Server
 from tests.profiles import examples
 from tests.seams import Journal
@@ -111,19 +109,6 @@ def test_passes_of_several_fields_are_plain_sweeps(case: dict[str, Any], data: s
         made = job.run()
     check(made, wanted)
     assert [each.chunks for each in made] == [each.chunks for each in stored[:fields]]
-
-
-def test_tiles_of_several_fields_are_plain_sweeps() -> None:
-    def wave(now: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        made = 2 * now - before
-        made[1:-1] += (now[:-2] + now[2:] - 2 * now[1:-1]) / 3
-        return made, now
-
-    sweeps = Sweeps(shape=(90, 40), count=7, depth=(1, 0), boundary="none", tile=(3, 40))
-    ends = [(0, 90), (0, 40)]
-    made = Fused(kernel=wave, sweeps=sweeps, fields=2)([U, V], ends, ends)
-    for each, wanted in zip(made, together(wave, [U, V], 2, (1, 0), "none", 7), strict=True):
-        np.testing.assert_array_equal(each, wanted)
 
 
 def test_each_field_is_read_and_written_once_a_pass_and_the_plan_says_so(sources: list[Path], tmp_path: Path) -> None:

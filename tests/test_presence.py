@@ -21,8 +21,6 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import BudgetError, RunError, StoreFailure
-from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.stores.urls import absolute
 from tests import entries
 from tests.entries import ENTRIES, FAULTS, JOBS, STORED, THREADS
 from tests.graphs.clusters import until
@@ -217,39 +215,6 @@ def test_the_command_line_goes_on_with_nothing_that_has_gone(
         ooc.open_array("t.zarr")
 
 
-def test_a_zip_file_that_is_written_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    store = absolute(zarr.storage.ZipStore("t.zip", mode="w"))
-    (tmp_path / "else").mkdir()
-    monkeypatch.chdir(tmp_path / "else")
-    make(store)
-    store.close()
-    assert (tmp_path / "t.zip").exists()
-    assert not os.listdir()
-
-
-def test_a_link_that_leads_nowhere_does_not_end_what_is_listed(source: Path) -> None:
-    from oocarrays.storage.journal.fingerprints import fingerprint
-
-    before = fingerprint(zarr.open_array(source, mode="r"))
-    for name in ("00", "6x", "zz"):
-        (source / "c" / name).symlink_to("/no/such/chunk")
-    assert fingerprint(zarr.open_array(source, mode="r")) == before
-
-
-def test_what_is_missing_of_a_batch_is_looked_at_when_it_is_at_its_end(source: Path) -> None:
-    from oocarrays.storage.chunks.reader import ChunkReader
-    from oocarrays.storage.files.array_file import describe, open_array
-    from oocarrays.storage.meter import Meter
-
-    reader = ChunkReader(describe(open_array(source)), Meter())
-    come = reader.whole([(row, 0) for row in range(12)], iter([np.empty((8, 80), "f4")] * 12))
-    next(come)
-    entries.removed(source)
-    with pytest.raises(RunError, match="is gone"):
-        list(come)
-
-
 # ---------------------------------------------------------------------- what is written
 
 
@@ -308,19 +273,6 @@ def test_blocks_are_not_written_where_their_target_was(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         ooc.from_dask(x, target, chunks=(8, 80), memory="64MiB", **THREADS).run()
     assert not target.exists()
-
-
-@pytest.mark.parametrize("end", ["", "/"])
-def test_chunks_are_not_written_where_their_folder_was(tmp_path: Path, end: str) -> None:
-    """Nobody can look and write at one time: a folder may go between the two."""
-    (tmp_path / "t.zarr").mkdir()
-    blobs = LocalBlobs(f"{tmp_path}/t.zarr{end}")
-    blobs.put("c/0/0", memoryview(b"it is there"))
-    (tmp_path / "t.zarr").rename(tmp_path / "taken")
-    for key in ("c/0/0", "c/1/0"):
-        with pytest.raises(StoreFailure):
-            blobs.put(key, memoryview(b"it is not"))
-    assert not (tmp_path / "t.zarr").exists()
 
 
 def test_a_target_that_is_taken_away_is_an_error_and_not_made_again(source: Path, tmp_path: Path) -> None:

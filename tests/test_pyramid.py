@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -358,18 +357,3 @@ def test_images_of_next_to_nothing(shape: tuple[int, int]) -> None:
     assert [made[str(level)].shape for level in range(3)] == [
         tuple(-(-n // 2**level) for n in shape) for level in range(3)
     ]
-
-
-def test_places_of_groups() -> None:
-    """Sections of a coarser array, element by element."""
-    from oocarrays.mapping.coarsening import Coarsening
-
-    lengths = (3, 1, 4)
-    ends = np.cumsum([0, *lengths])
-    coarse = Coarsening.of([lengths, 3], (8, 7))
-    group = np.repeat(range(3), lengths)
-    for (a, b), (c, d) in product([(0, 3), (3, 8), (4, 8), (0, 8)], [(0, 3), (3, 7), (6, 7)]):
-        found = coarse.section(ooc.Section((a, c), (b, d)))
-        assert list(found.axes[0]) == sorted(set(group[a:b].tolist()))
-        assert list(found.axes[1]) == sorted({i // 3 for i in range(c, d)})
-    assert ends[-1] == 8

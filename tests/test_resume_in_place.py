@@ -18,8 +18,6 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, JournalError, NotFoundError
-from oocarrays.mapping.selection import Selection
-from oocarrays.storage.journal.wanted import kept_sections, sections_again
 from tests.dying import Server
 from tests.graphs.clusters import cluster, within
 from tests.seams import JOURNAL_CALL, JOURNAL_NOTE, Journal
@@ -190,19 +188,6 @@ def test_nothing_is_left_by_a_run_that_ends(tmp_path: Path) -> None:
     job.run()
     job.run()
     assert left_behind(tmp_path) == []
-
-
-@pytest.mark.parametrize("sections", [[np.s_[None, ::-2, 3, None, [4, 1, 4]]], [np.s_[()]], [np.s_[0:0]]])
-def test_sections_are_kept_as_they_were(sections: list) -> None:
-    shape = (6, 5, 7)
-    selections = [Selection.of(each, shape) for each in sections]
-    (again,) = sections_again(kept_sections(None, selections), shape)
-    taken, data = Selection.of(again, shape), np.arange(6 * 5 * 7).reshape(shape)
-    np.testing.assert_array_equal(
-        taken.arranged(data[np.ix_(*taken.axes)]), selections[0].arranged(data[np.ix_(*selections[0].axes)])
-    )
-    with pytest.raises(JournalError, match="which are none of an array of"):
-        sections_again([[{"slice": 3}]], shape)
 
 
 def halos(folder: Path) -> list[np.ndarray]:

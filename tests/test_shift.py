@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.errors import InputError, LayoutError, SelectionError
 from oocarrays.mapping.layouts.local import LocalPart
-from oocarrays.plan.layouts.halos import Halos
 from tests.padding import BOUNDARIES, blocks, seen
 from tests.profiles import examples
 from tests.whole import boundaries
@@ -34,15 +33,6 @@ def test_every_rank_sees_what_pad_gives(asked: tuple[ooc.Layout, tuple[int, ...]
         assert block.shape == shifted.shapes[rank] == shifted.local_shape(rank)
         part = shifted.plan.inside(rank)
         np.testing.assert_array_equal(block[part.slices], array[np.ix_(*LocalPart.of(layout, rank, depth).own)])
-
-
-def test_only_borders_move_and_none_twice() -> None:
-    halos = Halos.of(ooc.Layout.of((100, 60), "(block, block)", grid=(2, 2)), (3, 3), "none")
-    assert halos.sent()[0].tolist() == [0, 50 * 3, 3 * 30, 9]
-    # mirrored rows are put there by who got them: no more is sent
-    assert Halos(halos.layout, (3, 3), "reflect").sent().tolist() == halos.sent().tolist()
-    far = Halos.of(ooc.Layout.of((9,), "block", ranks=9), (2,), "none")
-    assert [np.flatnonzero(far.sent()[:, rank]).tolist() for rank in (0, 4)] == [[1, 2], [2, 3, 5, 6]]
 
 
 def test_no_copy_of_what_was_there_is_changed() -> None:

@@ -391,15 +391,6 @@ def test_arrays_of_no_elements_and_local_files(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- places
 
 
-def test_places_of_axes() -> None:
-    """Sections of what has other axes, element by element."""
-    level = Coarsening((2, 1, 3)).reshaped((1,), {0: 4, 3: 5})
-    assert level.shape((8, 7, 9)) == (4, 4, 3, 5)
-    assert level.section(ooc.Section((2, 0, 3), (6, 7, 9))) == ooc.Section((0, 1, 1, 0), (4, 3, 3, 5))
-    assert [level.unit(axis, n) for axis, n in enumerate((8, 7, 9))] == [2, 7, 3]
-    assert [level.factor(axis) for axis in range(3)] == [2, None, 3]
-
-
 # ---------------------------------------------------------------------- clusters, and what was killed
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +16,9 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, NotFoundError, SelectionError, TargetError, UnsupportedError
-from oocarrays.graphs.lazy.storing import Storing
-from oocarrays.storage.files.array_file import describe
 from tests.profiles import examples
-from tests.strategies import chunks_for, shapes
-from tests.test_lazy_array import ZSTD, lengths
+from tests.strategies import chunks_for, lengths, shapes
+from tests.test_lazy_array import ZSTD
 
 THREADS: dict[str, Any] = {"scheduler": "threads", "num_workers": 4}
 
@@ -65,25 +60,6 @@ def test_what_is_written_is_there_and_the_rest_stays(case: Any, compute: bool) -
         assert isinstance(later, Delayed)
         later.compute(**THREADS)
     np.testing.assert_array_equal(made[...], wanted)
-
-
-@examples(80)
-@given(written())
-def test_every_chunk_has_one_owner(case: Any) -> None:
-    made, region, x = case
-    file = describe(made, written=True)
-    axes = tuple(
-        range(*each.indices(n)) for each, n in zip(region or (slice(None),) * made.ndim, made.shape, strict=True)
-    )
-    storing = Storing(name=x.name, blocks=x.chunks, dtype=x.dtype, file=file, axes=axes)
-    grid, owners, elements = file.stored.grid, Counter[Any](), 0
-    for span in storing.owned():
-        mine = storing.written(span)
-        elements += math.prod(map(len, mine))
-        chunks = (sorted({i // c for i in taken}) for taken, c in zip(mine, grid.chunks, strict=True))
-        owners.update(product(*chunks))
-    assert elements == x.size
-    assert set(owners.values()) <= {1}
 
 
 def test_nothing_is_lost_in_many_writes_of_threads(tmp_path: Path) -> None:

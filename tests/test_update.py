@@ -29,7 +29,6 @@ from oocarrays.errors import (
     TargetError,
     UnfinishedError,
 )
-from oocarrays.plan.files.update import boxes_of
 from tests.dying import Server
 from tests.profiles import examples
 
@@ -383,18 +382,6 @@ def test_it_is_as_if_rechunked_again(tmp_path: Path, case: dict[str, Any], data:
     np.testing.assert_array_equal(a[...], source[...])
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "t")[...], source[...])
     assert not ooc.update(tmp_path / "t", **HERE).plan.changed
-
-
-@examples(100)
-@given(st.data())
-def test_boxes_hold_each_true_place_once(data: DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=3)))
-    mask = np.array(data.draw(st.lists(st.booleans(), min_size=int(np.prod(shape)), max_size=int(np.prod(shape)))))
-    mask = mask.reshape(shape).astype(bool)
-    count = np.zeros(shape, int)
-    for low, high in boxes_of(mask):
-        count[tuple(map(slice, low, high))] += 1
-    np.testing.assert_array_equal(count, mask)
 
 
 # ---------------------------------------------------------------------- on workers

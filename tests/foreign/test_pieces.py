@@ -8,15 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
 from zarr.storage import ZipStore
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, NotFoundError, RunError
-from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.storage.foreign.facts import rows_of
-from tests.profiles import examples
 from tests.seams import set_constants
 
 DATA = np.random.default_rng(3).integers(0, 1000, (37, 11, 23)).astype("i4")
@@ -106,18 +101,6 @@ def test_a_file_that_is_cut_short_or_written_again_is_an_error(tmp_path: Path) -
     for read in (lambda: a[...], lambda: a[3], lambda: a.to_dask().compute(scheduler="threads")):
         with pytest.raises(RunError, match="has changed since it was opened"):
             read()
-
-
-@given(st.lists(st.integers(1, 40), max_size=4), st.integers(1, 16), st.integers(1, 4000))
-@examples(60)
-def test_chunks_in_one_piece_lie_in_one_piece(shape: list[int], itemsize: int, most: int) -> None:
-    chunks = rows_of(tuple(shape), itemsize, most)
-    numbers = np.arange(int(np.prod(shape))).reshape(shape)
-    for index in np.ndindex(*ChunkGrid.of(tuple(shape), chunks).counts):
-        section = ChunkGrid.of(tuple(shape), chunks).section(index)
-        flat = numbers[section.slices].reshape(-1)
-        assert flat[-1] - flat[0] == len(flat) - 1
-    assert itemsize * np.prod(chunks) <= max(most, itemsize)
 
 
 def test_a_zip_file_is_named_by_its_path(tmp_path: Path) -> None:

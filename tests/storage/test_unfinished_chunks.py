@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
+
+pytestmark = pytest.mark.once
 
 
 def test_files_are_closed_that_were_used_longest_ago(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, UnsupportedError
-from oocarrays.plan.streams.cutting import cell_chunks, value_cuts
 from tests.graphs.clusters import cluster
 
 MIB = 2**20
@@ -76,20 +75,6 @@ def test_streams_of_any_shape_and_without_items(place: Path, shape: Any) -> None
         if not shape:
             s.write((np.array(3), np.arange(3, dtype="i4")))
             assert s.to_dask().values.compute().tolist() == [0, 1, 2]
-
-
-def test_blocks_are_bounded_whatever_cells_have() -> None:
-    rng = np.random.default_rng(0)
-    for shape in [(50,), (7, 9), (2, 3, 40), (1, 1, 1), (30, 2)]:
-        items = (10 * rng.pareto(1, shape)).astype(np.int64)
-        chunks = cell_chunks(items, 50)
-        assert tuple(map(sum, chunks)) == shape
-        cuts = value_cuts(items, chunks, 100)
-        assert sum(cut.stop - cut.start for cut in cuts) == items.sum()
-        assert all(cut.stop - cut.start <= 100 for cut in cuts)
-        whole = value_cuts(items, chunks, 10**9)
-        assert [cut.lower for cut in whole[1:]] == [cut.upper for cut in whole[:-1]]
-        assert len(cuts) <= 6 * items.sum() // 50 + 2 * shape[0] + 10
 
 
 def test_what_was_written_is_flushed_and_what_comes_later_is_not_among_it(place: Path) -> None:

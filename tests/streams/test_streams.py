@@ -31,7 +31,6 @@ from oocarrays.errors import (
     UnsupportedError,
 )
 from oocarrays.plan.streams.directory import BITS, MOST_RUN
-from oocarrays.plan.streams.places import Chunking, segments
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("quick")]
 
@@ -328,17 +327,6 @@ def test_wrong_chunks_are_told_before_an_array_is_made(
         with pytest.raises(kind, match=words):
             s.to_zarr(tmp_path / "z.zarr", **asked)
     assert not (tmp_path / "z.zarr").exists()
-
-
-def test_beyond_2_to_the_31_by_arithmetic() -> None:
-    far = 2**40 + 3
-    pieces = Chunking(8, 1, 1000, 2).pieces(*(np.array([n]) for n in (1500, far, 10, 0)))
-    assert (pieces.chunk == [far // 8 * 2 + 1, (far // 8 + 1) * 2 + 1]).all()
-    assert pieces.count.sum() == 10
-    assert pieces.place[0] == 500 * 8 + 3
-    parts = segments(np.array([2**33]), np.array([16]), 2**33 + 4, 2**33 + 8, np.array([2**34]))
-    assert [int(part[1][0]) for part in parts] == [4, 4, 8, 0]
-    assert parts.ib[0][0] == 0
 
 
 def test_two_writers_are_refused_and_readers_are_not(place: Path) -> None:

@@ -1,0 +1,30 @@
+"""Libraries of stores: options that choose one, and answers that are refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+import oocarrays as ooc
+from oocarrays.storage.stores.remote import is_refused
+from oocarrays.storage.stores.urls import Ways, store_of
+
+pytestmark = pytest.mark.once
+
+
+def test_options_that_only_fsspec_knows_choose_it() -> None:
+    assert "ObjectStore" in repr(store_of("s3://b/a", {"anon": True}))
+    assert "FsspecStore" in repr(store_of("s3://b/a", {"anon": True, "requester_pays": True}))
+    with pytest.raises(ooc.errors.InputError, match="requester_pays"):
+        store_of("s3://b/a", {"requester_pays": True}, Ways(library="obstore"))
+
+
+class Answer(Exception):
+    """As aiohttp's: it has a status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 408, 429, 500])
+def test_which_answers_are_refusals(status: int) -> None:
+    assert is_refused(Answer(status)) == (status in (401, 403))
