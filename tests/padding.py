@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,11 @@ def seen(array: np.ndarray, layout: ooc.Layout, rank: int, depth: tuple[int, ...
 
 
 @st.composite
-def blocks(draw: st.DrawFn, max_axes: int = 3) -> tuple[ooc.Layout, tuple[int, ...]]:
-    """A layout in blocks of one to a few axes, some of its ranks empty, and a depth in each axis."""
+def blocks(draw: st.DrawFn, max_axes: int = 3, most: int = 12) -> tuple[ooc.Layout, tuple[int, ...]]:
+    """A layout in blocks of one to a few axes on ``most`` ranks, some of them empty, and a depth in each axis."""
     distributions, grid, shape = [], [], []
     for _ in range(draw(st.integers(1, max_axes))):
-        lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+        lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=min(4, most // math.prod(grid))))
         kind = draw(st.sampled_from(["block", "gen_block", "*"]))
         shape.append(max(sum(lengths), 1))
         given = ooc.GenBlock((*lengths[:-1], shape[-1] - sum(lengths[:-1])))

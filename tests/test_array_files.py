@@ -63,10 +63,10 @@ def test_chunks_of_a_global_file_run_along_its_orientation(tmp_path: Path, orien
             ooc.create_array(tmp_path / "a", shape=(4, 5, 6), dtype="f4", orientation=orientation, zarr_format=2)
         return
     a = ooc.create_array(
-        tmp_path / "a.zarr", shape=(40, 50, 60), dtype="f4", orientation=orientation, memory=8 * 4 * 150,
+        tmp_path / "a.zarr", shape=(8, 10, 12), dtype="f4", orientation=orientation, memory=8 * 4 * 30,
         layout="(block, cyclic, *)", grid=(2, 2), depth=(1, 0, 3), zarr_format=zarr_format, compressors=(),
     )  # fmt: skip
-    lengths = {"row": (1, 2, 60), "column": (40, 3, 1), (1, 2, 0): (40, 1, 3), (0, 2, 1): (1, 50, 3)}
+    lengths = {"row": (1, 2, 12), "column": (8, 3, 1), (1, 2, 0): (8, 1, 3), (0, 2, 1): (1, 10, 3)}
     assert a.chunks == lengths[orientation]
     order = {"row": (0, 1, 2), "column": (2, 1, 0)}.get(orientation, orientation)
     again = ooc.open_array(tmp_path / "a.zarr")
@@ -75,7 +75,7 @@ def test_chunks_of_a_global_file_run_along_its_orientation(tmp_path: Path, orien
     assert again.zarr.metadata.zarr_format == zarr_format
     assert not again[...].any()
     again = ooc.open_array(tmp_path / "a.zarr", mode="r+")
-    again[:] = values = np.arange(40 * 50 * 60, dtype="f4").reshape(40, 50, 60)
+    again[:] = values = np.arange(8 * 10 * 12, dtype="f4").reshape(8, 10, 12)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "a.zarr", mode="r")[...], values)
     first = tmp_path / "a.zarr" / ("0.0.0" if zarr_format == 2 else "c/0/0/0")
     chunk = values[tuple(map(slice, a.chunks))].transpose(order)

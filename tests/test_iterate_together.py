@@ -26,8 +26,9 @@ pytestmark = pytest.mark.once
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 RANDOM = np.random.default_rng(7)
-U, V = 1 - RANDOM.random((90, 40)) / 4, RANDOM.random((90, 40)) / 2
+U, V = 1 - RANDOM.random((42, 40)) / 4, RANDOM.random((42, 40)) / 2
 SWEPT = {"sweeps": 6, "fuse": 2, "height": 16, "ranks": 1, **HERE}
+"""Three slabs in each of three passes; the last is lower."""
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ class Coupled:
 
 
 @examples(60)
-@given(cases(most=1500), st.data())
+@given(cases(most=500), st.data())
 def test_passes_of_several_fields_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps, fields = case["array"], case["sweeps"], data.draw(st.integers(1, 3))
     how = data.draw(st.sampled_from(["new", "in place", "exchanged", "moved on"]))
@@ -112,13 +113,13 @@ def test_passes_of_several_fields_are_plain_sweeps(case: dict[str, Any], data: s
 
 
 def test_each_field_is_read_and_written_once_a_pass_and_the_plan_says_so(sources: list[Path], tmp_path: Path) -> None:
-    zarr.create_array(tmp_path / "land", data=U < 0.8, chunks=(30, 40), compressors=None)
+    zarr.create_array(tmp_path / "land", data=U < 0.8, chunks=(14, 40), compressors=None)
 
     def kernel(u: np.ndarray, v: np.ndarray, land: np.ndarray) -> list[np.ndarray]:
         return [np.where(land, 0, each) for each in gray_scott(u, v)]
 
     job = ooc.iterate(kernel, [*sources, tmp_path / "land"], [tmp_path / "a", tmp_path / "b"], **SWEPT)
-    assert "2 of 90 × 40" in str(job.explain())
+    assert "2 of 42 × 40" in str(job.explain())
     assert "1 beside them are read in each pass" in str(job.explain())
     assert job.plan.scratch_bytes == 2 * (U.nbytes + V.nbytes)
     check(job.run(), together(kernel, [U, V, U < 0.8], 2, (1, 1), "none", 6))
@@ -185,14 +186,17 @@ class Failing:
         return gray_scott(u, v)
 
 
-@pytest.mark.parametrize("at", [2, 9, 20, 33])
-@pytest.mark.parametrize("again", ["iterate", "resume", "anew"])
+FAILURES = {2: ["iterate"], 5: ["resume", "anew"], 10: ["iterate", "resume", "anew"], 17: ["iterate", "anew"]}
+"""At the first slab of all, in the first pass, in the second, in the third, of 6 calls each; and how it goes on."""
+
+
+@pytest.mark.parametrize(("at", "again"), [(at, again) for at, ways in FAILURES.items() for again in ways])
 def test_a_run_that_failed_goes_on(sources: list[Path], tmp_path: Path, at: int, again: str) -> None:
     kernel, targets = Failing(at), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
         ooc.iterate(kernel, sources, targets, **SWEPT).run()
     begun = [target for target in targets if target.exists()]  # where nothing had been written, there is nothing left
-    assert begun == targets or (at < 20 and not begun)
+    assert begun == targets or (at < 10 and not begun)
     for target in begun:
         with pytest.raises(UnfinishedError):
             ooc.open_array(target)
@@ -208,10 +212,10 @@ def test_a_run_that_failed_goes_on(sources: list[Path], tmp_path: Path, at: int,
 STOPS = [
     ("begun", 1),
     ("pieces", 5),
-    ("unrecorded", 9),
-    ("entry", 4),
+    ("unrecorded", 5),
+    ("entry", 2),
+    ("entry", 5),
     ("entry", 9),
-    ("entry", 18),
     ("mark", 1),
     ("mark", 2),
 ]
@@ -227,12 +231,12 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
     written = [part for part in Journal(tmp_path / "a").parts() if len(part) == 3]
     job = ooc.iterate(gray_scott, sources, targets, resume=True, **SWEPT)
     check(job.run(), together(gray_scott, [U, V], 2, (1, 1), "none", 6))
-    assert job.meter.write_requests == 4 * (18 - len(written)), "slabs that were written are not written again"
+    assert job.meter.write_requests == 4 * (9 - len(written)), "slabs that were written are not written again"
     assert names(tmp_path) == ["a", "b", "u", "v"]
 
 
 def test_a_second_target_that_was_replaced_is_told(sources: list[Path], tmp_path: Path) -> None:
-    kernel, targets = Failing(20), [tmp_path / "a", tmp_path / "b"]
+    kernel, targets = Failing(10), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
         ooc.iterate(kernel, sources, targets, **SWEPT).run()
     with pytest.raises(JournalError, match="to go on, ask for the same"):
@@ -245,7 +249,7 @@ def test_a_second_target_that_was_replaced_is_told(sources: list[Path], tmp_path
 
 @pytest.mark.parametrize("changed", [0, 1])
 def test_no_field_may_change_meanwhile(sources: list[Path], tmp_path: Path, changed: int) -> None:
-    kernel, targets = Failing(20), [tmp_path / "a", tmp_path / "b"]
+    kernel, targets = Failing(10), [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(KernelError, match="not yet"):
         ooc.iterate(kernel, sources, targets, **SWEPT).run()
     zarr.open_array(sources[changed], mode="r+")[3, 3] = 0.25

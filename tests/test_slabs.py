@@ -31,6 +31,7 @@ from oocarrays.errors import (
     TargetError,
     UnfinishedError,
 )
+from tests.pairs import pairs
 from tests.profiles import examples
 from tests.seams import Journal
 from tests.unfinished import left_behind
@@ -136,9 +137,7 @@ def test_the_target_is_like_the_source(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- reuse and prefetch
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("boundary", ["none", "reflect", "nearest", 0])
-@pytest.mark.parametrize("depth", [1, 3, 9])
+@pytest.mark.parametrize(*pairs(depth=[1, 3, 9], boundary=["none", "reflect", "nearest", 0], ranks=[1, 2, 3]))
 def test_with_reuse_what_is_stored_is_read_once(rows: Path, depth: int, boundary: Any, ranks: int) -> None:
     job = job_of(rows, depth=depth, boundary=boundary, ranks=ranks)
     job.run()
@@ -236,8 +235,11 @@ def greedy_in_c(block: np.ndarray) -> np.ndarray:
     return block
 
 
-@pytest.mark.parametrize("coding", [PLAIN, CODED, {"compressors": GzipCodec()}], ids=["plain", "coded", "gzip"])
-@pytest.mark.parametrize("greedy", [greedy, greedy_in_c])
+@pytest.mark.parametrize(
+    ("greedy", "coding"),
+    [(greedy, PLAIN), (greedy, CODED), (greedy_in_c, PLAIN), (greedy_in_c, {"compressors": GzipCodec()})],
+    ids=["plain", "coded", "in C, plain", "in C, gzip"],
+)
 def test_a_kernel_that_holds_more_than_there_is_room_for(tmp_path: Path, greedy: Any, coding: dict) -> None:
     """In arrays larger than any that glibc keeps for later, whatever other tests have left."""
     zarr.create_array(tmp_path / "a.zarr", data=np.ones((256, 8192)), chunks=(64, 8192), **coding)
@@ -338,9 +340,13 @@ def switched(on: list[bool]) -> Callable[[np.ndarray], np.ndarray]:
     return kernel_with_a_switch
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("targets", [1, 2])
-@pytest.mark.parametrize("options", [{}, {"depth": 6, "boundary": "periodic"}, {"reuse": False, "prefetch": 3}])
+@pytest.mark.parametrize(
+    *pairs(
+        options=[{}, {"depth": 6, "boundary": "periodic"}, {"reuse": False, "prefetch": 3}],
+        targets=[1, 2],
+        ranks=[1, 3],
+    )
+)
 def test_what_stopped_is_resumed(rows: Path, ranks: int, targets: int, options: dict) -> None:
     on = [True]
     places = [rows.parent / f"{number}.zarr" for number in range(targets)]

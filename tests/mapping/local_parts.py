@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -23,10 +24,15 @@ def distributions(draw: st.DrawFn, extent: int, ranks: int) -> Distribution:
 
 
 @st.composite
-def local_files(draw: st.DrawFn, max_axes: int = 3) -> tuple[Layout, tuple[int, ...]]:
-    """A layout with empty ranks and more ranks than elements among others, and a depth, larger than parts too."""
+def local_files(draw: st.DrawFn, max_axes: int = 3, most: int = 12) -> tuple[Layout, tuple[int, ...]]:
+    """A layout with empty ranks and more ranks than elements among others, and a depth, larger than parts too.
+
+    It has no more than ``most`` ranks.
+    """
     shape = draw(st.lists(st.integers(0, 9), min_size=1, max_size=max_axes).map(tuple))
-    grid = [draw(st.integers(1, 4)) for _ in shape]
+    grid: list[int] = []
+    for _ in shape:
+        grid.append(draw(st.integers(1, min(4, most // math.prod(grid)))))
     dealt = [draw(distributions(n, p)) for n, p in zip(shape, grid, strict=True)]
     grid = [1 if isinstance(d, Collapsed) else p for d, p in zip(dealt, grid, strict=True)]
     layout = Layout.of(shape, dealt, grid=grid)
