@@ -183,15 +183,15 @@ def test_integers_that_no_float_tells_apart_are_told_apart() -> None:
 def crossing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Maps and series of one array, coded."""
     folder = tmp_path_factory.mktemp("crossing")
-    x = np.random.default_rng(0).integers(0, 99, (256, 256, 256)).astype("f4")
-    zarr.create_array(folder / "maps", data=x, chunks=(4, 256, 256), compressors=CODECS[1])
-    zarr.create_array(folder / "series", data=x, chunks=(256, 16, 16), compressors=CODECS[1])
+    x = np.random.default_rng(0).integers(0, 99, (128, 128, 128)).astype("f4")
+    zarr.create_array(folder / "maps", data=x, chunks=(2, 128, 128), compressors=CODECS[1])
+    zarr.create_array(folder / "series", data=x, chunks=(128, 8, 8), compressors=CODECS[1])
     return folder
 
 
 def decoded(crossing: Path, scratch: Path) -> tuple[ooc.Comparison, int]:
     with ooc.metered() as meter:
-        found = ooc.compare(crossing / "maps", crossing / "series", memory="48MiB", scratch=scratch)
+        found = ooc.compare(crossing / "maps", crossing / "series", memory="24MiB", scratch=scratch)
     assert not list(scratch.iterdir())
     return found, meter.decoded_bytes
 
@@ -202,7 +202,7 @@ def test_chunks_that_cross_are_decoded_once_by_way_of_scratch(
     set_constants(monkeypatch, copy_gain=2)  # so small an array is not worth it
     found, nbytes = decoded(crossing, tmp_path)
     assert found
-    assert nbytes == 4 * 256**3  # the array that is read as it is: a copy is not coded
+    assert nbytes == 4 * 128**3  # the array that is read as it is: a copy is not coded
     array = zarr.open_array(crossing / "series", mode="r+")
     array[7, 8, 9] += 3
     found, _ = decoded(crossing, tmp_path)
@@ -217,4 +217,4 @@ def test_without_room_in_scratch_chunks_are_decoded_more_often(
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**20))
     found, nbytes = decoded(crossing, tmp_path)
     assert found
-    assert nbytes > 3 * 4 * 256**3
+    assert nbytes > 3 * 4 * 128**3

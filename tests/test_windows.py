@@ -108,22 +108,22 @@ def job_of(tiles: Path, kernel: Callable[..., Any], **options: Any) -> ooc.SlabJ
 
 @pytest.mark.parametrize("codec", [None, zarr.codecs.ZstdCodec()], ids=["plain", "coded"])
 def test_any_budget_from_the_least_upwards(tmp_path: Path, codec: Any) -> None:
-    """Of a source in rows of chunks and one in columns of chunks: 8 MiB each."""
-    wholes = [np.random.default_rng(n).integers(0, 99, (1024, 1024)) for n in range(2)]
-    for number, (whole, chunks) in enumerate(zip(wholes, [(128, 1024), (1024, 128)], strict=True)):
+    """Of a source in rows of chunks and one in columns of chunks: 2 MiB each."""
+    wholes = [np.random.default_rng(n).integers(0, 99, (512, 512)) for n in range(2)]
+    for number, (whole, chunks) in enumerate(zip(wholes, [(64, 512), (512, 64)], strict=True)):
         zarr.create_array(tmp_path / f"{number}.zarr", data=whole, chunks=chunks, compressors=codec)
     sources = [tmp_path / f"{number}.zarr" for number in range(2)]
 
     def plan(memory: int) -> ooc.SlabJob:
         return ooc.map_slabs(
             lambda a, b: corners((1, 2))(a - b), sources, tmp_path / "target.zarr", depth=(1, 2), boundary="reflect",
-            memory=memory, chunks=(128, 128), overwrite=True, scheduler="threads", ranks=2, workspace="2MiB",
+            memory=memory, chunks=(64, 64), overwrite=True, scheduler="threads", ranks=2, workspace="512KiB",
         )  # fmt: skip
 
     with pytest.raises(BudgetError) as caught:
         plan(1)
     least = caught.value.least
-    assert least < 14 * 2**20
+    assert least < 8 * 2**20
     (want,) = expected(lambda a, b: corners((1, 2))(a - b), wholes, (1, 2), "reflect")
     cut = set()
     for memory in (least, int(1.2 * least), 2 * least, 8 * least):
