@@ -5,6 +5,7 @@ import copy
 import gc
 import inspect
 import multiprocessing
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -82,6 +83,13 @@ def field(tmp_path: Path) -> Path:
 def target(tmp_path: Path) -> Path:
     """Where it is to be."""
     return tmp_path / "target.zarr"
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matplotlib cannot be imported, as where it is not installed."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"] + ["matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ class Child:
     def ends_within(self, seconds: float) -> int:
         """Its exit code; it is killed where it takes longer."""
         deadline = time.monotonic() + seconds
-        while not self.server.ask({"ended": self.pid}):
+        while not self.ended:
             if time.monotonic() > deadline:
                 os.kill(self.pid, signal.SIGKILL)
             time.sleep(0.02)
@@ -62,7 +63,7 @@ class Child:
         """Wait until it waits, or says that it was interrupted."""
         deadline = time.monotonic() + 60
         while not (self.folder / what).exists():
-            ended = time.monotonic() > deadline or self.server.ask({"ended": self.pid})
+            ended = time.monotonic() > deadline or self.ended
             assert not ended or (self.folder / what).exists(), f"it never was {what}: {self.err}"
             time.sleep(0.005)
 
@@ -79,10 +80,27 @@ class Child:
             os.kill(self.pid, signal.SIGINT)
             time.sleep(0.5)
 
+    def kill(self) -> int:
+        """End it as where power or patience ends; its exit code. It may have been killed before."""
+        with suppress(ProcessLookupError):  # it has been waited for
+            os.kill(self.pid, signal.SIGKILL)
+            return self.wait()
+        return -signal.SIGKILL
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has come to its end."""
+        return bool(self.server.ask({"ended": self.pid}))
+
     @property
     def plan(self) -> Any:
         """The plan that it ran."""
         return pickle.loads((self.folder / "plan").read_bytes())
+
+    @property
+    def told(self) -> Any:
+        """What a function returned."""
+        return json.loads(self.out.splitlines()[-1])
 
     @property
     def out(self) -> str:
@@ -130,12 +148,16 @@ class Server:
 
         Parameters
         ----------
+        call : str
+            What `do` knows, or a function as ``"module:name"``, which runs as in a program of its own: what it returns
+            is printed as JSON, and is kept until a word comes where it is to wait.
         config : dict, optional
             Dask's settings there.
         """
         self._children += 1
         folder = self.folder / str(self._children)
         folder.mkdir()
+        (folder / "out").touch()
         order = {"call": call, "args": args, "options": options, "at": at, "after": after, "wait": wait}
         order["config"] = config or {}
         return Child(self, self.ask(order | {"folder": folder, "cwd": os.getcwd()}), folder)
@@ -183,7 +205,7 @@ def obey(order: dict[str, Any]) -> int:
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o666), file.fileno())
     os.chdir(order["cwd"])
     signal.signal(signal.SIGINT, lambda *_: interrupted(folder))
-    if order["call"] not in ("hold", "script"):
+    if order["call"] not in ("hold", "script") and ":" not in order["call"]:
         # small arrays have many parts, rounds and boxes, too, each written down as soon as it can be
         set_constants(PROCESS, batch_bytes=1, round_bytes=2**12, box_bytes=2**12, record_seconds=0.0)
     if order["at"]:
@@ -207,6 +229,12 @@ def do(order: dict[str, Any], folder: Path) -> int:
         sys.argv = order["args"]
         sys.path[0] = os.path.dirname(sys.argv[0])
         runpy.run_path(sys.argv[0], run_name="__main__")
+        return 0
+    if ":" in order["call"]:
+        kept = pkgutil.resolve_name(order["call"])(*order["args"], **order["options"])
+        print(json.dumps(kept, default=repr), flush=True)
+        if order["wait"]:
+            stay(folder)()
         return 0
     if order["call"] == "write":
         write(*order["args"], **order["options"])

@@ -1,9 +1,8 @@
-"""A child of little memory and processor time that plans with huge arrays, and prints what it is told."""
+"""A process of little memory and processor time that plans with huge arrays, and tells what is said of them."""
 
 from __future__ import annotations
 
 import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,13 +90,14 @@ def cases(folder: Path) -> dict[str, Callable[[], object]]:
     }
 
 
-if __name__ == "__main__":
-    tried = cases(Path(sys.argv[1]))
+def told(folder: str) -> dict[str, str]:
+    """What is said of each case, in little memory and processor time."""
+    said = {}
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30,) * 2)
-    for name, call in tried.items():
+    for name, call in cases(Path(folder)).items():
         try:
-            told = repr(call())
+            said[name] = repr(call())
         except OocError as error:
-            told = f"{type(error).__name__}: {error}"
-        print(f"\n= {name} = {told}", flush=True)
+            said[name] = f"{type(error).__name__}: {error}"
+    return said

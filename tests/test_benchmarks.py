@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -173,13 +172,11 @@ def test_the_benchmark_of_selective_collective_reads_runs_and_answers_agree(runs
     assert picture.stat().st_size > 10_000
 
 
-def test_the_benchmark_of_streams_runs(tmp_path: Path) -> None:
-    script = Path(__file__).parents[1] / "benchmarks" / "streams.py"
-    command = [sys.executable, script, "--scale", "0.002", "--rounds", "1", "--folder", str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert "the paper, 1 to 4 I/O nodes" in ran.stdout
-    assert "as fast" in ran.stdout
+def test_the_benchmark_of_streams_runs(runs: Server, tmp_path: Path) -> None:
+    asked = ("--scale", "0.002", "--rounds", "1", "--folder", tmp_path)
+    told = benchmarked.printed(runs, "streams.py", *asked)
+    assert "the paper, 1 to 4 I/O nodes" in told
+    assert "as fast" in told
 
 
 def test_pyramids_beside_peers(runs: Server, tmp_path: Path) -> None:

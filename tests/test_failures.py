@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -74,58 +71,6 @@ def check_unfinished(folder: Path, target: str = "target.zarr") -> None:
 
 # ---------------------------------------------------------------------- a full disk
 
-ON_A_SMALL_DISK = """
-import hashlib, json, os, subprocess, sys
-from pathlib import Path
-
-folder, mount, size, method, codec, scratch = sys.argv[1:]
-small = Path(folder, "small")
-if mount == "mount":
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", small], check=True)
-else:  # no mount is allowed here: what does not fit goes to the device that is always full
-    write, full, left = os.write, os.open("/dev/full", os.O_WRONLY), [int(size)]
-    def limited(file, data):
-        left[0] -= len(data) if os.readlink(f"/proc/self/fd/{file}").startswith(str(small)) else 0
-        return write(full if left[0] < 0 else file, data)
-    os.write = limited
-
-import zarr
-import oocarrays as ooc
-from oocarrays.errors import OocError
-
-def digest():
-    files = sorted(p for p in Path(folder, "source.zarr").rglob("*") if p.is_file())
-    return [hashlib.sha256(p.read_bytes()).hexdigest() for p in files]
-
-before, told = digest(), {}
-try:
-    ooc.rechunk(
-        f"{folder}/source.zarr", small / "target.zarr", chunks=(1024, 64), memory="64MiB", method=method, ranks=2,
-        compressors=() if codec == "none" else None, scratch=f"{folder}/{scratch}",
-    ).run()
-except Exception as error:
-    told |= {"error": type(error).__name__, "message": str(error)}
-try:
-    ooc.open_array(small / "target.zarr")
-except OocError as error:
-    told["target"] = type(error).__name__
-left = [str(p) for place in (small, Path(folder)) for p in place.iterdir() if p.name.startswith(".oocarrays")]
-partial = [str(p) for p in small.rglob("*.partial")]
-print(json.dumps(told | {"left": left + partial, "untouched": digest() == before}))
-"""
-
-
-def can_mount(folder: Path) -> list[str] | None:
-    """The command in whose namespace a tmpfs can be mounted, or None where the system allows none."""
-    for words in (["unshare", "-rm"], ["unshare", "-m"]):
-        try:
-            done = subprocess.run([*words, "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True)
-        except FileNotFoundError:
-            continue
-        if done.returncode == 0:
-            return words
-    return None
-
 
 @pytest.mark.parametrize(
     ("method", "codec", "size", "scratch", "target"),
@@ -154,21 +99,20 @@ def can_mount(folder: Path) -> list[str] | None:
         "in the middle, after scratch",
     ],
 )
-def test_a_full_disk(tmp_path: Path, method: str, codec: str, size: int, scratch: str, target: str) -> None:
+def test_a_full_disk(
+    tmp_path: Path, runs: Server, method: str, codec: str, size: int, scratch: str, target: str
+) -> None:
     make(tmp_path / "source.zarr", noise((1024, 1024)), "zstd", chunks=(64, 1024))  # 4 MiB that do not compress
     (tmp_path / "small").mkdir()
-    words = can_mount(tmp_path / "small")
-    mount = "mount" if words else "full device"
-    call = [*(words or []), sys.executable, "-c", ON_A_SMALL_DISK, tmp_path, mount, str(size), method, codec, scratch]
-    done = subprocess.run(call, capture_output=True, text=True)
-    assert done.stderr == ""
-    told = json.loads(done.stdout)
+    done = runs.run("tests.small_disk:rechunk", tmp_path, size, method, codec, scratch)
+    told = done.told
+    assert done.err == ""
     assert told["error"] == "DiskFullError", told
     assert "\n" not in told["message"]
     assert "small" in told["message"]
     assert told["left"] == []
     assert told["untouched"]
-    if mount == "mount":
+    if told["mounted"]:
         assert told["target"] == target
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import dask
@@ -13,6 +11,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError
+from tests.dying import Server
 from tests.seams import replace_step, step
 
 N = 10**15
@@ -84,14 +83,10 @@ def test_requests_of_huge_layouts_are_exact() -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a child with little memory and processor time says of each case of `tests/huge.py`."""
-    child = Path(__file__).with_name("huge.py")
-    asked = [sys.executable, str(child), str(tmp_path_factory.mktemp("huge"))]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-500:]
-    lines = (line.split(" = ", 1) for line in done.stdout.splitlines() if line.startswith("= "))
-    return {name.removeprefix("= "): said for name, said in lines}
+def told(tmp_path_factory: pytest.TempPathFactory, runs: Server) -> dict[str, str]:
+    """What a process with little memory and processor time says of each case of `tests/huge.py`."""
+    said: dict[str, str] = runs.run("tests.huge:told", tmp_path_factory.mktemp("huge")).told
+    return said
 
 
 @pytest.mark.parametrize(

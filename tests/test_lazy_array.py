@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, ChunksError, LayoutError
+from tests.dying import Server
 
 ZSTD = zarr.codecs.ZstdCodec()
 DATA = np.random.default_rng(0).integers(0, 1000, (96, 120)).astype("f4")
@@ -171,20 +170,10 @@ def test_wrong_inputs_are_one_line(tmp_path: Path, options: Any, error: type[Exc
     assert "\n" not in str(raised.value)
 
 
-KILLED = """
-import os, signal, sys
-import dask, oocarrays as ooc
-x = ooc.open_array(sys.argv[1]).to_dask((96, 15), memory=120_000)
-assert x.plan.method == "scratch"
-dask.compute(x.map_blocks(lambda block: os.kill(os.getpid(), signal.SIGKILL), meta=x._meta), scheduler="threads")
-"""
-
-
-def test_a_copy_of_a_dead_process_is_found_by_clean(tmp_path: Path) -> None:
-    slow = {"DASK_OOCARRAYS__COST__DECODE_BANDWIDTH": repr(SLOW), "DASK_OOCARRAYS__COST__CORES": "1"}
-    store = slabs(tmp_path).store
-    done = subprocess.run([sys.executable, "-c", KILLED, store], env=os.environ | slow, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+def test_a_copy_of_a_dead_process_is_found_by_clean(tmp_path: Path, runs: Server) -> None:
+    slow = {"oocarrays.cost.decode_bandwidth": SLOW, "oocarrays.cost.cores": 1}
+    done = runs.start("tests.apart:dies_of_a_lazy_array", slabs(tmp_path).store, config=slow)
+    assert done.wait() == -signal.SIGKILL, done.err
     (found,) = ooc.clean(tmp_path)
     assert (found.kind, found.nbytes >= DATA.nbytes) == ("scratch", True)
     assert os.listdir(tmp_path) == ["a.zarr"]

@@ -6,8 +6,6 @@ import gc
 import os
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,19 +13,9 @@ import pytest
 
 from oocarrays.graphs.cluster import shared
 from oocarrays.graphs.cluster.shared import RoomAddress, Rooms, Segment
+from tests.dying import Child, Server
 
 MIB = 2**20
-LOOKER = """
-import sys
-from oocarrays.graphs.cluster import shared
-owner, use = map(bytes.fromhex, sys.argv[3:5])
-there = shared.RoomAddress(int(sys.argv[1]), int(sys.argv[2]), owner, use)
-seen = shared.look(there, int(sys.argv[5]), int(sys.argv[6]))
-before = seen.sum()
-seen[:] = 0
-print(before, flush=True)
-sys.stdin.readline()
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -35,36 +23,49 @@ def on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "_on", True)
 
 
+class Looking:
+    """Processes that look at rooms until they are killed."""
+
+    def __init__(self, runs: Server) -> None:
+        self._runs = runs
+        self._begun: list[Child] = []
+
+    def begin(self, *numbers: object) -> int:
+        """What one more sees."""
+        self._begun.append(self._runs.start("tests.graphs.looker:look", *numbers, wait=True))
+        self._begun[-1].until_there()
+        return int(self._begun[-1].told)
+
+    def end(self) -> None:
+        """Kill them."""
+        while self._begun:
+            assert self._begun.pop().kill() == -signal.SIGKILL
+
+
 @pytest.fixture
-def looking() -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that look at a room until they are told to stop, or killed."""
-    begun: list[subprocess.Popen[str]] = []
+def looking(runs: Server) -> Iterator[Looking]:
+    """Processes that look at a room until the test has ended, or they are killed."""
+    begun = Looking(runs)
     yield begun
-    for process in begun:
-        process.kill()
-        process.communicate()
+    begun.end()
 
 
-def look_at(room: np.ndarray, begun: list[subprocess.Popen[str]]) -> int:
+def look_at(room: np.ndarray, looking: Looking) -> int:
     """What another process sees in a room, and goes on to see."""
     found = shared.found(room)
     assert found is not None, "this system has files without names"
     (pid, file, owner, use), start = found
-    numbers = [pid, file, owner.hex(), use.hex(), start, start + room.nbytes]
-    command = [sys.executable, "-c", LOOKER, *map(str, numbers)]
-    begun.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-    assert begun[-1].stdout is not None, "it is a pipe"
-    return int(begun[-1].stdout.readline())
+    return looking.begin(pid, file, owner.hex(), use.hex(), start, start + room.nbytes)
 
 
-def test_another_process_sees_what_is_packed_and_changes_nothing(looking: list[subprocess.Popen[str]]) -> None:
+def test_another_process_sees_what_is_packed_and_changes_nothing(looking: Looking) -> None:
     room = Rooms().take(MIB)
     room[:] = 1
     assert look_at(room[5000:9000], looking) == 4000
     assert room.sum() == MIB
 
 
-def test_a_room_is_used_again_only_when_nobody_looks_at_it(looking: list[subprocess.Popen[str]]) -> None:
+def test_a_room_is_used_again_only_when_nobody_looks_at_it(looking: Looking) -> None:
     rooms = Rooms()
     held = [rooms.take(MIB), rooms.take(MIB)]
     held[0][:] = 1
@@ -73,14 +74,13 @@ def test_a_room_is_used_again_only_when_nobody_looks_at_it(looking: list[subproc
     old = shared.found(held[0])
     held.clear()
     assert file_of(rooms.take(MIB)) == other
-    os.kill(looking[0].pid, signal.SIGKILL)
-    looking[0].wait()
+    looking.end()
     held = [rooms.take(MIB), rooms.take(MIB)]
     assert {*map(file_of, held)} == {one, other}
     assert old not in map(shared.found, held)
 
 
-def test_a_room_that_others_look_at_does_not_count(looking: list[subprocess.Popen[str]]) -> None:
+def test_a_room_that_others_look_at_does_not_count(looking: Looking) -> None:
     rooms = Rooms()
     room = rooms.take(MIB)
     room[:] = 1
@@ -92,7 +92,7 @@ def test_a_room_that_others_look_at_does_not_count(looking: list[subprocess.Pope
 
 
 def test_what_is_passed_on_is_where_it_was_packed_until_the_last_has_done(
-    looking: list[subprocess.Popen[str]],
+    looking: Looking,
 ) -> None:
     rooms = Rooms()
     room = rooms.take(2 * MIB)
@@ -107,8 +107,7 @@ def test_what_is_passed_on_is_where_it_was_packed_until_the_last_has_done(
     assert look_at(goes_on, looking) == 2 * MIB
     del goes_on
     assert file_of(rooms.take(2 * MIB)) != place, "another process looks at it"
-    looking[0].kill()
-    looking[0].wait()
+    looking.end()
     gc.collect()
 
 

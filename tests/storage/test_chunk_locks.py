@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from tests.dying import Server
-from tests.test_failures import can_mount
 
 pytestmark = pytest.mark.long
 
@@ -110,47 +106,12 @@ def test_a_writer_that_is_killed_leaves_each_chunk_old_or_new(
     assert not list(tmp_path.rglob("*.partial"))
 
 
-ON_A_SMALL_DISK = """
-import json, os, subprocess, sys
-from pathlib import Path
-import numpy as np
-
-small, mount, coding = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-if mount == "mount":
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=320k", "tmpfs", small], check=True)
-
-import zarr
-import oocarrays as ooc
-from oocarrays.errors import OocError
-
-before = np.random.default_rng(0).integers(1, 2**31, (2, 32768), dtype="i4")  # chunks of 128 KiB that do not compress
-how = {"plain": {"chunks": (1, 32768), "compressors": None}, "zstd": {"chunks": (1, 32768)},
-       "shard": {"chunks": (1, 4096), "shards": (1, 32768), "compressors": None}}[coding]
-zarr.create_array(small / "a.zarr", data=before, **how)
-if mount != "mount":  # no mount is allowed here: what is written from now on goes to the device that is always full
-    write, pwrite, full = os.write, os.pwrite, os.open("/dev/full", os.O_WRONLY)
-    os.write, os.pwrite = (lambda file, data: write(full, data)), (lambda file, data, at: pwrite(full, data, at))
-else:
-    (small / "other").write_bytes(bytes(40960))
-told = {}
-try:
-    ooc.open_array(small / "a.zarr", mode="r+")[:, ::2] = 7
-except OocError as error:
-    told = {"error": type(error).__name__, "message": str(error)}
-left = [str(path) for path in small.rglob("*.partial")]
-print(json.dumps(told | {"left": left, "same": bool((ooc.open_array(small / "a.zarr")[...] == before).all())}))
-"""
-
-
 @pytest.mark.parametrize("coding", ["plain", "zstd", "shard"])
-def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, coding: str) -> None:
+def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, runs: Server, coding: str) -> None:
     (tmp_path / "small").mkdir()
-    words = can_mount(tmp_path / "small")
-    mount = "mount" if words else "full device"
-    call = [*(words or []), sys.executable, "-c", ON_A_SMALL_DISK, tmp_path / "small", mount, coding]
-    done = subprocess.run(call, capture_output=True, text=True)
-    assert done.stderr == ""
-    told = json.loads(done.stdout)
+    done = runs.run("tests.small_disk:change", tmp_path / "small", coding)
+    told = done.told
+    assert done.err == ""
     assert (told["error"], told["left"], told["same"]) == ("DiskFullError", [], True)
     assert "small" in told["message"]
     assert "\n" not in told["message"]

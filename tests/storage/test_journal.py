@@ -9,9 +9,6 @@ import json
 import os
 import pickle
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +24,7 @@ from oocarrays.errors import DiskFullError, JournalError, NotFoundError, StoreFa
 from oocarrays.storage.journal import entries, journal, lock
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import FOLDER
+from tests.dying import Child, Server
 from tests.small import DATA, make
 
 pytestmark = pytest.mark.long
@@ -356,55 +354,41 @@ def test_what_a_store_is_asked_for() -> None:
 
 # one run at a time
 
-HOLDER = """
-import sys
-from oocarrays.storage.journal.journal import Journal
-journal = Journal(sys.argv[1])
-try:
-    print(getattr(journal, sys.argv[2])(), flush=True)
-except Exception as error:
-    print(type(error).__name__, error, flush=True)
-sys.stdin.read()
-"""
-
 
 @contextmanager
-def process(folder: Path, verb: str) -> Iterator[tuple[subprocess.Popen, str]]:
+def process(runs: Server, folder: Path, verb: str) -> Iterator[tuple[Child, Any]]:
     """Another process that claims or joins, and what it says."""
-    call = [sys.executable, "-c", HOLDER, str(folder), verb]
-    with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout
-        try:
-            yield running, running.stdout.readline().strip()
-        finally:
-            running.kill()
+    child = runs.start("tests.storage.holders:journal", folder, verb, wait=True)
+    child.until_there()
+    try:
+        yield child, child.told
+    finally:
+        child.kill()
 
 
-def test_a_living_run_keeps_others_away_and_a_killed_one_does_not(folder: Path) -> None:
+def test_a_living_run_keeps_others_away_and_a_killed_one_does_not(folder: Path, runs: Server) -> None:
     begun(folder)
-    with process(folder, "claim") as (holder, said):
-        assert said == "True"
+    with process(runs, folder, "claim") as (holder, said):
+        assert said is True
         with pytest.raises(TargetError, match=r"another run is at work on .*a\.zarr"):
             Journal(folder).claim()
-        with process(folder, "claim") as (_, refused):
+        with process(runs, folder, "claim") as (_, refused):
             assert refused == f"TargetError another run is at work on {folder}"
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
+        holder.kill()
         mine = Journal(folder)
         assert mine.claim()
         assert mine.read() == ("c0ffee", AS_READ)
 
 
-def test_a_run_lives_as_long_as_any_of_its_processes(folder: Path) -> None:
+def test_a_run_lives_as_long_as_any_of_its_processes(folder: Path, runs: Server) -> None:
     first = begun(folder)
     assert first.claim()
-    with process(folder, "join") as (worker, said):
-        assert said == "True"
+    with process(runs, folder, "join") as (worker, said):
+        assert said is True
         first.release()
         with pytest.raises(TargetError):
             Journal(folder).claim()
         worker.kill()
-        worker.wait()
         assert Journal(folder).claim()
 
 

@@ -7,9 +7,6 @@ import gc
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +24,7 @@ from oocarrays.storage.journal.leftovers import Leftover, find_leftovers, hold
 from oocarrays.storage.journal.texts import FOLDER
 from oocarrays.storage.local import blobs
 from oocarrays.storage.local.blobs import LocalBlobs
+from tests.dying import Child, Server
 from tests.small import make
 
 HEX = "0123456789abcdef" * 2
@@ -212,29 +210,17 @@ def test_what_may_not_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest
 
 # what lives
 
-HOLDER = """
-import sys
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.leftovers import hold
-kept = hold(sys.argv[2]) if sys.argv[1] == "scratch" else Journal(sys.argv[2])
-if sys.argv[1] != "scratch":
-    kept.claim()
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
 
 @contextmanager
-def process(kind: str, folder: Path) -> Iterator[subprocess.Popen]:
+def process(runs: Server, kind: str, folder: Path) -> Iterator[Child]:
     """Another process that uses a folder."""
-    call = [sys.executable, "-c", HOLDER, kind, str(folder)]
-    with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout
-        try:
-            assert running.stdout.readline() == "ready\n"
-            yield running
-        finally:
-            running.kill()
+    used = ("scratch",) if kind == "scratch" else ("journal", "claim")
+    child = runs.start(f"tests.storage.holders:{used[0]}", folder, *used[1:], wait=True)
+    child.until_there()
+    try:
+        yield child
+    finally:
+        child.kill()
 
 
 def finished(folder: Path) -> None:
@@ -246,14 +232,14 @@ USED: dict[str, Callable[[Path], Any]] = {"scratch": Path.mkdir, "unfinished": u
 
 
 @pytest.mark.parametrize("kind", USED)
-def test_what_a_living_process_uses_is_never_removed(tmp_path: Path, kind: str) -> None:
+def test_what_a_living_process_uses_is_never_removed(tmp_path: Path, runs: Server, kind: str) -> None:
     folder = tmp_path / SCRATCH
     USED[kind](folder)
     age(tmp_path)
     target = tmp_path / (SCRATCH if kind == "scratch" else "a.zarr")
     folder.rename(target)
     before = only(tmp_path)
-    with process(kind, target) as user:
+    with process(runs, kind, target) as user:
         age(tmp_path)
         files = tree(tmp_path)
         leftover = only(tmp_path)
@@ -262,8 +248,7 @@ def test_what_a_living_process_uses_is_never_removed(tmp_path: Path, kind: str) 
             with pytest.raises(TargetError, match="is not removed: a run is at work on it"):
                 each.remove()
         assert tree(tmp_path) == files
-        user.send_signal(signal.SIGKILL)
-        user.wait()
+        user.kill()
     leftover = only(tmp_path)
     assert not leftover.alive
     leftover.remove()

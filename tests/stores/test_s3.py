@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import oocarrays as ooc
+from tests.dying import Server
 from tests.profiles import examples
 from tests.seams import (
     KEPT_REQUEST,
@@ -180,26 +177,15 @@ def test_what_is_there_is_not_overwritten_unless_asked_for(s3: S3, library: str)
     assert ooc.open_array(target, storage_options=s3.options).chunks == (48, 40)
 
 
-DYING = """
-import json, sys
-import oocarrays as ooc
-options = json.loads(sys.argv[1])
-ooc.rechunk(**options).run()
-"""
-
-
-def test_a_killed_run_is_resumed_from_its_journal(s3: S3, library: str) -> None:
+def test_a_killed_run_is_resumed_from_its_journal(s3: S3, library: str, runs: Server) -> None:
     source, target = make(s3, s3.url("long")), s3.url(f"long-{library}")
     s3.tell(latency=0.05)
     options = {"source": source, "target": target, "chunks": [16, 16], "memory": "64MiB", "storage_options": s3.options}
-    environment = os.environ | {"DASK_OOCARRAYS__STORE_LIBRARY": library, "DASK_OOCARRAYS__REQUESTS": "4"}
-    run = subprocess.Popen(
-        [sys.executable, "-c", DYING, json.dumps(options | {"method": "two-phase"})], env=environment
-    )
-    while len(s3.keys(f"long-{library}/c/")) < 8 and run.poll() is None:
+    settings = {"oocarrays.store-library": library, "oocarrays.requests": 4}
+    run = runs.start("rechunk", method="two-phase", config=settings, **options)
+    while len(s3.keys(f"long-{library}/c/")) < 8 and not run.ended:
         time.sleep(0.02)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
+    assert run.kill() == -signal.SIGKILL, run.err
     s3.tell()
     job = ooc.resume(target, storage_options=s3.options)
     np.testing.assert_array_equal(job.run()[...], DATA)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ChunksError, LayoutError, OocError, PlacementError, TargetError, UnsupportedError
 from oocarrays.storage.stores.uneven import SETTING, knowing_uneven
+from tests.dying import Server
 
 pytestmark = pytest.mark.long
 
@@ -114,28 +113,13 @@ def test_blocks_of_dask_are_kept() -> None:
     np.testing.assert_array_equal(by_zarr("b.zarr")[...], DATA + 1)
 
 
-MANY_CHUNKS = """
-import numpy as np, zarr, oocarrays as ooc
-from oocarrays.storage.stores.uneven import knowing_uneven
-zarr.config.set({"threading.max_workers": 2})
-data, chunks = np.arange(144.0).reshape(12, 12), [[1, 2] * 4] * 2
-with knowing_uneven():
-    zarr.create_array("u.zarr", shape=data.shape, dtype="f8", chunks=chunks)[...] = data
-array = ooc.open_array("u.zarr", mode="r+")
-np.testing.assert_array_equal(array[...], data)
-array[...] = data + 1
-made = ooc.rechunk("u.zarr", "v.zarr", chunks=tuple(map(tuple, chunks)), scheduler="threads").run()
-np.testing.assert_array_equal(made[...], data + 1)
-with knowing_uneven():
-    np.testing.assert_array_equal(zarr.open_array("v.zarr", mode="r")[...], data + 1)
-"""
-
-
 @known
-def test_more_chunks_than_threads_of_zarr_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    call = [sys.executable, "-c", MANY_CHUNKS]
-    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+def test_more_chunks_than_threads_of_zarr_do_not_wait_for_each_other(
+    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = runs.start("tests.apart:many_chunks")
+    assert run.ends_within(60) == 0, run.err
 
 
 JOBS: dict[str, Callable[[Any], Any]] = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from zarr.storage import StorePath, ZipStore
 
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, PlacementError, RunError, TargetError
+from tests.dying import Server
 
 pytestmark = pytest.mark.long
 
@@ -145,22 +145,10 @@ def test_a_run_into_one_is_not_gone_on_with(tmp_path: Path) -> None:
         ooc.open_array("new.zip")
 
 
-KILLED = """
-import os, sys, numpy as np, oocarrays as ooc
-seen = []
-def kernel(block):
-    seen.append(1)
-    if len(seen) > 8:
-        os.kill(os.getpid(), 9)
-    return block
-ooc.map_slabs(kernel, "long.zarr", "new.zip", height=3, ranks=1, scheduler="threads").run()
-"""
-
-
 @pytest.mark.usefixtures("zipped")
-def test_what_a_killed_run_leaves_is_no_zip_file(tmp_path: Path) -> None:
+def test_what_a_killed_run_leaves_is_no_zip_file(tmp_path: Path, runs: Server) -> None:
     zarr.create_array("long.zarr", data=np.ones((60, 12)), chunks=(3, 12))
-    assert subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False).returncode == -9
+    assert runs.start("tests.apart:dies_of_a_zip_file").wait() == -signal.SIGKILL
     assert (tmp_path / "new.zip").stat().st_size > 0
     for call in (ooc.open_array, ooc.resume):
         with pytest.raises(NotFoundError, match="a run that was killed leaves of one is none"):

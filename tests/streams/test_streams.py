@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from oocarrays.errors import (
     UnsupportedError,
 )
 from oocarrays.plan.streams.directory import BITS, MOST_RUN
+from tests.dying import Server
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("quick")]
 
@@ -342,31 +343,15 @@ def test_two_writers_are_refused_and_readers_are_not(place: Path) -> None:
         ooc.open_streams(place, "w", shape=2, dtype="f4")
 
 
-WRITER = """
-    import sys, numpy as np, oocarrays as ooc
-    blocks = {"ib_block": 16, "ib_pointers": 2, "superblock": 256}
-    s = ooc.open_streams(sys.argv[1], "w", shape=50, dtype="i8", ranks=2, blocks=blocks)
-    s.write(np.full(50, -1))
-    turn = 0
-    while True:
-        s.write(np.arange(100) + 100 * turn, at=np.arange(100) * 7 % 50)
-        s._part.apart._each_writer(lambda writer: writer.drain())
-        turn += 1
-        if turn % 5 == 0:
-            s.flush()
-            print(turn, flush=True)
-"""
-
-
 @pytest.mark.parametrize("turns", [1, 4])
-def test_a_file_whose_writer_was_killed(place: Path, turns: int, capsys: pytest.CaptureFixture[str]) -> None:
-    code = textwrap.dedent(WRITER)
-    with subprocess.Popen([sys.executable, "-c", code, str(place)], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        flushed = 0
-        for _ in range(turns):
-            flushed = int(child.stdout.readline())
-        os.kill(child.pid, signal.SIGKILL)
+def test_a_file_whose_writer_was_killed(
+    place: Path, runs: Server, turns: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    child = runs.start("tests.apart:writes_streams", place)
+    while len(child.out.splitlines()) < turns and not child.ended:
+        time.sleep(0.005)
+    flushed = 5 * turns
+    assert child.kill() == -signal.SIGKILL, child.err
 
     def check(least: int) -> int:
         with ooc.open_streams(place) as s:
