@@ -15,6 +15,7 @@ import pytest
 import zarr
 
 from oocarrays.cli.main import main
+from tests.dying import Server
 
 COMMAND = Path(sys.executable).parent / "oocarrays"
 DATA = np.arange(60 * 40, dtype="f4").reshape(60, 40)
@@ -129,12 +130,11 @@ def test_dry_run_shows_every_strategy_and_writes_nothing(work: Path, capsys: pyt
         assert word in out, word
 
 
-def test_demo_makes_rechunks_checks_and_cleans_up(work: Path) -> None:
+def test_demo_makes_rechunks_checks_and_cleans_up(work: Path, runs: Server) -> None:
     before = tree(work)
-    done = oocarrays("demo", "--size", "8MiB", "--memory", "34MiB", "--folder", ".", cwd=work)
-    assert done.returncode == 0, done.stderr
-    assert "checked: every element is right" in done.stdout
-    assert re.search(r"\d+ MB/s, .* MiB held at most of 34 MiB", done.stdout)
+    done = runs.run("main", "demo", "--size", "8MiB", "--memory", "34MiB", "--folder", ".")
+    assert "checked: every element is right" in done.out
+    assert re.search(r"\d+ MB/s, .* MiB held at most of 34 MiB", done.out)
     assert tree(work) == before
 
 
@@ -156,10 +156,13 @@ def test_help(command: list[str], capsys: pytest.CaptureFixture) -> None:
     assert err == ""
 
 
-def test_version(work: Path) -> None:
-    done = oocarrays("--version", cwd=work)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"oocarrays \d+\.\d+\.\d+\n", done.stdout)
+def test_version(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert re.fullmatch(r"oocarrays \d+\.\d+\.\d+\n", out)
 
 
 # ---------------------------------------------------------------------- what does not

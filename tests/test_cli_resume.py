@@ -258,29 +258,30 @@ def address(nobody: subprocess.Popen) -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-def test_rechunk_runs_on_the_workers_of_a_cluster(work: Path, address: str) -> None:
-    done = oocarrays("rechunk", "source.zarr", "target.zarr", "--chunks=1024,64", f"--scheduler={address}")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"workers +2, 2 ranks", done.stdout)
-    assert re.search(r"wrote .*target\.zarr: .* 2 workers of \d+ MiB\n", done.stdout)
-    assert "100 %" in done.stderr.splitlines()[-1]
+def test_rechunk_runs_on_the_workers_of_a_cluster(work: Path, runs: Server, address: str) -> None:
+    words = ["source.zarr", "target.zarr", "--chunks=1024,64", f"--scheduler={address}"]
+    done = runs.run("main", "rechunk", *words)
+    assert re.search(r"workers +2, 2 ranks", done.out)
+    assert re.search(r"wrote .*target\.zarr: .* 2 workers of \d+ MiB\n", done.out)
+    assert "100 %" in done.err.splitlines()[-1]
     check_finished(work / "target.zarr")
 
 
-def test_what_a_cluster_left_goes_on_on_a_cluster(work: Path, address: str, capsys: pytest.CaptureFixture) -> None:
+def test_what_a_cluster_left_goes_on_on_a_cluster(
+    work: Path, runs: Server, address: str, capsys: pytest.CaptureFixture
+) -> None:
     chunk = work / "source.zarr/c/9/0"
     data = chunk.read_bytes()
     chunk.write_bytes(data[:-1])
     words = ["rechunk", "source.zarr", "target.zarr", *words_of("two-phase"), "--quiet", f"--scheduler={address}"]
-    done = oocarrays(*words, "--memory=128MiB")
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    done = runs.start("main", *words, "--memory=128MiB")
+    assert (done.wait(), len(done.err.splitlines())) == (1, 1), done.err
     check_unfinished(work / "target.zarr")
     chunk.write_bytes(data)
     check_refusal(main(["resume", "target.zarr"]), *capsys.readouterr(), r"chunks of .* have changed since")
     as_is = ["resume", "target.zarr", "--as-is"]
     check_refusal(main(as_is), *capsys.readouterr(), r"planned for 2 workers: give scheduler=")
-    done = oocarrays(*as_is, "--scheduler", address, "--quiet")
-    assert done.returncode == 0, done.stderr
+    runs.run("main", *as_is, "--scheduler", address, "--quiet")
     check_finished(work / "target.zarr")
 
 
@@ -295,13 +296,13 @@ def test_a_source_that_workers_do_not_see_costs_no_worker(work: Path, address: s
     assert not (work / "target.zarr").exists()
 
 
-def test_a_dry_run_on_a_cluster_does_nothing(work: Path, address: str) -> None:
+def test_a_dry_run_on_a_cluster_does_nothing(work: Path, runs: Server, address: str) -> None:
     before = set(work.rglob("*"))
     words = ["source.zarr", "target.zarr", "--chunks=1024,64", "--memory=64MiB", "--dry-run"]
-    done = oocarrays("rechunk", *words, f"--scheduler={address}")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"workers +2, 2 ranks", done.stdout)
-    assert re.search(r"peak memory .* of 64\.00 MiB in each worker", done.stdout)
+    done = runs.run("main", "rechunk", *words, f"--scheduler={address}")
+    assert done.err == ""
+    assert re.search(r"workers +2, 2 ranks", done.out)
+    assert re.search(r"peak memory .* of 64\.00 MiB in each worker", done.out)
     assert set(work.rglob("*")) == before
 
 
