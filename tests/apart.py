@@ -8,10 +8,8 @@ import signal
 
 import dask
 import numpy as np
-import zarr
 
 import oocarrays as ooc
-from oocarrays.storage.stores.uneven import knowing_uneven
 
 
 def writes_streams(place: str) -> None:
@@ -25,21 +23,6 @@ def writes_streams(place: str) -> None:
         if turn % 5 == 0:
             s.flush()
             print(turn, flush=True)
-
-
-def many_chunks() -> None:
-    """Write and rechunk more chunks of uneven lengths than Zarr has threads."""
-    zarr.config.set({"threading.max_workers": 2})
-    data, chunks = np.arange(144.0).reshape(12, 12), [[1, 2] * 4] * 2
-    with knowing_uneven():
-        zarr.create_array("u.zarr", shape=data.shape, dtype="f8", chunks=chunks)[...] = data
-    array = ooc.open_array("u.zarr", mode="r+")
-    np.testing.assert_array_equal(array[...], data)
-    array[...] = data + 1
-    made = ooc.rechunk("u.zarr", "v.zarr", chunks=tuple(map(tuple, chunks)), scheduler="threads").run()
-    np.testing.assert_array_equal(made[...], data + 1)
-    with knowing_uneven():
-        np.testing.assert_array_equal(zarr.open_array("v.zarr", mode="r")[...], data + 1)
 
 
 def dies_of_a_lazy_array(store: str) -> None:

@@ -355,4 +355,6 @@ def stay(folder: Path) -> Callable[[], None]:
 
 
 if __name__ == "__main__":
+    import tests.preloaded  # noqa: F401  what is imported before a fork is imported once
+
     serve()

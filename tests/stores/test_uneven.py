@@ -113,12 +113,27 @@ def test_blocks_of_dask_are_kept() -> None:
     np.testing.assert_array_equal(by_zarr("b.zarr")[...], DATA + 1)
 
 
+def many_chunks() -> None:
+    """Write and rechunk more chunks of uneven lengths than Zarr has threads."""
+    zarr.config.set({"threading.max_workers": 2})
+    data, chunks = np.arange(144.0).reshape(12, 12), [[1, 2] * 4] * 2
+    with knowing_uneven():
+        zarr.create_array("u.zarr", shape=data.shape, dtype="f8", chunks=chunks)[...] = data
+    array = ooc.open_array("u.zarr", mode="r+")
+    np.testing.assert_array_equal(array[...], data)
+    array[...] = data + 1
+    made = ooc.rechunk("u.zarr", "v.zarr", chunks=tuple(map(tuple, chunks)), scheduler="threads").run()
+    np.testing.assert_array_equal(made[...], data + 1)
+    with knowing_uneven():
+        np.testing.assert_array_equal(zarr.open_array("v.zarr", mode="r")[...], data + 1)
+
+
 @known
 def test_more_chunks_than_threads_of_zarr_do_not_wait_for_each_other(
     tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = runs.start("tests.apart:many_chunks")
+    run = runs.start("tests.stores.test_uneven:many_chunks")
     assert run.ends_within(60) == 0, run.err
 
 
