@@ -44,6 +44,16 @@ def cluster(workers: int, **options: Any) -> Iterator[Client]:
 
 
 @contextmanager
+def tight_cluster(workers: int, limit: str) -> Iterator[Client]:
+    """A cluster whose workers may have a limit below what their imports take: none is killed for that."""
+    with (
+        dask.config.set({"distributed.worker.memory.terminate": False}),
+        cluster(workers, memory_limit=limit) as client,
+    ):
+        yield client
+
+
+@contextmanager
 def only(client: Client, *ways: str) -> Iterator[Client]:
     """The client while its workers get each other's messages in these ways alone, of those that work here."""
     introduce(client)  # once for the same workers: no run does it again

@@ -23,7 +23,7 @@ from oocarrays.errors import BudgetError, CorruptChunkError, PlacementError
 from oocarrays.graphs.cluster import placement
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.plan.exchange.schedule import complete_exchange
-from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, until, within
+from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, until, within
 from tests.small import CODECS, make
 
 METHODS = ("independent", "two-phase", "assembled", "staged")
@@ -248,7 +248,7 @@ def test_no_workers_are_one_clear_line(three: Client, field: Path, monkeypatch: 
 
 
 def test_a_limit_that_leaves_nothing_is_refused_before_anything_runs(field: Path) -> None:
-    with cluster(1, memory_limit="130MB") as client:
+    with tight_cluster(1, "130MB") as client:
         with pytest.raises(BudgetError, match="a worker needs at least") as caught:
             job_of(field, memory=None, scheduler=client)
         assert "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run import job as graph_run
 from oocarrays.plan.exchange.schedule import complete_exchange
 from oocarrays.storage.journal.texts import MADE, SOURCE
-from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, within
+from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, within
 from tests.small import CODECS, make
 
 MEMORY = "40MiB"
@@ -223,5 +223,5 @@ def test_budgets_follow_from_the_limits_of_workers(field: Path) -> None:
     with cluster(2, memory_limit="400MB"):
         job = job_of(field, memory=None)
         assert 100e6 < job.plan.budget < 0.7 * 400e6 - 100e6
-    with cluster(1, memory_limit="150MB"), pytest.raises(BudgetError, match="worker"):
+    with tight_cluster(1, "150MB"), pytest.raises(BudgetError, match="worker"):
         job_of(field, memory=None, target=field.parent / "other.zarr")
