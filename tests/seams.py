@@ -14,14 +14,31 @@ from typing import Any
 
 import pytest
 
+from oocarrays.cli.sections import parsed_section as parsed_section
 from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.run.looking import metadata_digest
+from oocarrays.mapping.coarsening import Coarsening as Coarsening
 from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
 from oocarrays.mapping.grid import Stored as Stored
 from oocarrays.mapping.ranges import ascending as ascending
+from oocarrays.mapping.selection import Selection
+from oocarrays.options import keywords
+from oocarrays.plan.advice.uses import use_of as use_of
 from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING
+from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.exchange.schedule import schedules as schedules
-from oocarrays.plan.rechunk import ways
+from oocarrays.plan.exchange.trace import arrivals as arrivals
+from oocarrays.plan.rechunk import as_json, ways
 from oocarrays.plan.resources import Resources as Resources
+from oocarrays.plan.streams import directory
+from oocarrays.show import progress
+from oocarrays.show.contents import GroupFacts as GroupFacts
+from oocarrays.show.contents import contents as contents
+from oocarrays.show.planned import phase_seconds as phase_seconds
+from oocarrays.show.planned import seconds_outside as seconds_outside
+from oocarrays.show.redistributions import Outlook as Outlook
+from oocarrays.show.report import seconds_text as seconds_text
+from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import MARK
 from oocarrays.storage.files.documents import is_finished as is_finished
 from oocarrays.storage.files.documents import unfinished_run as unfinished_run
@@ -31,7 +48,17 @@ from oocarrays.storage.journal.journal import Journal as Journal
 from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS
 from oocarrays.storage.journal.leftovers import find_leftovers as find_leftovers
 from oocarrays.storage.meter import MemoryWatch as MemoryWatch
+from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.shown import shown
+from oocarrays.storage.stores.uneven import SETTING
+from oocarrays.storage.stores.uneven import knowing_uneven as knowing_uneven
+from oocarrays.storage.striped import moving, verifying
+from oocarrays.storage.striped.disks import FolderDisk as FolderDisk
+from oocarrays.storage.striped.disks import FolderPart as FolderPart
+from oocarrays.storage.striped.layout import turn_of
+from oocarrays.stored import reading
 from oocarrays.stored.array import placer
+from oocarrays.stored.reading_ahead import ReadAhead as ReadAhead
 
 # ---------------------------------------------------------------------- names and files
 
@@ -49,13 +76,54 @@ KEPT_SOURCE, KEPT_REQUEST = texts.SOURCE, texts.MADE
 """The keys that a finished array keeps: the source that it was made from, and the request that made it."""
 JOURNAL_CALL = calls.CALL
 """The entry of a plan in a journal that holds the call: its functions and options."""
+SCHEDULES = NAMES
+"""Schedules of an exchange that a user may name; ``"COLORING"`` is made for the messages of one redistribution."""
+POINTER_BITS, LONGEST_RUN = directory.BITS, directory.MOST_RUN
+"""A pointer of a directory of streams: its place is above these bits, its length in bytes below the longest run."""
+RECTILINEAR_SETTING = SETTING
+"""The setting of Zarr that allows chunks of several lengths along an axis."""
+KEYWORDS = vars(keywords)
+"""Types of keywords of public functions, as type checkers read them."""
 journal_digest = texts.digest_of
 workers_of = known_workers
+plan_to_json = as_json.to_json
+shown_name = shown
+add_disk, empty_disk, lay_out_on_disks, verify_disks = moving.add, moving.empty, moving.lay_out, verifying.verify
+ProgressState, progress_lines = progress.State, progress._logged_lines
 
 
 def store_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> Any:
     """Return the store or path that the package opens for a place that a user names."""
     return placer(storage_options)(place)
+
+
+def is_local(array: Any) -> bool:
+    """Whether the package reads and writes an array's chunks by the system's own calls."""
+    file = array_file.describe(array)
+    return (
+        file.stored.local and not file.stored.remote and isinstance(blobs_of(file.zarr), owner_of(STEPS["put file"])[0])
+    )
+
+
+def is_striped(array: Any) -> bool:
+    """Whether the package writes an array's chunks by those of stripes."""
+    return isinstance(blobs_of(array_file.describe(array).zarr), owner_of(STEPS["put striped"])[0])
+
+
+def source_digest(place: Any) -> str:
+    """Return the digest of an array's metadata that a journal keeps of its source."""
+    file = array_file.describe(array_file.open_array(place))
+    return metadata_digest(file, file.name)
+
+
+def read_plan(array: Any, key: Any, **how: Any) -> Any:
+    """Return the plan of the requests for a section of an array."""
+    return reading.plan(array.zarr, Selection.of(key, array.shape), **how)
+
+
+def disk_of(key: str, disks: int) -> int:
+    """Return the number of the disk that holds a chunk of a striped store, or all copies' first of another object."""
+    return (turn_of(key) or 0) % disks
 
 
 # ---------------------------------------------------------------------- constants
@@ -160,6 +228,8 @@ STEPS = {
     "remove old folder": "oocarrays.storage.files.making_room:remove_tree",
     "sync device": "oocarrays.storage.local.devices:sync_file_system",
     "can sync device": "oocarrays.storage.local.devices:is_synced_whole",
+    "draw schedule": "oocarrays.show.pictures.schedules:draw",
+    "make figure": "oocarrays.show.pictures.plans:Drawing",
     "call rechunk": "oocarrays.cli.runs:rechunk",
     "call resume": "oocarrays.cli.runs:resume",
     "call clean": "oocarrays.cli.stores:clean",

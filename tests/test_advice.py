@@ -14,22 +14,18 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, NotFoundError
-from oocarrays.plan.advice.access import Dataset
-from oocarrays.storage.files import array_file
 from tests import unfinished
 
 VALUES = np.arange(512 * 512, dtype="f8").reshape(512, 512)
 
 
-def made(place: Path, chunks: tuple[int, int] = (8, 512), **how: object) -> Dataset:
+def made(place: Path, chunks: tuple[int, int] = (8, 512), **how: object) -> zarr.Array:
     """An array of rows."""
     zarr.create_array(str(place), data=VALUES, chunks=chunks, **how)  # type: ignore[arg-type]
-    opened = array_file.open_array(str(place))
-    file = array_file.describe_source(opened, "fill")
-    return Dataset(name=str(place), dtype=file.dtype.str, stored=file.stored, shards=opened.shards)
+    return zarr.open_array(str(place), mode="r")
 
 
-def columns(dataset: Dataset, weight: float = 50, ranks: int = 8, **how: object) -> ooc.Trace:
+def columns(dataset: zarr.Array, weight: float = 50, ranks: int = 8, **how: object) -> ooc.Trace:
     """A trace of a block that reads columns by Zarr."""
     return ooc.Trace().reads(
         dataset, "(*, block)", ranks=ranks, weight=weight, block="columns", **{"by": "zarr", **how}

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.plan.advice.uses import use_of
 from tests.profiles import examples
-from tests.seams import set_constants
+from tests.seams import set_constants, use_of
 
 EXTENT = 24
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Increasing number of chunks")]

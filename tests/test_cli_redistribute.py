@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oocarrays import Layout, Mesh
+import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.schedule import COLORING, NAMES
-from oocarrays.plan.layouts.redistribution import plan_redistribution
-from oocarrays.show.redistributions import Outlook
+from tests.seams import SCHEDULES, Outlook
 
 FROM_THE_ISSUE = "--from cyclic(11) --to cyclic(3) --extent 1M --ranks 64 --network mesh:8x8"
 
@@ -56,7 +54,7 @@ def test_a_transfer_is_what_the_elements_owners_say(capsys: pytest.CaptureFixtur
 def test_every_schedule_is_priced_the_cheapest_first(capsys: pytest.CaptureFixture[str]) -> None:
     found = facts(capsys, FROM_THE_ISSUE)
     seconds = [each["seconds"] for each in found["schedules"]]
-    assert {each["schedule"] for each in found["schedules"]} == {*NAMES, COLORING}
+    assert {each["schedule"] for each in found["schedules"]} == {*SCHEDULES, "COLORING"}
     assert len(seconds) == 9
     assert seconds == sorted(seconds)
     rex = next(each for each in found["schedules"] if each["schedule"] == "REX")
@@ -121,7 +119,7 @@ def test_where_nothing_moves_that_is_said(capsys: pytest.CaptureFixture[str], li
 
 
 def test_what_takes_long_to_price_is_named() -> None:
-    plan = plan_redistribution(*(Layout.of(64, text, ranks=4) for text in ("block", "cyclic")))
+    plan = ooc.plan_redistribution(*(ooc.Layout.of(64, text, ranks=4) for text in ("block", "cyclic")))
     text = replace(Outlook.of(plan), left_out=["BEX", "LEX"]).text()
     assert "not priced, as that takes long for so many: bex, lex; --schedule prices one" in text
 
@@ -159,6 +157,6 @@ def test_what_is_wrong_is_said_in_one_line(capsys: pytest.CaptureFixture[str], l
 
 
 def test_a_network_of_other_ranks_is_refused() -> None:
-    plan = plan_redistribution(*(Layout.of(64, text, ranks=4) for text in ("block", "cyclic")))
+    plan = ooc.plan_redistribution(*(ooc.Layout.of(64, text, ranks=4) for text in ("block", "cyclic")))
     with pytest.raises(ScheduleError, match="a mesh of 2 × 4 has 8 places, not one for each of 4 ranks"):
-        Outlook.of(plan, Mesh(rows=2, columns=4))
+        Outlook.of(plan, ooc.Mesh(rows=2, columns=4))

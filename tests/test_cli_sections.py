@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.cli.main import main
-from oocarrays.cli.sections import parsed_section
+from tests.seams import parsed_section
 
 VALUES = np.arange(64 * 64).reshape(64, 64)
 

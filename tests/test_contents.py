@@ -15,8 +15,7 @@ from zarr.storage import MemoryStore
 
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError
-from oocarrays.show.contents import GroupFacts, contents
-from tests.seams import UNFINISHED_MARK, Journal
+from tests.seams import UNFINISHED_MARK, GroupFacts, Journal, contents
 
 RUN = "0123456789ab"
 

@@ -23,9 +23,7 @@ from zarr.storage import MemoryStore, WrapperStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
-from oocarrays.show.planned import phase_seconds, seconds_outside
-from oocarrays.show.progress import State, _logged_lines
-from tests.seams import RECHUNK_METHODS, UNFINISHED_MARK
+from tests.seams import RECHUNK_METHODS, UNFINISHED_MARK, ProgressState, phase_seconds, progress_lines, seconds_outside
 from tests.small import CODECS, DATA, MIB, each_method, make, plan
 
 pytestmark = pytest.mark.long
@@ -147,9 +145,9 @@ def test_a_log_gets_a_line_each_tenth_and_a_terminal_one_that_changes(
 
 def test_a_log_of_a_slow_run_gets_a_line_each_minute() -> None:
     out = io.StringIO()
-    write = _logged_lines(out)
+    write = progress_lines(out)
     for second in range(0, 301):
-        write(State(float(second), 1e6, float(second)), False)
+        write(ProgressState(float(second), 1e6, float(second)), False)
     assert re.findall(r"(\d+)\.0 s,", out.getvalue()) == ["60", "120", "180", "240", "300"]
 
 

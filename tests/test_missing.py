@@ -20,8 +20,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, MissingChunksWarning, RunError
-from oocarrays.show.contents import contents
-from tests.seams import Journal, set_constants
+from tests.seams import Journal, contents, set_constants
 from tests.small import DATA
 from tests.unfinished import break_disk
 

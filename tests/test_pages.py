@@ -8,10 +8,10 @@ import re
 import runpy
 from pathlib import Path
 
+import dask
 import pytest
 
 import oocarrays as ooc
-from oocarrays.graphs.defaults import DEFAULTS
 from tests.pages import fences, play
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +61,7 @@ def test_every_public_name_and_setting_says_what_it_is() -> None:
     for name in ooc.__all__:
         assert inspect.getdoc(getattr(ooc, name)), name
     said = (ROOT / "examples" / "guide" / "settings.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"`oocarrays\.([\w-]+)`", said)) == set(DEFAULTS) - {"cost"}
+    assert set(re.findall(r"`oocarrays\.([\w-]+)`", said)) == set(dask.config.get("oocarrays")) - {"cost"}
 
 
 def test_every_error_has_its_advice() -> None:

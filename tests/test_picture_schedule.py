@@ -12,17 +12,15 @@ from PIL import Image
 
 from oocarrays import Schedule
 from oocarrays.cli.main import main
-from oocarrays.plan.exchange.schedule import NAMES
-from oocarrays.plan.exchange.trace import arrivals
-from oocarrays.show.pictures.schedules import draw
+from tests.seams import SCHEDULES, arrivals, step
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_each_step_has_an_arrow_for_each_message(name: str) -> None:
     schedule = Schedule.of(name, 8)
-    figure = draw(schedule)
+    figure = step("draw schedule")(schedule)
     figure.canvas.draw()
     *steps, arrived = [axes for axes in figure.axes if axes.get_visible()]
     assert [sum(isinstance(each, FancyArrowPatch) for each in axes.patches) for axes in steps] == [

@@ -17,7 +17,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, SelectionError
-from oocarrays.stored.reading_ahead import ReadAhead
+from tests.seams import ReadAhead
 
 
 @pytest.fixture

@@ -14,9 +14,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError
-from oocarrays.graphs.run.looking import metadata_digest
-from oocarrays.storage.files import array_file
-from tests.seams import JOURNAL_FOLDER, Journal, journal_digest, unfinished_run
+from tests.seams import JOURNAL_FOLDER, Journal, journal_digest, source_digest, unfinished_run
 
 KEPT = Path(__file__).parent / "data" / "journals_0_5_0.json"
 """What was in the folder of each run that was killed, but for its lock: kind, path, bytes."""
@@ -43,18 +41,13 @@ def settle(plan: Path, folder: Path) -> None:
     data = json.loads(plan.read_text().replace(THERE, str(folder)))
     content = data["content"]
     if "source_metadata" in content:
-        content["source_metadata"] = digest_of(content["source"])
+        content["source_metadata"] = source_digest(content["source"])
     if "asked" in content and isinstance(content["asked"]["source"][0], str):  # of local files what they say is kept
-        content["asked"]["source"] = [digest_of(folder / "source.zarr")]
+        content["asked"]["source"] = [source_digest(folder / "source.zarr")]
     data["digest"] = journal_digest(data["run"], content)
     plan.write_text(json.dumps(data))
     for entry in (plan.parent / "done").iterdir():
         entry.write_text(data["digest"])
-
-
-def digest_of(place: Any) -> str:
-    file = array_file.describe(array_file.open_array(place))
-    return metadata_digest(file, file.name)
 
 
 def resume(target: Path) -> Any:

@@ -13,16 +13,16 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import JournalError, NotFoundError, RunError, TargetError, UnfinishedError
-from oocarrays.plan.rechunk.as_json import to_json
-from oocarrays.show.contents import array_facts
 from tests.dying import Server
 from tests.seams import (
     JOURNAL_FOLDER,
     UNFINISHED_MARK,
     Journal,
+    contents,
     find_leftovers,
     is_finished,
     journal_digest,
+    plan_to_json,
     unfinished_run,
 )
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of
@@ -90,12 +90,12 @@ def sealed(run: str, content: dict[str, Any]) -> str:
 
 def of_other_chunks(target: Path, run: str, content: dict[str, Any]) -> str:
     other = plan(target.parent / "source.zarr", target.parent / "other.zarr", "independent", chunks=(1024, 32))
-    return sealed(run, content | {"plan": to_json(other.plan)})
+    return sealed(run, content | {"plan": plan_to_json(other.plan)})
 
 
 def of_another_source(target: Path, run: str, content: dict[str, Any]) -> str:
     other = plan(give_another(target.parent / "source.zarr"), target.parent / "other.zarr", "independent")
-    return sealed(run, content | {"plan": to_json(other.plan)})
+    return sealed(run, content | {"plan": plan_to_json(other.plan)})
 
 
 JOURNALS: dict[str, tuple[Callable[[Path, str, dict[str, Any]], str], str]] = {
@@ -169,7 +169,7 @@ def test_a_mark_counts_whatever_its_value_is(field: Path, target: Path, mark: An
     with pytest.raises(UnfinishedError):
         ooc.open_array(target)
     assert [left.kind for left in find_leftovers(target.parent)] == ["unfinished"]
-    assert array_facts(zarr.open_array(target)).unfinished is not None
+    assert contents(zarr.open_array(target)).unfinished is not None
     with pytest.raises(NotFoundError, match="no journal"):
         ooc.resume(target)
     Journal(target).begin("c0ffeec0ffee", {})
@@ -178,4 +178,4 @@ def test_a_mark_counts_whatever_its_value_is(field: Path, target: Path, mark: An
     with pytest.raises(TargetError, match="exists"):
         plan(field, target, "independent")
     plan(field, target, "independent", overwrite=True).run()
-    assert array_facts(zarr.open_array(target)).unfinished is None
+    assert contents(zarr.open_array(target)).unfinished is None

@@ -12,9 +12,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, SelectionError
-from oocarrays.mapping.selection import Selection
-from oocarrays.storage.meter import Meter
-from oocarrays.stored.reading import plan, read
+from tests.seams import read_plan
 
 KEYS: list[Any] = [
     np.s_[2:10:2, 3:9:2],
@@ -87,10 +85,10 @@ def test_wrong_arguments_are_refused_before_anything_is_read(array: tuple[ooc.Ou
 
 def test_the_plan_is_what_the_meter_counts(array: tuple[ooc.OutOfCoreArray, np.ndarray]) -> None:
     a, _ = array
-    taken, meter = Selection.of(np.s_[::5, 1:9:3], a.shape), Meter()
-    with dask.config.set({"oocarrays.sieve-buffer": 40}):
-        planned = plan(a.zarr, taken, method="sieve")
-        read(a.zarr, taken, method="sieve", meter=meter)
+    taken = np.s_[::5, 1:9:3]
+    with dask.config.set({"oocarrays.sieve-buffer": 40}), ooc.metered() as meter:
+        planned = read_plan(a, taken, method="sieve")
+        a.read(taken, method="sieve")
     assert (planned.requests, planned.decoded_bytes) == (meter.read_requests, meter.decoded_bytes)
     assert f"{planned.requests} requests" in planned.explain()
 
@@ -106,6 +104,6 @@ def test_what_is_kept_of_an_array_is_never_old(tmp_path: Path) -> None:
     a[24:] = 7
     np.testing.assert_array_equal(a[::5], [0, -1, 10, 15, 20, 7])
     with dask.config.set({"oocarrays.cost.range_seconds": 1.0}):
-        assert plan(a.zarr, Selection.of(np.s_[:6:5], a.shape)).requests == 1
+        assert read_plan(a, np.s_[:6:5]).requests == 1
     with dask.config.set({"oocarrays.cost.range_seconds": 0.0}):
-        assert plan(a.zarr, Selection.of(np.s_[:6:5], a.shape)).requests == 2
+        assert read_plan(a, np.s_[:6:5]).requests == 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, LayoutError, SelectionError
-from oocarrays.mapping.layouts.local import LocalPart
+from tests.owners import part
 from tests.padding import BOUNDARIES, blocks, seen
 from tests.profiles import examples
 from tests.whole import boundaries
@@ -31,8 +31,8 @@ def test_every_rank_sees_what_pad_gives(asked: tuple[ooc.Layout, tuple[int, ...]
     for rank, block in enumerate(shifted.compute()):
         np.testing.assert_array_equal(block, seen(array, layout, rank, depth, boundary))
         assert block.shape == shifted.shapes[rank] == shifted.local_shape(rank)
-        part = shifted.plan.inside(rank)
-        np.testing.assert_array_equal(block[part.slices], array[np.ix_(*LocalPart.of(layout, rank, depth).own)])
+        inside = shifted.plan.inside(rank)
+        np.testing.assert_array_equal(block[inside.slices], part(array, layout, rank))
 
 
 def test_no_copy_of_what_was_there_is_changed() -> None:

@@ -18,10 +18,10 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, JournalError, KernelError, UnfinishedError
-from oocarrays.mapping.coarsening import Coarsening
 from tests.dying import Server
 from tests.graphs.clusters import cluster
 from tests.profiles import examples
+from tests.seams import Coarsening
 from tests.unfinished import left_behind
 from tests.whole import around, boundaries, padded
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import oocarrays as ooc
-from oocarrays.options import keywords
+from tests.seams import KEYWORDS
 
 pytestmark = pytest.mark.long
 
@@ -104,7 +104,7 @@ def test_keywords_for_type_checkers_are_those_of_the_function(name: str) -> None
     listed, *others = FUNCTIONS[name]
     found = signature(getattr(ooc, name)).parameters.values()
     taken = {each.name: each.annotation for each in found if each.kind is Parameter.KEYWORD_ONLY}
-    said = getattr(keywords, listed).__annotations__
+    said = KEYWORDS[listed].__annotations__
     assert {key: value.__forward_arg__ for key, value in said.items()} == {
         key: value for key, value in taken.items() if key not in others
     }

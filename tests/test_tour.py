@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oocarrays.show.pictures.plans import Drawing
+from tests.seams import step
 
 pytestmark = pytest.mark.long
 
@@ -51,7 +51,7 @@ def test_its_cells_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_drawing_is_svg_in_a_notebook() -> None:
-    figure = Drawing()
+    figure = step("make figure")()
     figure.subplots().set_title("what it shows")
     assert figure._repr_svg_().rstrip().endswith("</svg>")
 

@@ -16,9 +16,8 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError, UnfinishedError
-from oocarrays.plan.slabs.blocks import ways_of
 from tests.profiles import examples
-from tests.seams import Journal, replace_step
+from tests.seams import Journal, replace_step, step
 from tests.test_slab_iterator import threads
 from tests.whole import beyond, boundaries, corners, expected, padded
 
@@ -56,6 +55,8 @@ def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, seed: int, chance:
     sources = [
         zarr.create_array({}, data=whole, chunks=cut, **coding) for whole, cut in zip(wholes, chunks, strict=True)
     ]
+
+    ways_of = step("cut slabs")
 
     def any_ways(*args: Any, **keywords: Any) -> Sequence[Any]:
         return [chance.choice(list(ways_of(*args, **keywords)))]

@@ -17,8 +17,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
-from oocarrays.storage.stores.shown import shown
-from tests.seams import store_at
+from tests.seams import shown_name, store_at
 from tests.small import DATA
 from tests.stores.servers import S3
 
@@ -114,4 +113,4 @@ def test_a_name_is_shown_without_what_opens_it() -> None:
     check_all_of(store)
     check(store.name, "its name")
     check_all_of(store.below("c"))
-    assert shown("file name with ? and me:x@y") == "file name with ? and me:x@y"
+    assert shown_name("file name with ? and me:x@y") == "file name with ? and me:x@y"

@@ -9,8 +9,7 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import InputError
-from oocarrays.storage.striped.verifying import verify
-from tests.seams import store_at
+from tests.seams import store_at, verify_disks
 from tests.stores.servers import S3
 
 pytestmark = pytest.mark.long
@@ -35,7 +34,7 @@ def test_buckets_and_folders_hold_one_array(s3: S3, library: str, tmp_path: Path
     for inside in (f"striped://{','.join(disks)}!inside.zarr", f"{disks[1]}/c", f"{disks[2]}/c"):
         with pytest.raises(InputError, match="lie one inside the other"):
             ooc.rechunk(url, inside, chunks=(48, 5), storage_options=s3.direct, scheduler="threads")
-    assert verify(store_at(url, s3.direct)).faults == ()
+    assert verify_disks(store_at(url, s3.direct)).faults == ()
     assert s3.keys(f"{library}-{block}-other/x.zarr/c/")
     with pytest.raises(InputError, match="3 disks, and 2 are given"):
         ooc.open_array(f"striped://{','.join(disks[:2])}", storage_options=s3.direct)

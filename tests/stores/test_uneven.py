@@ -16,8 +16,8 @@ from distributed import Client, LocalCluster
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ChunksError, LayoutError, OocError, PlacementError, TargetError, UnsupportedError
-from oocarrays.storage.stores.uneven import SETTING, knowing_uneven
 from tests.dying import Server
+from tests.seams import RECTILINEAR_SETTING, knowing_uneven
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +28,7 @@ HERE: dict[str, Any] = {"scheduler": "threads"}
 
 def knows() -> bool:
     try:
-        zarr.config.get(SETTING)
+        zarr.config.get(RECTILINEAR_SETTING)
     except KeyError:
         return False
     return True

@@ -30,8 +30,8 @@ from oocarrays.errors import (
     TargetError,
     UnsupportedError,
 )
-from oocarrays.plan.streams.directory import BITS, MOST_RUN
 from tests.dying import Server
+from tests.seams import LONGEST_RUN, POINTER_BITS
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("quick")]
 
@@ -91,8 +91,8 @@ def test_figure_4_three_segments(place: Path) -> None:
         while entry >= 0:
             assert directory[entry, 0] == cell
             for pointer in directory[entry, 2:][directory[entry, 2:] >= 0].tolist():
-                start = (pointer >> BITS) * 8
-                stream += data[start : start + (pointer & (MOST_RUN - 1))].tobytes()
+                start = (pointer >> POINTER_BITS) * 8
+                stream += data[start : start + (pointer & (LONGEST_RUN - 1))].tobytes()
             entry = int(directory[entry, 1])
         assert len(stream) == length[cell]
         found[cell] = np.frombuffer(stream, "i4").tolist()

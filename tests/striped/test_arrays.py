@@ -14,12 +14,8 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, NotFoundError, RunError, TargetError
-from oocarrays.storage.files.array_file import describe
-from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.striped.disk_layout import StripedBlobs
 from oocarrays.testing import SlowDisk
-from tests.seams import replace_step, step
+from tests.seams import is_local, is_striped, replace_step, step
 
 pytestmark = pytest.mark.once
 
@@ -42,11 +38,9 @@ def names(disks: list[str], name: str = "x.zarr") -> list[int]:
 
 
 def test_chunks_of_folders_are_plain_files(disks: list[str], rows: str) -> None:
-    file = describe(ooc.open_array(rows).zarr)
-    assert isinstance(blobs_of(file.zarr), StripedBlobs)
-    assert isinstance(blobs_of(file.zarr), LocalBlobs)
-    assert file.stored.local
-    assert not file.stored.remote
+    opened = ooc.open_array(rows).zarr
+    assert is_striped(opened)
+    assert is_local(opened)
     assert names(disks) == [4, 4, 4]
     assert np.fromfile(f"{disks[1]}/x.zarr/c/1/0", "f4").reshape(8, 80).tolist() == DATA[8:16].tolist()
 

@@ -21,10 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import oocarrays as ooc
 from oocarrays.errors import InputError, NotFoundError, OocError, StoreFailure, TargetError
-from oocarrays.storage.striped.disks import FolderDisk, FolderPart
 from oocarrays.testing import SlowDisk, Station
 from tests.graphs.clusters import until
 from tests.profiles import examples
+from tests.seams import FolderDisk, FolderPart
 
 
 class StripedFiles(RuleBasedStateMachine):

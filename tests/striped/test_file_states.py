@@ -14,8 +14,8 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.errors import DescriptorError, InputError, OocError, StoreFailure, TargetError
-from oocarrays.storage.striped.disks import FolderDisk, FolderPart
 from oocarrays.testing import SlowDisk, Station
+from tests.seams import FolderDisk, FolderPart
 
 
 def make(disks: list[str], data: bytes = bytes(range(90)), block: int = 10) -> None:

@@ -24,16 +24,14 @@ from zarr.testing.store import StoreTests
 import oocarrays as ooc
 from oocarrays import StripedStore
 from oocarrays.errors import DescriptorError, DiskFullError, InputError, NotFoundError, OocError
-from oocarrays.storage.striped.layout import turn_of
-from oocarrays.storage.striped.moving import add, empty, lay_out
-from oocarrays.storage.striped.verifying import verify
 from oocarrays.testing import SlowDisk
+from tests.seams import add_disk, disk_of, empty_disk, lay_out_on_disks, verify_disks
 
 PROTOTYPE = default_buffer_prototype()
 
 
 def part_with(store: StripedStore, key: str) -> Any:
-    return store.parts[(turn_of(key) or 0) % len(store.parts)]
+    return store.parts[disk_of(key, len(store.parts))]
 
 
 class TestStripedStore(StoreTests[StripedStore, cpu.Buffer]):
@@ -267,7 +265,7 @@ def test_disks_are_found_in_any_order(disks: list[str], array: np.ndarray) -> No
         assert (ooc.open_array(url(order)[1])[...] == array).all()
     store = pickle.loads(pickle.dumps(url(disks)[0]))
     assert (zarr.open_array(store)[...] == array).all()
-    assert verify(store).faults == ()
+    assert verify_disks(store).faults == ()
 
 
 @pytest.mark.parametrize("block", [None, 50])
@@ -277,27 +275,27 @@ def test_a_disk_joins_and_another_leaves_and_nothing_moves_that_need_not(
     (tmp_path / "d").mkdir()
     source, store = tmp_path / "y.zarr", StripedStore([f"{disk}/y.zarr" for disk in disks], block=block)
     zarr.create_array(source, data=array, chunks=(6, 5), compressors=None)
-    assert lay_out(str(source), store).keys == 65
+    assert lay_out_on_disks(str(source), store).keys == 65
     with pytest.raises(InputError, match="exists"):
-        lay_out(str(source), store)
+        lay_out_on_disks(str(source), store)
     names = {disk: set(os.listdir(f"{disk}/y.zarr")) for disk in disks}
-    moved = add(store, tmp_path / "d" / "y.zarr")
+    moved = add_disk(store, tmp_path / "d" / "y.zarr")
     assert moved.keys == pytest.approx(16, abs=2)
     assert names
     all_disks = [*disks, str(tmp_path / "d")]
     for left, gone in ((all_disks, None), (all_disks[1:], all_disks[0])):
         if gone:
-            assert empty(url([*left, gone], "y.zarr")[0], f"{gone}/y.zarr").keys >= 16
+            assert empty_disk(url([*left, gone], "y.zarr")[0], f"{gone}/y.zarr").keys >= 16
             assert not os.path.exists(f"{gone}/y.zarr")
         found = url(left, "y.zarr")
-        assert verify(found[0]).faults == verify(found[0]).left == ()
+        assert verify_disks(found[0]).faults == verify_disks(found[0]).left == ()
         assert (ooc.open_array(found[1])[...] == array).all()
     with pytest.raises(DescriptorError, match="leave it out"):
         ooc.open_array(url(all_disks, "y.zarr")[1])
 
 
 def join_slowly(disks: list[str], new: str) -> None:
-    add(StripedStore([SlowDisk(f"{disk}/x.zarr", seconds=0.005) for disk in disks]), SlowDisk(new, seconds=0.005))
+    add_disk(StripedStore([SlowDisk(f"{disk}/x.zarr", seconds=0.005) for disk in disks]), SlowDisk(new, seconds=0.005))
 
 
 def test_who_is_killed_while_a_disk_joins_loses_nothing(disks: list[str], array: np.ndarray, tmp_path: Path) -> None:
@@ -314,15 +312,15 @@ def test_who_is_killed_while_a_disk_joins_loses_nothing(disks: list[str], array:
     a = ooc.open_array(every, mode="r+")
     assert (a[...] == array).all()
     a[:7] = array[:7] = -1
-    assert add(every, str(new)).keys <= 16
-    assert verify(every).faults == ()
+    assert add_disk(every, str(new)).keys <= 16
+    assert verify_disks(every).faults == ()
     assert (ooc.open_array(every)[...] == array).all()
 
 
 def test_a_chunk_on_the_wrong_disk_is_found(disks: list[str], array: np.ndarray) -> None:
     (Path(disks[1]) / "x.zarr/c/0").mkdir(exist_ok=True)
     shutil.copy(f"{disks[0]}/x.zarr/c/0/0", f"{disks[1]}/x.zarr/c/0/0")
-    found = verify(url(disks)[0])
+    found = verify_disks(url(disks)[0])
     assert found.keys == 65
     assert len(found.faults) == 1
     assert "b/x.zarr/c/0/0 is on the wrong disk" in found.faults[0]
