@@ -31,17 +31,19 @@ def test_the_readme_cites_this_version() -> None:
     assert f"version {ooc.__version__}," in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in LINK.findall(page.read_text()):
-        assert "://" in target or (page.parent / target).exists(), target
+def test_links_lead_somewhere() -> None:
+    links = [(page, target) for page in PAGES for target in LINK.findall(page.read_text()) if "://" not in target]
+    assert [f"{page}: {target}" for page, target in links if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_code_parses(page: Path) -> None:
-    for fence in fences(page):
-        if fence.language == "python":
+def test_code_parses() -> None:
+    faults = []
+    for where, fence in [(page, each) for page in PAGES for each in fences(page) if each.language == "python"]:
+        try:
             ast.parse(fence.text)
+        except SyntaxError as error:
+            faults.append(f"{where}: {error}")
+    assert faults == []
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
@@ -57,9 +59,7 @@ def test_generated_pages_are_in_step_with_the_source() -> None:
         assert said == written(), f"{name}: run examples/guide/generate.py"
 
 
-def test_every_public_name_and_setting_says_what_it_is() -> None:
-    for name in ooc.__all__:
-        assert inspect.getdoc(getattr(ooc, name)), name
+def test_every_setting_says_what_it_is() -> None:
     said = (ROOT / "examples" / "guide" / "settings.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`oocarrays\.([\w-]+)`", said)) == set(dask.config.get("oocarrays")) - {"cost"}
 

@@ -14,6 +14,7 @@ import xarray as xr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import NotFoundError, UnsupportedError
+from tests.pairs import pairs
 
 OTHERS = {
     "a.grib": (b"GRIB\0\0\0\2" + bytes(64), "GRIB"),
@@ -32,9 +33,7 @@ DOORS: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize("inner", ["", ":/air", "/air"])
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(*pairs(name=OTHERS, door=DOORS, inner=["", ":/air", "/air"]))
 def test_another_format_is_named(tmp_path: Path, name: str, door: str, inner: str) -> None:
     content, seems = OTHERS[name]
     (tmp_path / name).write_bytes(content)

@@ -17,6 +17,7 @@ from oocarrays.errors import NotFoundError, OocError
 xr = pytest.importorskip("xarray")
 pytest.importorskip("scipy")
 import oocarrays.xarray  # noqa: E402
+from tests.pairs import pairs  # noqa: E402
 from tests.seams import set_constants  # noqa: E402
 
 pytestmark = [
@@ -56,9 +57,7 @@ def written(path: Path, ds: Any, format: str = FORMATS[0], endless: bool = True)
     return path
 
 
-@pytest.mark.parametrize("endless", [True, False])
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("times", [1, 12])
+@pytest.mark.parametrize(*pairs(format=FORMATS, times=[1, 12], endless=[True, False]))
 def test_values_types_and_names_are_those_of_scipy(tmp_path: Path, format: str, endless: bool, times: int) -> None:
     path = written(tmp_path / "a.nc", weather(times), format, endless)
     expected, found = (xr.open_dataset(path, engine=engine) for engine in ("scipy", "oocarrays"))

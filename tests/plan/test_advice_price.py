@@ -16,6 +16,7 @@ from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.resources import Resources
+from tests.pairs import pairs
 
 pytestmark = pytest.mark.once
 
@@ -25,9 +26,7 @@ SLOW = {name: seconds if name in ("startup", "task") else 1 / 12.5e6 for name, s
 """A network beside which nothing else counts."""
 
 
-@pytest.mark.parametrize("ranks", [4, 8, 16])
-@pytest.mark.parametrize("layout", ["(block, *)", "(*, block)", "(block, block)"])
-@pytest.mark.parametrize("lie", CHUNKS)
+@pytest.mark.parametrize(*pairs(lie=CHUNKS, layout=["(block, *)", "(*, block)", "(block, block)"], ranks=[4, 8, 16]))
 def test_ranks_send_each_other_what_a_planned_read_sends(lie: str, layout: str, ranks: int) -> None:
     resources = Resources(costs=replace(Costs(cores=4), exchange=SLOW), workers=4, threads=1)
     stored = Stored(grid=ChunkGrid.of((EDGE, EDGE), CHUNKS[lie]), itemsize=4, local=True, codec="zstd")

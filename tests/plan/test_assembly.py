@@ -14,6 +14,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Messaging, held_elements
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
+from tests.pairs import pairs
 
 pytestmark = pytest.mark.once
 
@@ -49,13 +50,13 @@ def played(transfer: Transfer, schedule: Schedule, assembly: str) -> list[int]:
     for number, step in enumerate(schedule):
         rides = [(s, t, [pair for pair in schedule.ride(number, s).pairs if pair in sizes]) for s, t in step.pairs]
         arriving = [0] * schedule.ranks
-        for source, target, pairs in rides:
-            out[source] = max(out[source], sum(sizes[pair] for pair in pairs))
-            arriving[target] += sum(sizes[pair] for pair in pairs)
-            waiting[source] -= set(pairs)
-        for _, target, pairs in rides:
-            inbox[target] += sum(sizes[pair] for pair in pairs if pair[1] == target)
-            waiting[target] |= {pair for pair in pairs if pair[1] != target}
+        for source, target, riding in rides:
+            out[source] = max(out[source], sum(sizes[pair] for pair in riding))
+            arriving[target] += sum(sizes[pair] for pair in riding)
+            waiting[source] -= set(riding)
+        for _, target, riding in rides:
+            inbox[target] += sum(sizes[pair] for pair in riding if pair[1] == target)
+            waiting[target] |= {pair for pair in riding if pair[1] != target}
         for rank in ranks:
             came[rank] = max(came[rank], arriving[rank])
             carried[rank] = max(carried[rank], sum(sizes[pair] for pair in waiting[rank]))
@@ -63,13 +64,9 @@ def played(transfer: Transfer, schedule: Schedule, assembly: str) -> list[int]:
     return [base[rank] + out[rank] + within[rank] + carried[rank] for rank in ranks]
 
 
-@pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("layouts", TRANSFERS.values(), ids=TRANSFERS)
-def test_what_ranks_hold_is_what_a_played_exchange_holds(
-    layouts: tuple[Layout, Layout], name: str, assembly: str
-) -> None:
-    transfer = Transfer(*layouts)
+@pytest.mark.parametrize(*pairs(layouts=TRANSFERS, name=SCHEDULES, assembly=["synchronous", "asynchronous"]))
+def test_what_ranks_hold_is_what_a_played_exchange_holds(layouts: str, name: str, assembly: str) -> None:
+    transfer = Transfer(*TRANSFERS[layouts])
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     schedule = Schedule.of(name, ranks)
     assert held_elements(transfer, schedule, assembly).tolist() == played(transfer, schedule, assembly)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pytest
@@ -153,27 +154,25 @@ def partners(runs: Runs, ranks: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8])
-@pytest.mark.parametrize("extent", [1, 5, 16, 17, 60])
-@pytest.mark.parametrize("more", [0, 1, 5])
-def test_theorem_3_1_partners_of_block_to_cyclic(ranks: int, extent: int, more: int) -> None:
-    block, cyclic = BlockCyclicAxis(extent, ranks, -(-extent // ranks) + more), BlockCyclicAxis(extent, ranks, 1)
-    sends, receives = partners(runs_between(block, cyclic), ranks)
-    filled = -(-extent // block.block)
-    for rank in range(ranks):
-        held = block.size(rank)
-        assert sends[rank] in ([ranks - 1] if held >= ranks else [held, held - 1])
-        assert receives[rank] <= min(cyclic.size(rank), filled)
+def test_theorem_3_1_partners_of_block_to_cyclic(ranks: int) -> None:
+    for extent, more in product([1, 5, 16, 17, 60], [0, 1, 5]):
+        block, cyclic = BlockCyclicAxis(extent, ranks, -(-extent // ranks) + more), BlockCyclicAxis(extent, ranks, 1)
+        sends, receives = partners(runs_between(block, cyclic), ranks)
+        filled = -(-extent // block.block)
+        for rank in range(ranks):
+            held = block.size(rank)
+            assert sends[rank] in ([ranks - 1] if held >= ranks else [held, held - 1])
+            assert receives[rank] <= min(cyclic.size(rank), filled)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 6, 9])
-@pytest.mark.parametrize("y", [1, 3])
-def test_theorems_3_2_and_3_3_hold_over_whole_periods(ranks: int, k: int, y: int) -> None:
-    extent = 3 * k * y * ranks
-    large, small = BlockCyclicAxis(extent, ranks, k * y), BlockCyclicAxis(extent, ranks, y)
-    for runs in (runs_between(large, small), runs_between(small, large)):
-        for counts in partners(runs, ranks):
-            assert set(counts) <= ({k, k - 1} if k < ranks else {ranks - 1})
+def test_theorems_3_2_and_3_3_hold_over_whole_periods(ranks: int) -> None:
+    for k, y in product([1, 2, 3, 4, 6, 9], [1, 3]):
+        extent = 3 * k * y * ranks
+        large, small = BlockCyclicAxis(extent, ranks, k * y), BlockCyclicAxis(extent, ranks, y)
+        for runs in (runs_between(large, small), runs_between(small, large)):
+            for counts in partners(runs, ranks):
+                assert set(counts) <= ({k, k - 1} if k < ranks else {ranks - 1})
 
 
 def test_theorem_3_2_does_not_hold_over_a_part_of_a_period() -> None:

@@ -18,6 +18,7 @@ from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
+from tests.pairs import pairs
 from tests.plan.test_slabs import MODES, check_covers, stored
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
@@ -188,19 +189,18 @@ def test_windows_of_one_axis_are_slabs() -> None:
     assert plan_slabs([IMAGE], [IMAGE], replace(options, heights=(256, None))) == slabs
 
 
-@pytest.mark.parametrize("processes", [1, 4])
-@pytest.mark.parametrize("budget", [MIB, 4096 * MIB])
-@pytest.mark.parametrize(
-    ("shape", "chunks"),
-    [
-        ((10**6, 10**6), (1000, 1000)),
-        ((10**8, 10**7), (10**4, 10**4)),
-        ((10**5,) * 3, (100,) * 3),
-        ((3000,) * 4, (30,) * 4),
-        ((262800, 721, 1440), (1, 721, 1440)),
-    ],
-)
-def test_planning_is_arithmetic(shape: tuple[int, ...], chunks: tuple[int, ...], budget: int, processes: int) -> None:
+HUGE = {
+    "a million a side": ((10**6, 10**6), (1000, 1000)),
+    "more along one": ((10**8, 10**7), (10**4, 10**4)),
+    "three axes": ((10**5,) * 3, (100,) * 3),
+    "four axes": ((3000,) * 4, (30,) * 4),
+    "maps": ((262800, 721, 1440), (1, 721, 1440)),
+}
+
+
+@pytest.mark.parametrize(*pairs(array=HUGE, budget=[MIB, 4096 * MIB], processes=[1, 4]))
+def test_planning_is_arithmetic(array: str, budget: int, processes: int) -> None:
+    shape, chunks = HUGE[array]
     known = [stored(shape, chunks, 4)] * 2
     options = SlabOptions(budget=budget, depth=1, ranks=64, processes=processes)
     with counted() as work, suppress(BudgetError):

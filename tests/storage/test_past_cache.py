@@ -21,6 +21,7 @@ from oocarrays.storage.local import past_cache
 from oocarrays.storage.local.past_cache import cached_bytes
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
+from tests.pairs import pairs
 from tests.profiles import examples
 
 pytestmark = pytest.mark.long
@@ -68,10 +69,14 @@ def tells(tmp_path: Path) -> None:
         pytest.skip("files stay in memory, or the system does not tell")
 
 
-@pytest.mark.parametrize("rows", [range(700), range(100, 300), range(37, 655), range(0, 700, 3), np.array([1, 5, 699])])
-@pytest.mark.parametrize("columns", [range(1024), range(5, 1000)])
-@pytest.mark.parametrize("chunks", ["cold", "warm", "some"])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    *pairs(
+        rows=[range(700), range(100, 300), range(37, 655), range(0, 700, 3), np.array([1, 5, 699])],
+        columns=[range(1024), range(5, 1000)],
+        chunks=["cold", "warm", "some"],
+        threads=[1, 2],
+    )
+)
 def test_a_section_is_what_numpy_takes(tmp_path: Path, rows: Any, columns: Any, chunks: str, threads: int) -> None:
     file = stored(tmp_path)
     if chunks != "warm":

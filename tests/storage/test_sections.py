@@ -21,6 +21,7 @@ from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.local import ranges
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section, section_plan
+from tests.pairs import pairs
 
 pytestmark = pytest.mark.once
 
@@ -154,9 +155,13 @@ def test_what_is_held_is_what_the_plan_says(tmp_path: Path) -> None:
     assert peak < plan.held_bytes + 2**19
 
 
-@pytest.mark.parametrize("codec", [zarr.codecs.ZstdCodec(), zarr.codecs.GzipCodec(), zarr.codecs.BloscCodec()])
-@pytest.mark.parametrize("shards", [None, (64, 128)])
-@pytest.mark.parametrize("buffer_bytes", [2**10, 2**14, None])
+@pytest.mark.parametrize(
+    *pairs(
+        codec=[zarr.codecs.ZstdCodec(), zarr.codecs.GzipCodec(), zarr.codecs.BloscCodec()],
+        buffer_bytes=[2**10, 2**14, None],
+        shards=[None, (64, 128)],
+    )
+)
 def test_coded_chunks_are_read_once_within_what_the_plan_holds(
     tmp_path: Path, codec: Any, shards: Any, buffer_bytes: int | None
 ) -> None:

@@ -13,11 +13,14 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, OocError, TargetError, UnsupportedError
+from tests.pairs import pairs
 
 pytestmark = pytest.mark.usefixtures("quick")
 
 SHAPES: list[tuple[int, ...]] = [(), (4,), (3, 2), (2, 3, 5)]
 DTYPES = ["<f8", ">i4", "u1", "i1,>f4"]
+KINDS = [("C", 0), ("F", 7)]
+"""The order of the elements of a step, and the bytes before the first."""
 
 
 @pytest.fixture
@@ -39,10 +42,9 @@ def to_file(path: Path, steps: np.ndarray, offset: int, order: str) -> None:
     path.write_bytes(b"h" * offset + b"".join(each))
 
 
-@pytest.mark.parametrize(("order", "offset"), [("C", 0), ("F", 7)])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_plain_file_is_read(raw: Path, shape: Any, dtype: str, offset: int, order: Any) -> None:
+@pytest.mark.parametrize(*pairs(shape=SHAPES, dtype=DTYPES, kind=KINDS))
+def test_a_plain_file_is_read(raw: Path, shape: Any, dtype: str, kind: tuple[Any, int]) -> None:
+    order, offset = kind
     steps = steps_of(6, shape, dtype)
     to_file(raw, steps, offset, order)
     layout = {"shape": shape, "dtype": dtype, "offset": offset, "order": order}
@@ -60,12 +62,11 @@ def test_a_plain_file_is_read(raw: Path, shape: Any, dtype: str, offset: int, or
         assert s.to_dask().values.compute(scheduler="sync").tobytes() == whole
 
 
-@pytest.mark.parametrize(("order", "offset"), [("C", 0), ("F", 7)])
-@pytest.mark.parametrize("dtype", DTYPES[:3])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(*pairs(shape=SHAPES, dtype=DTYPES[:3], kind=KINDS))
 def test_a_plain_file_is_written_appended_to_and_changed(
-    raw: Path, tmp_path: Path, shape: Any, dtype: str, offset: int, order: Any
+    raw: Path, tmp_path: Path, shape: Any, dtype: str, kind: tuple[Any, int]
 ) -> None:
+    order, offset = kind
     steps, size = steps_of(8, shape, dtype), np.dtype(dtype).itemsize
     layout: Any = {"shape": shape, "dtype": dtype, "offset": offset, "order": order}
     with ooc.open_streams(raw, "w", **layout) as s:
