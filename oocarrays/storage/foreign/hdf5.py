@@ -32,7 +32,7 @@ NON_COORDINATE = "_nc4_non_coord_"
 """How names of variables begin in the file that are called as an axis and are not its coordinate."""
 NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 BLOSC = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
-DEFLATE, SHUFFLE, FLETCHER32, BLOSC_ID, ZSTD_ID = 1, 2, 3, 32001, 32015
+DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZF, BLOSC_ID, ZSTD_ID = 1, 2, 3, 4, 32000, 32001, 32015
 """Numbers of filters that numcodecs has, too."""
 
 
@@ -231,24 +231,28 @@ def _described(node: Any, created: Any) -> dict[str, Any]:
     return {
         "names": names,
         "endless": frozenset(endless),
-        "native": {name: _scalar(node.attrs[name]) for name in PACKED if name in node.attrs and _is_told(node, name)},
-        "encoding": _encoding(created),
+        "native": {name: _scalar(node, name) for name in PACKED if name in node.attrs and _is_told(node, name)},
+        "encoding": _encoding(node, created),
     }
 
 
-def _scalar(value: Any) -> Any:
-    """Return an attribute as h5netcdf does: an array of one element as that element, bytes as text."""
+def _scalar(node: Any, name: str) -> Any:
+    """Return an attribute as h5netcdf does: an array of one element as that element, bytes as text but of bytes."""
+    value = node.attrs[name]
     value = value[0] if isinstance(value, np.ndarray) and value.size == 1 and value.ndim == 1 else value
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    is_text = isinstance(value, bytes) and node.dtype.kind != "S"
+    return value.decode(errors="replace") if is_text else value
 
 
-def _encoding(created: Any) -> Document:
+def _encoding(node: Any, created: Any) -> Document:
     """Return layout and filters by the names that xarray's readers of NetCDF-4 give them."""
     chunked = created.get_layout() == _h5py().h5d.CHUNKED
     filters = {code: values for code, _, values, _ in map(created.get_filter, range(created.get_nfilters()))}
     made: Document = {"contiguous": not chunked, "chunksizes": created.get_chunk() if chunked else None}
     made |= {"zlib": DEFLATE in filters, "shuffle": SHUFFLE in filters, "fletcher32": FLETCHER32 in filters}
     made |= {"zstd": ZSTD_ID in filters, "blosc": BLOSC_ID in filters}
+    if filters.keys() & {SZIP, LZF}:  # which only h5py has a name for
+        made |= {"compression": node.compression, "compression_opts": node.compression_opts}
     return made | ({"complevel": int(filters[DEFLATE][0])} if filters.get(DEFLATE) else {})
 
 
@@ -392,13 +396,28 @@ def _plain(value: Any) -> Any:
 
 def _axes(node: Any) -> tuple[str | None, ...] | None:
     """Names of the axes, as NetCDF keeps them: by scales that are attached, or being one."""
-    if "CLASS" in node.attrs and node.attrs["CLASS"] == b"DIMENSION_SCALE" and len(node.shape) == 1:
+    if _is_scale(node) and len(node.shape) == 1:
         return (os.path.basename(node.name),)
+    if _is_scale(node) and "_Netcdf4Coordinates" in node.attrs:  # of several axes: no scales can be attached to it
+        known = _dimensions(node.parent)
+        return tuple(known.get(int(number)) for number in np.ravel(node.attrs["_Netcdf4Coordinates"]))
     named: list[str | None] = []
     for dim in node.dims:
         scale = dim[0].name if len(dim) else None
         named.append(os.path.basename(scale) if scale else (dim.label or None))
     return tuple(named) if any(named) else None
+
+
+def _is_scale(node: Any) -> bool:
+    return "CLASS" in node.attrs and bool(node.attrs["CLASS"] == b"DIMENSION_SCALE")
+
+
+def _dimensions(group: Any) -> dict[int, str]:
+    """Return the names of the dimensions of a group and of those above it, by the numbers that NetCDF-4 gives them."""
+    found = {} if group.name == "/" else _dimensions(group.parent)
+    nodes = [node for name in group if isinstance(node := group.get(name), _h5py().Dataset)]
+    numbered = [node for node in nodes if _is_scale(node) and "_Netcdf4Dimid" in node.attrs]
+    return found | {int(np.ravel(node.attrs["_Netcdf4Dimid"])[0]): os.path.basename(node.name) for node in numbered}
 
 
 def _table(node: Any, name: str, facts: Facts) -> ChunkTable:

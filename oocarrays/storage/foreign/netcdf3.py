@@ -165,10 +165,14 @@ def _facts(header: Header, name: str, file: Readable) -> Facts:
         dtype=said.dtype,
         library=None if mapped else "netcdf3",
         attributes=attributes,
-        native={key: value for key, value in said.attributes.items() if key in PACKED},
+        native={key: _native(value, said.dtype) for key, value in said.attributes.items() if key in PACKED},
         endless=header.endless & set(said.names),
         names=said.names,
     )
+
+
+def _native(value: Any, dtype: Any) -> Any:
+    return value.encode() if isinstance(value, str) and np.dtype(dtype).kind == "S" else value
 
 
 def _plain(value: Any) -> Any:
