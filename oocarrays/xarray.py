@@ -10,6 +10,7 @@ What is packed is decoded and encoded by xarray's own coders; axes are named by 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("xarray is not installed: pip install 'oocarrays[xarray]'", name="xarray") from None
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.backends.zarr import ZarrArrayWrapper, ZarrBackendEntrypoint, ZarrStore
+from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
 from oocarrays.arrays.array import OutOfCoreArray
@@ -45,9 +47,11 @@ from oocarrays.stored.lazy_array import LazyArray
 
 STALE = ("chunks", "shards", "preferred_chunks")
 """What an encoding says of chunks that blocks do not have: ``to_zarr`` would refuse them."""
+MASKS = "use_zarr_fill_value_as_mask"
+"""The option by which the fill value of an array of format 3 stands for no value, as it always does in format 2."""
 DECODING = (
     "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables", "use_cftime",
-    "decode_timedelta",
+    "decode_timedelta", MASKS,
 )  # fmt: skip
 """Options of ``xarray.open_dataset`` that say how values are decoded."""
 NUMBERS = "biufc"
@@ -73,14 +77,37 @@ class StoredBackendArray(BackendArray):
         read: Callable[[Any], Any] = self.stored.vindex.read if paired else self.stored.load
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.VECTORIZED, read)
 
+    async def async_getitem(self, key: Any) -> Any:
+        """Read a part in a thread, for ``load_async``."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+
+class ForeignText(ZarrArrayWrapper):
+    """Texts of a file that is not Zarr, as objects: xarray writes these to NetCDF, and numpy's own texts not."""
+
+    __slots__ = ()
+
+    def __init__(self, array: Any) -> None:
+        super().__init__(array)  # type: ignore[no-untyped-call]
+        self.dtype = create_vlen_dtype(str)  # type: ignore[no-untyped-call]
+
+    def __getitem__(self, key: Any) -> Any:
+        return np.asarray(super().__getitem__(key), object)  # type: ignore[no-untyped-call]
+
 
 class GroupStore(ZarrStore):
     """A Zarr group, whose arrays are read by us: lazily, or as Dask arrays of any blocks."""
 
     __slots__ = ("_blocks", "_memory", "_opened", "refused")
 
-    def __init__(self, group: OutOfCoreGroup, blocks: Mapping[str, Any] | None = None, memory: Any = None) -> None:
-        masks = group.zarr.metadata.zarr_format == 2
+    def __init__(
+        self,
+        group: OutOfCoreGroup,
+        blocks: Mapping[str, Any] | None = None,
+        memory: Any = None,
+        masks: bool | None = None,
+    ) -> None:
+        masks = bool(masks) or group.zarr.metadata.zarr_format == 2
         super().__init__(group.zarr, mode="r", use_zarr_fill_value_as_mask=masks)
         self._opened, self._blocks, self._memory = group, blocks, memory
         self.refused: list[BudgetError] = []
@@ -125,7 +152,13 @@ def _foreign_variable(array: Any, facts: Facts) -> xr.Variable:
     encoding = dict(facts.encoding)
     if encoding.get("chunksizes"):
         encoding["preferred_chunks"] = dict(zip(dims, facts.chunks, strict=True))
-    data: Any = indexing.LazilyIndexedArray(ZarrArrayWrapper(array))  # type: ignore[no-untyped-call]
+    if encoding:
+        encoding["original_shape"] = array.shape  # of a part of it, xarray writes other chunks
+    is_text = facts.dtype == "O"
+    if is_text:
+        encoding["dtype"] = str
+    wrapped: Any = ForeignText(array) if is_text else ZarrArrayWrapper(array)  # type: ignore[no-untyped-call]
+    data: Any = indexing.LazilyIndexedArray(wrapped)
     return xr.Variable(dims, data, facts.attributes | facts.native, encoding)
 
 
@@ -149,7 +182,8 @@ class Engine(BackendEntrypoint):
         **decoding: Any,
     ) -> xr.Dataset:
         """Open a group as a dataset; ``decoding`` as ``xarray.open_dataset`` takes it."""
-        return _decoded(GroupStore(_group(filename_or_obj, group, storage_options)), decoding)
+        opened = _group(filename_or_obj, group, storage_options)
+        return _decoded(GroupStore(opened, masks=decoding.get(MASKS)), decoding)
 
     def open_groups_as_dict(  # type: ignore[override]
         self,
@@ -162,7 +196,8 @@ class Engine(BackendEntrypoint):
         """Open a group and all groups below it, each as a dataset, by their paths."""
         top = _group(filename_or_obj, group, storage_options)
         named = {path or "." if group else f"/{path}": each for path, each in _groups(top)}
-        return {path: _decoded(GroupStore(each), decoding) for path, each in named.items()}
+        stores = {path: GroupStore(each, masks=decoding.get(MASKS)) for path, each in named.items()}
+        return {path: _decoded(each, decoding) for path, each in stores.items()}
 
     def open_datatree(self, filename_or_obj: Any, **how: Any) -> xr.DataTree:  # type: ignore[override]
         """Open a group and all groups below it as a tree."""
@@ -234,7 +269,7 @@ def open_dataset(
     >>> open_dataset(f"{folder}/a.zarr", {"x": 2}).a.chunks
     ((2, 2),)
     """
-    store = GroupStore(_group(place, group, storage_options), chunks, memory)
+    store = GroupStore(_group(place, group, storage_options), chunks, memory, decoding.get(MASKS))
     decoded = _decoded(store, decoding)
     check_budgets(store.refused)
     return _indexed(decoded)
