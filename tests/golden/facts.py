@@ -85,3 +85,23 @@ def _alternative(each: Any) -> list[Any]:
     if hasattr(each, "transfers"):
         return [_plain(getattr(each, f.name)) if f.name != "seconds" else rounded(each.seconds) for f in fields(each)]
     return [each.name, each.ranks, int(each.peak_bytes), rounded(each.seconds), each.taken]
+
+
+def recommendations(advice: Any) -> list[dict[str, Any]]:
+    """Return the chunks, methods and savings that are recommended for each array, and the reasons against them."""
+    return [_recommendation(each) for each in advice.arrays]
+
+
+def _recommendation(verdict: Any) -> dict[str, Any]:
+    return {
+        "array": verdict.array.rpartition("/")[2],
+        "producer": verdict.producer,
+        "made": _plain(verdict.made),
+        "copied": _plain(verdict.copied),
+        "saving": rounded(verdict.saving),
+        "rewriting": rounded(verdict.rewriting),
+        "today": _numbers(verdict.today),
+        "advised": _numbers(verdict.advised),
+        "blocks": {each.block: [each.today_method, each.method, _plain(each.chunks)] for each in verdict.blocks},
+        "against": list(verdict.against),
+    }
