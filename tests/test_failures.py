@@ -22,6 +22,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
 from tests.dying import Server
+from tests.pairs import pairs
 from tests.profiles import examples
 from tests.seams import RECHUNK_METHODS, replace_step, step
 
@@ -268,17 +269,26 @@ EDGES = {
 }
 
 
-@each_method
-@each_codec
-@pytest.mark.parametrize(("values", "fill"), EDGES.values(), ids=EDGES)
-def test_values_keep_their_bits(values: np.ndarray, fill: float, codec: str, method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(*pairs(codec=CODECS, edge=EDGES, method=RECHUNK_METHODS))
+def test_values_keep_their_bits(edge: str, codec: str, method: str, tmp_path: Path) -> None:
     """Each target chunk holds one value: some hold what is taken for nothing."""
+    values, fill = EDGES[edge]
     data = np.repeat(values, 16)[None, :].repeat(64, axis=0)
     source = make(tmp_path / "source.zarr", data, codec, fill_value=fill, config={"write_empty_chunks": True})
     assert bits(source[...]) == bits(data)
     target = plan(source, tmp_path / "target.zarr", method, chunks=(64, 16)).run()
     assert bits(target[...]) == bits(data)
     assert bits(np.asarray(target.fill_value, "f4")) == bits(np.asarray(fill, "f4"))
+
+
+@each_method
+def test_zeros_of_the_other_sign_between_fill_values_are_kept(method: str, tmp_path: Path) -> None:
+    """No target chunk is taken for nothing by its first and its last element, or because all its values are equal."""
+    data = np.zeros((64, 48), "f4")
+    data[8:56] = -0.0
+    source = make(tmp_path / "source.zarr", data, "plain", fill_value=0.0, config={"write_empty_chunks": True})
+    target = plan(source, tmp_path / "target.zarr", method, chunks=(64, 16)).run()
+    assert bits(target[...]) == bits(data)
 
 
 # ---------------------------------------------------------------------- an exception in the middle

@@ -16,6 +16,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, ChunksError, LayoutError
 from tests.dying import Server
+from tests.pairs import pairs
 
 ZSTD = zarr.codecs.ZstdCodec()
 DATA = np.random.default_rng(0).integers(0, 1000, (96, 120)).astype("f4")
@@ -50,9 +51,11 @@ def test_coded_chunks_that_blocks_share_are_read_once(tmp_path: Path, memory: in
     assert os.listdir(tmp_path) == ["a.zarr"], "the plain copy is gone when it has been used"
 
 
-@pytest.mark.parametrize("memory", [GROUPED, CROWDED])
-@pytest.mark.parametrize("blocks", [COLUMNS, ((50, 46), (7, 113)), (1, 120), (96, 1)])
-@pytest.mark.parametrize("shards", [None, (32, 120)])
+@pytest.mark.parametrize(
+    *pairs(
+        blocks=[COLUMNS, ((50, 46), (7, 113)), (1, 120), (96, 1)], memory=[GROUPED, CROWDED], shards=[None, (32, 120)]
+    )
+)
 def test_uncompressed_bytes_are_read_once(tmp_path: Path, memory: int, blocks: Any, shards: Any) -> None:
     x = slabs(tmp_path, compressors=None, shards=shards).to_dask(blocks, memory=memory)
     np.testing.assert_array_equal(x.compute(), DATA)
@@ -60,9 +63,9 @@ def test_uncompressed_bytes_are_read_once(tmp_path: Path, memory: int, blocks: A
     assert x.meter.read_requests == x.plan.read_requests
 
 
-@pytest.mark.parametrize("compressors", [ZSTD, None])
-@pytest.mark.parametrize("order", [None, (1, 0)])
-@pytest.mark.parametrize("blocks", [(256, 128), (25, 75), (256, 16), (7, 256)])
+@pytest.mark.parametrize(
+    *pairs(blocks=[(256, 128), (25, 75), (256, 16), (7, 256)], compressors=[ZSTD, None], order=[None, (1, 0)])
+)
 def test_how_often_stored_bytes_are_read_is_said(compressors: Any, order: Any, blocks: Any) -> None:
     data = np.arange(2**16, dtype="f4").reshape(256, 256)
     turn = [zarr.codecs.TransposeCodec(order=order)] if order else None

@@ -22,6 +22,7 @@ from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.redistribution import Transfer
 from tests.graphs.clusters import cluster, within
 from tests.owners import numbered
+from tests.pairs import pairs
 
 X = numbered((24, 30))
 MAY_LEAVE = ("send", "carry", "lend", "taken", "took", "over", "gone", "freed", "exchange")
@@ -55,11 +56,17 @@ def test_ranks_are_shared_out_evenly_and_in_order(places: int) -> None:
         assert sides(ranks, ranks, range(places)) == (homes, homes)
 
 
-@pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
-@pytest.mark.parametrize("schedule", ["gen", "rex"])
-@pytest.mark.parametrize(("before", "after"), [(4, 8), (8, 4), (8, 3), (5, 8), (8, 8), (1, 8)])
-@pytest.mark.parametrize("workers", ["ab", "abc", "abcdefgh"])
-def test_only_messages_leave_a_worker(before: int, after: int, workers: str, schedule: str, assembly: str) -> None:
+@pytest.mark.parametrize(
+    *pairs(
+        ranks=[(4, 8), (8, 4), (8, 3), (5, 8), (8, 8), (1, 8)],
+        workers=["ab", "abc", "abcdefgh"],
+        schedule=["gen", "rex"],
+        assembly=["synchronous", "asynchronous"],
+    ),
+    ids=str,
+)
+def test_only_messages_leave_a_worker(ranks: tuple[int, int], workers: str, schedule: str, assembly: str) -> None:
+    before, after = ranks
     source, target = (Layout.of(X.shape, f"({axis}, *)", ranks=n) for axis, n in (("block", before), ("cyclic", after)))
     parts = parts_of_array(X, source, spread(before, workers))
     transfer = Transfer(source, target)
