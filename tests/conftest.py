@@ -5,6 +5,7 @@ import copy
 import gc
 import inspect
 import multiprocessing
+import re
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -40,13 +41,28 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+LONG = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.long\b", re.MULTILINE)
+"""The mark of a file whose tests are all left to CI."""
+
+
+def is_plain(config: pytest.Config) -> bool:
+    """Whether no file, mark or word is named: what is marked `long` is left to CI then."""
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    return not (named or config.option.markexpr or config.option.keyword)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file whose tests are all left to CI."""
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return (is_test and is_plain(config) and bool(LONG.search(collection_path.read_text(encoding="utf-8")))) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what is marked `long` to CI, unless a file, a mark or a word is named; CI runs it on one Python."""
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker("once")
-    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
-    if not (named or config.option.markexpr or config.option.keyword):
+    if is_plain(config):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
         items[:] = [item for item in items if not item.get_closest_marker("long")]
 
