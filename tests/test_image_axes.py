@@ -11,8 +11,6 @@ import tifffile
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from ome_zarr_models.v04.image import Image as Image4
-from ome_zarr_models.v05.image import Image as Image5
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
@@ -34,8 +32,12 @@ def scales(group: Any) -> tuple[list[tuple[Any, ...]], list[tuple[float, ...]], 
     read = zarr.open_group(group, mode="r")
     found: Any
     if read.metadata.zarr_format == 2:
+        from ome_zarr_models.v04.image import Image as Image4  # here: it takes a second
+
         (found,) = Image4.from_zarr(read).attributes.multiscales
     else:
+        from ome_zarr_models.v05.image import Image as Image5
+
         (found,) = Image5.from_zarr(read).ome_attributes.multiscales
     transformations = [each.coordinateTransformations for each in found.datasets]
     return (

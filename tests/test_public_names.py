@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import pickle
+import pkgutil
 import subprocess
 import sys
 from operator import attrgetter
@@ -159,6 +161,13 @@ def test_version_is_that_of_the_package() -> None:
     from importlib.metadata import version
 
     assert oocarrays.__version__ == version("oocarrays")
+
+
+def test_every_module_can_be_imported() -> None:
+    """Pytest imports only those that have doctests."""
+    for module in pkgutil.walk_packages(oocarrays.__path__, "oocarrays."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
 
 IMPORTED = """
