@@ -23,6 +23,7 @@ from zarr.storage import MemoryStore, WrapperStore
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, InputError, UnsupportedError
+from tests.pairs import pairs
 from tests.seams import RECHUNK_METHODS, UNFINISHED_MARK, ProgressState, phase_seconds, progress_lines, seconds_outside
 from tests.small import CODECS, DATA, MIB, each_method, make, plan
 
@@ -254,9 +255,7 @@ def test_plan_is_frozen_and_travels(source: Path, tmp_path: Path, method: str) -
     assert hash(found) == hash(pickle.loads(pickle.dumps(found)))
 
 
-@each_method
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("memory", ["48MiB", "512MiB"])
+@pytest.mark.parametrize(*pairs(method=RECHUNK_METHODS, ranks=[1, 2, 3, 4, 5], memory=["48MiB", "512MiB"]))
 def test_graph_has_as_many_tasks_as_the_plan_says(
     source: Path, tmp_path: Path, method: str, ranks: int, memory: str
 ) -> None:
@@ -264,9 +263,7 @@ def test_graph_has_as_many_tasks_as_the_plan_says(
     assert len(job.__dask_graph__()) == job.plan.tasks
 
 
-@each_method
-@pytest.mark.parametrize("codec", ["plain", "zstd"])
-@pytest.mark.parametrize("ranks", [None, 2, 3], ids=["any ranks", "2 ranks", "3 ranks"])
+@pytest.mark.parametrize(*pairs(method=RECHUNK_METHODS, ranks=[None, 2, 3], codec=["plain", "zstd"]))
 def test_the_least_budget_that_is_named_fits_and_little_less_does(
     tmp_path: Path, codec: str, method: str, ranks: int | None
 ) -> None:

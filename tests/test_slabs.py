@@ -260,7 +260,7 @@ def test_a_kernel_that_holds_more_than_there_is_room_for(tmp_path: Path, greedy:
 
 @pytest.mark.parametrize("calls", [1, 4], ids=["once", "each time"])
 def test_what_is_held_beside_the_first_kernel_alone_may_be_another_s(tmp_path: Path, calls: int) -> None:
-    zarr.create_array(tmp_path / "a.zarr", data=np.ones((256, 8192)), chunks=(64, 8192), **PLAIN)
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((256, 1024)), chunks=(64, 1024), **PLAIN)
     left = [*range(calls)]
 
     def kernel(block: np.ndarray) -> np.ndarray:
@@ -269,7 +269,7 @@ def test_what_is_held_beside_the_first_kernel_alone_may_be_another_s(tmp_path: P
                 np.frombuffer(memory, np.uint8)[...] = 1
         return block
 
-    tight = {"depth": 0, "height": 64, "overwrite": True, "ranks": 1, "prefetch": 0, "workspace": 0.5}
+    tight = {"depth": 0, "axis": 0, "height": 64, "overwrite": True, "ranks": 1, "prefetch": 0, "workspace": 0.5}
     with pytest.raises(BudgetError) as caught:
         job_of(tmp_path / "a.zarr", kernel, memory=1, **tight)
     job = job_of(tmp_path / "a.zarr", kernel, memory=caught.value.least, **tight)

@@ -20,6 +20,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import DiskFullError, InputError, NotFoundError, OocError, TargetError, UnfinishedError
 from tests.dying import Server
+from tests.pairs import pairs
 from tests.seams import JOURNAL_FOLDER, JOURNAL_PLAN, replace_step, set_constants, step
 from tests.unfinished import break_disk
 
@@ -153,9 +154,7 @@ def stop(job: Any, after: int) -> None:
             job.run()
 
 
-@pytest.mark.parametrize("zarr_format", [2, 3])
-@pytest.mark.parametrize("after", [1, 3])
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(*pairs(name=JOBS, after=[1, 3], zarr_format=[2, 3]))
 def test_nobody_opens_a_target_that_a_run_has_left(tmp_path: Path, name: str, after: int, zarr_format: int) -> None:
     target = tmp_path / "t"
     job = JOBS[name](tmp_path, target, zarr_format)
