@@ -275,22 +275,26 @@ def failing(patch: pytest.MonkeyPatch, kind: int, number: int) -> Iterator[int]:
     return calls
 
 
-@pytest.mark.parametrize("error", ["EDQUOT", "EIO", "EMFILE", "EROFS", "ENOSPC"])
-@pytest.mark.parametrize("name", ["two-phase", "map_slabs", "scatter_files", "pyramid", "group", "from_dask"])
-def test_where_the_journal_cannot_be_begun_nothing_is_left(tmp_path: Path, name: str, error: str) -> None:
+@pytest.mark.parametrize(
+    *pairs(
+        name=["two-phase", "map_slabs", "scatter_files", "pyramid", "group", "from_dask"],
+        error=["EDQUOT", "EIO", "EMFILE", "EROFS", "ENOSPC"],
+        number=range(3),
+    )
+)
+def test_where_the_journal_cannot_be_begun_nothing_is_left(tmp_path: Path, name: str, error: str, number: int) -> None:
     """Of the first files that a run makes one is refused: its lock, its journal, the draft."""
-    for number in range(3):
-        target = tmp_path / f"t{number}"
-        job = JOBS[name](tmp_path, target)
-        with pytest.MonkeyPatch.context() as patch:
-            failing(patch, getattr(errno, error), number)
-            with pytest.raises(OocError) as caught:
-                job.run()
-        assert "\n" not in str(caught.value)
-        assert not target.exists(), number
-        with pytest.raises(NotFoundError):
-            ooc.open_array(target)
-        JOBS[name](tmp_path, target).run()
+    target = tmp_path / "t"
+    job = JOBS[name](tmp_path, target)
+    with pytest.MonkeyPatch.context() as patch:
+        failing(patch, getattr(errno, error), number)
+        with pytest.raises(OocError) as caught:
+            job.run()
+    assert "\n" not in str(caught.value)
+    assert not target.exists()
+    with pytest.raises(NotFoundError):
+        ooc.open_array(target)
+    JOBS[name](tmp_path, target).run()
 
 
 @pytest.mark.parametrize("error", ["EDQUOT", "EROFS"])
