@@ -26,7 +26,7 @@ from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, is_coordinat
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
 from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts
 from oocarrays.storage.foreign.packing import told
-from oocarrays.storage.foreign.references import references
+from oocarrays.storage.foreign.indexed import references
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.foreign.zip_ranges import ZipRanges
 from oocarrays.storage.local.signatures import HEAD_BYTES, NAMED, head_of, kind_of, not_read
