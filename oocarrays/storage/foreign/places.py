@@ -24,11 +24,10 @@ from oocarrays.plan.documents import Settings
 from oocarrays.storage.foreign.arrays import Contents, all_equal, alone
 from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, is_coordinate
 from oocarrays.storage.foreign.files import Files, listed_files, local_files, remote_files
+from oocarrays.storage.foreign.indexed import ZipRanges, references
 from oocarrays.storage.foreign.numpy_files import ArrayInMemory, piece_facts
 from oocarrays.storage.foreign.packing import told
-from oocarrays.storage.foreign.indexed import references
 from oocarrays.storage.foreign.store import ForeignStore
-from oocarrays.storage.foreign.zip_ranges import ZipRanges
 from oocarrays.storage.local.signatures import HEAD_BYTES, NAMED, head_of, kind_of, not_read
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER
 from oocarrays.storage.stores.remote import RemoteStore
