@@ -14,7 +14,7 @@ import tifffile
 import zarr
 
 import oocarrays as ooc
-from oocarrays.errors import NotFoundError
+from oocarrays.errors import NotFoundError, RunError, StoreFailure
 
 RNG = np.random.default_rng(5)
 IMAGE = RNG.integers(0, 60000, (300, 200)).astype("u2")
@@ -97,3 +97,19 @@ def test_an_image_is_filtered_as_scipy_does_it(tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(job.run()[...], scipy.ndimage.median_filter(IMAGE, 3, mode="reflect"))
     assert zarr.open_array(tmp_path / "b.zarr", mode="r").shape == IMAGE.shape
+
+
+def test_a_compression_that_tifffile_cannot_decode_is_an_error_and_no_fill_value(tmp_path: Path) -> None:
+    """Deflated strips that are said to be of LZW, for which tifffile needs another package."""
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.ones((80, 80), "u2"), compression="zlib")
+    with tifffile.TiffFile(path) as file:
+        at = file.pages[0].tags["Compression"].valueoffset
+    whole = bytearray(path.read_bytes())
+    whole[at : at + 2] = (5).to_bytes(2, "little")
+    path.write_bytes(whole)
+    with pytest.raises(StoreFailure, match=r"cannot read c/0/0 of .*a\.tif: ") as caught:
+        ooc.open_array(path)[...]
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RunError):
+        ooc.rechunk(path, tmp_path / "a.zarr", chunks=(8, 8), memory="64MiB", scheduler="threads").run()

@@ -177,14 +177,13 @@ class ForeignStore(OnlyRead):
             return None if said is None else _part(np.frombuffer(said, np.uint8), byte_range)
         if not name.startswith("c") or path not in self._contents.names:
             return None
-        try:
-            array = await asyncio.to_thread(self._contents.array, path)
-            if array.made:
-                made = await asyncio.to_thread(self._made_chunk, array, index_of(name))
-                return _part(made, byte_range)
-            return await self._range(path, name, byte_range)
-        except (ValueError, IndexError):
+        array = await asyncio.to_thread(self._contents.array, path)
+        index = _index(name, array.grid.counts)
+        if index is None:
             return None
+        if array.made:
+            return _part(await asyncio.to_thread(self._made_chunk, array, index), byte_range)
+        return await self._range(path, name, byte_range)
 
     def _document(self, path: str) -> bytes | None:
         self.source_files.check_all()
@@ -258,11 +257,10 @@ class ForeignStore(OnlyRead):
             return path in self._contents.names or path in self._contents.groups
         if path not in self._contents.names:
             return False
-        try:
-            array = await asyncio.to_thread(self._contents.array, path)
-            return array.made or await asyncio.to_thread(self.place, path, name) is not None
-        except (ValueError, IndexError):
+        array = await asyncio.to_thread(self._contents.array, path)
+        if _index(name, array.grid.counts) is None:
             return False
+        return array.made or await asyncio.to_thread(self.place, path, name) is not None
 
     # ------------------------------------------------------------------------------------------------------ listing
 
@@ -323,6 +321,20 @@ def _parted(key: str) -> tuple[str, str]:
         at -= 1
     at = at - 1 if at and parts[at - 1] == "c" else at
     return "/".join(parts[:at]), "/".join(parts[at:])
+
+
+def _index(name: str, counts: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the index of a chunk in its key; None if the array has no such chunk.
+
+    >>> _index("c/1/0", (2, 1)), _index("c/2/0", (2, 1)), _index("c/1", (2, 1)), _index("c/x", (2,))
+    ((1, 0), None, None, None)
+    """
+    try:
+        index = index_of(name)
+    except ValueError:
+        return None
+    inside = len(index) == len(counts) and all(0 <= i < n for i, n in zip(index, counts, strict=True))
+    return index if inside else None
 
 
 def _part(data: np.ndarray, byte_range: ByteRequest | None) -> np.ndarray:
