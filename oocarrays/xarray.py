@@ -165,7 +165,7 @@ def _foreign_variable(array: Any, facts: Facts) -> xr.Variable:
 class Engine(BackendEntrypoint):
     """``xr.open_dataset(place, engine="oocarrays")``: whatever `open_group` opens, NetCDF-4 and HDF5 among it."""
 
-    description = "Zarr, and what oocarrays reads as Zarr: NetCDF, HDF5, TIFF"
+    description = "Zarr, and what oocarrays reads as Zarr: NetCDF, HDF5, TIFF, FITS"
     open_dataset_parameters = ("filename_or_obj", *DECODING, "group", "storage_options")
     supports_groups = True
 

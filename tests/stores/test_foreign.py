@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tifffile
 import zarr
+from astropy.io import fits
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
@@ -111,3 +112,21 @@ def test_a_zip_file_in_a_bucket_is_a_source(s3: S3, library: str, tmp_path: Path
         ooc.open_array(put(s3, f"zip-{library}/bad.zip", b"PK\3\4" + bytes(100)), **how)
     with pytest.raises(NotFoundError, match="no Zarr array"):
         ooc.open_array(f"{url}/deep/cloud", **how)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u2"])
+def test_images_of_fits_files_in_a_bucket_are_sources(s3: S3, library: str, tmp_path: Path, dtype: str) -> None:
+    """Plain elements by byte ranges; unsigned ones are made of what is read."""
+    data, made = AIR.astype(dtype), io.BytesIO()
+    fits.HDUList([fits.PrimaryHDU(), fits.ImageHDU(data, name="SCI")]).writeto(made)
+    url = put(s3, f"fits-{library}/{dtype}.fits", made.getvalue())
+    how: Any = {"storage_options": s3.options}
+    for place in (f"{url}/SCI", f"{url}:/SCI"):
+        a = ooc.open_array(place, **how)
+        np.testing.assert_array_equal(a[3, 5:9, ::7], data[3, 5:9, ::7])
+    job = ooc.rechunk(f"{url}/SCI", tmp_path / "b.zarr", chunks=(24, 10, 10), memory="64MiB", **how)
+    np.testing.assert_array_equal(job.run()[...], data)
+    assert list(ooc.open_group(url, **how)) == ["SCI"]
+    cut = put(s3, f"fits-{library}/{dtype}-cut.fits", made.getvalue()[:-2880])
+    with pytest.raises(NotFoundError, match="is a damaged FITS file"):
+        ooc.open_group(cut, **how)

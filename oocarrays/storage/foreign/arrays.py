@@ -29,7 +29,7 @@ from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign import hdf5, netcdf3, numpy_files, tiff  # noqa: F401  each enters its format
+from oocarrays.storage.foreign import fits, hdf5, netcdf3, numpy_files, tiff  # noqa: F401  each enters its format
 from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, Stacked
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.packing import PACKED, Packing, agreed, told

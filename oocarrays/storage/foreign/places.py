@@ -83,7 +83,8 @@ def files(
     Parameters
     ----------
     place : path, URL, or sequence of paths
-        NetCDF-3 and -4, HDF5, TIFF and numpy's files; with ``shape`` and ``dtype`` any file. A name may have wildcards.
+        NetCDF-3 and -4, HDF5, TIFF, FITS and numpy's files; with ``shape`` and ``dtype`` any file. A name may have
+        wildcards.
     concat_dim : str or int, optional
         The axis along which several files are joined, in the order of their names or as they are listed. If no array
         has an axis of this name, the arrays are stacked along a new first axis. Default: the only unlimited axis of

@@ -9,7 +9,7 @@ from oocarrays.errors import NotFoundError
 from oocarrays.storage.local.regular import open_regular
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
-READ = {HDF5: "hdf5", b"\x93NUMPY": "npy", b"PK\3\4": "zip"}
+READ = {HDF5: "hdf5", b"\x93NUMPY": "npy", b"PK\3\4": "zip", b"SIMPLE  =": "fits"}
 READ |= dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "tiff")
 READ |= dict.fromkeys((b"CDF\1", b"CDF\2", b"CDF\5"), "netcdf3")
 """First bytes of files that are read, and their format."""
@@ -17,7 +17,6 @@ OTHERS = {
     b"GRIB": "GRIB",
     b"\x0e\x03\x13\x01": "HDF4",
     b"ENVI": "an ENVI header",
-    b"SIMPLE  =": "FITS",
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
     b"\xfd7zXZ\0": "xz",
@@ -30,15 +29,17 @@ OTHERS = {
     b"MATLAB 5.0": "MATLAB 5",
 }
 """First bytes of files that are not read, and their format."""
-COMPRESSED = ("gzip", "bzip2", "xz", "zstd")
+ADVICE = dict.fromkeys(("gzip", "bzip2", "xz", "zstd"), "; decompress it first")
+ADVICE["GRIB"] = "; it needs ecCodes: open it by xarray (engine='cfgrib'), or as references of kerchunk"
+"""What to do with a file that is not read."""
 HEAD_BYTES = 64
 """Bytes at the beginning of a file that are compared."""
-NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.tif|npy)$", re.IGNORECASE)
+NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.tif|npy|fits|fit|fts)$", re.IGNORECASE)
 """Ends of the names of files that are read."""
 USER_BLOCKS = (512, 1024, 2048, 4096)
 """Sizes of a user block, which precedes the signature of HDF5."""
 ARE_READ = (
-    "Zarr, NetCDF, HDF5, TIFF and .npy are read, raw elements by files(…) if you give shape= and dtype=, "
+    "Zarr, NetCDF, HDF5, TIFF, FITS and .npy are read, raw elements by files(…) if you give shape= and dtype=, "
     "and what xarray opens by rechunk(xr.open_dataset(…, chunks={}), …)"
 )
 
@@ -69,13 +70,12 @@ def _named(head: bytes, names: dict[bytes, str]) -> str | None:
 def not_read(path: str, head: bytes) -> str:
     """Return the message about a file in another format.
 
-    >>> not_read("a.grib", b"GRIB....").partition(";")[0], not_read("a.nc", b"").partition(";")[0]
-    ('a.grib has a format that is not read: GRIB', 'a.nc has a format that is not read: the file is empty')
+    >>> not_read("a.hdr", b"ENVI").partition(";")[0], not_read("a.nc", b"").partition(";")[0]
+    ('a.hdr has a format that is not read: an ENVI header', 'a.nc has a format that is not read: the file is empty')
     """
     seems = _named(head, OTHERS) or ("text" if _is_text(head) else "an unknown signature")
     seems = seems if head else "the file is empty"
-    advice = "; decompress it first" if seems in COMPRESSED else ""
-    return f"{path} has a format that is not read: {seems}{advice}; {ARE_READ}"
+    return f"{path} has a format that is not read: {seems}{ADVICE.get(seems, '')}; {ARE_READ}"
 
 
 def _is_text(head: bytes) -> bool:

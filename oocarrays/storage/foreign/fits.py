@@ -1,0 +1,362 @@
+"""FITS files: where the elements of images lie, as the headers say; a file is a group of them, by EXTNAME.
+
+header   SIMPLE, BITPIX, NAXIS, NAXIS1 (the fastest axis), …, END     cards of 80 bytes, in blocks of 2880
+data     big-endian elements in one piece, padded to a block
+header   XTENSION= 'IMAGE   ', …                                      the next part
+
+Format: FITS Standard 4.0. astropy is not needed, as the headers alone are read here. Unsigned integers are stored as
+signed ones less half of their range: they are made of what is read. All others are byte ranges.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from oocarrays.errors import NotFoundError, RunError
+from oocarrays.plan.documents import Document
+from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
+from oocarrays.storage.foreign.packing import coded_fill
+
+TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
+"""Types of elements, by BITPIX."""
+SIGNS = {8: (-128, "i1"), 16: (2**15, "u2"), 32: (2**31, "u4"), 64: (2**63, "u8")}
+"""BZERO of integers with the other kind of sign, and their type, by BITPIX."""
+CARD, BLOCK = 80, 2880
+"""Bytes of a card, and of a block of a header or of data."""
+AXES = ("x", "y", "z", "w")
+"""Names of axes, NAXIS1 first."""
+STRUCTURE = re.compile(
+    r"SIMPLE|XTENSION|BITPIX|NAXIS\d*|EXTEND|PCOUNT|GCOUNT|GROUPS|BSCALE|BZERO|BLANK|CHECKSUM|DATASUM|CONTINUE|"
+)
+"""Keywords that describe how data are stored; other cards are attributes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A header and its data (HDU)."""
+
+    number: int
+    """Its number in the file; 0 is the primary one."""
+    cards: Document
+    """Values by keyword; comments and history as one text each."""
+    begin: int
+    """Where the data begin, in bytes."""
+    nbytes: int
+    """Bytes of the data, without padding."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of each axis, in elements, the slowest first."""
+        return tuple(self.cards[f"NAXIS{axis}"] for axis in range(self.cards["NAXIS"], 0, -1))
+
+    @property
+    def sign(self) -> str | None:
+        """Type of integers that are stored with the other kind of sign; None for any other."""
+        offset, dtype = SIGNS.get(self.cards["BITPIX"], (None, None))
+        return dtype if self.cards.get("BZERO") == offset and self.cards.get("BSCALE", 1) == 1 else None
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it cannot be an array, as the end of a sentence; None for an image."""
+        if self.cards.get("ZIMAGE") is True:
+            return "holds a tile-compressed image (funpack decompresses it)"
+        kind = self.cards.get("XTENSION") if self.number else "IMAGE"
+        if kind != "IMAGE":
+            return "holds a table" if "TABLE" in str(kind) else f"is an extension of type {kind!r}"
+        return "holds random groups" if self.cards.get("GROUPS") is True else None
+
+    @property
+    def attributes(self) -> Document:
+        """Cards that do not describe how data are stored."""
+        return {name: value for name, value in self.cards.items() if not STRUCTURE.fullmatch(name)}
+
+    @property
+    def packing(self) -> dict[str, Any]:
+        """What a stored value stands for, as attributes of CF."""
+        stored, found = np.dtype(TYPES[self.cards["BITPIX"]]).newbyteorder("="), dict[str, Any]()
+        if self.sign is None:
+            said = {"scale_factor": self.cards.get("BSCALE", 1), "add_offset": self.cards.get("BZERO", 0)}
+            usual = {"scale_factor": 1, "add_offset": 0}
+            found = {name: np.float64(value) for name, value in said.items() if value != usual[name]}
+        if stored.kind in "iu" and isinstance(blank := self.cards.get("BLANK"), int):
+            moved, dtype = (blank, stored) if self.sign is None else (blank + int(self.cards["BZERO"]), self.sign)
+            if np.iinfo(dtype).min <= moved <= np.iinfo(dtype).max:
+                found["_FillValue"] = np.array(moved, dtype)[()]
+        return found
+
+
+class Fits:
+    """FITS files."""
+
+    extra = ""
+
+    def groups(self, file: Readable) -> dict[str, Document]:
+        """Attributes of the primary header, and of others without data."""
+        parts = _parts(file)
+        empty = {name: part.attributes for name, part in parts.items() if not part.shape and part.why_not is None}
+        return {"": next(iter(parts.values())).attributes} | {n: a for n, a in empty.items() if parts[n].number}
+
+    def arrays(self, file: Readable) -> tuple[str, ...]:
+        """Names of all images."""
+        return tuple(name for name, part in _parts(file).items() if part.shape and part.why_not is None)
+
+    def skipped(self, file: Readable) -> dict[str, str]:
+        """Return why tables and compressed images are left out, by their names."""
+        return {name: part.why_not for name, part in _parts(file).items() if part.why_not is not None}
+
+    def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
+        """Facts of some images.
+
+        Raises
+        ------
+        NotFoundError
+            If there is none of that name, or the file is damaged.
+        """
+        parts = _parts(file)
+        found = [_part(parts, name, file) for name in names]
+        return [_facts(part, _axes(parts, name, part.shape)) for name, part in zip(names, found, strict=True)]
+
+    def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
+        """Where the chunks of an image lie."""
+        return in_one_piece(facts, _part(_parts(file), name, file).begin)
+
+    def stored_bytes(self, file: Readable, name: str) -> int:
+        """Bytes of the elements."""
+        return _part(_parts(file), name, file).nbytes
+
+    def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
+        """Read elements: those of the first axis that has several, in one piece, and what is asked for of them."""
+        part = _part(_parts(file), name, file)
+        stored = np.dtype(TYPES[part.cards["BITPIX"]])
+        section = section[: len(part.shape)]  # without the ellipsis at its end
+        asked = [range(*each.indices(n)) for each, n in zip(section, part.shape, strict=True)]
+        if not all(asked):
+            return np.empty([len(each) for each in asked], part.sign or stored)
+        axis = next((number for number, each in enumerate(asked) if len(each) > 1), len(asked) - 1)
+        start, stop = min(asked[axis][0], asked[axis][-1]), max(asked[axis][0], asked[axis][-1]) + 1
+        first = (*(each[0] for each in asked[:axis]), start)
+        row = math.prod(part.shape[axis + 1 :])
+        offset = int(np.ravel_multi_index(first, part.shape[: axis + 1])) * row * stored.itemsize
+        with _opened(file) as opened:
+            opened.seek(part.begin + offset)
+            data = opened.read((stop - start) * row * stored.itemsize)
+        if len(data) < (stop - start) * row * stored.itemsize:
+            raise RunError(f"{_name(file)} has become shorter since it was opened")
+        rows = np.frombuffer(data, stored).reshape(stop - start, *part.shape[axis + 1 :])
+        elements = rows[asked[axis][0] - start :: asked[axis].step][(slice(None), *section[axis + 1 :])]
+        elements = elements.reshape((1,) * axis + elements.shape)
+        return elements if part.sign is None else _signed(elements, part.sign)
+
+
+FORMATS["fits"] = Fits()
+
+
+def _signed(elements: np.ndarray, dtype: str) -> np.ndarray:
+    """Return integers with the other kind of sign: the highest bit tells them apart."""
+    size = elements.dtype.itemsize
+    bits = elements.view(f">u{size}").astype(f"u{size}")
+    bits ^= bits.dtype.type(1 << (8 * size - 1))
+    return bits.view(dtype)
+
+
+def _facts(part: Part, names: tuple[str, ...]) -> Facts:
+    dtype, packing = part.sign or TYPES[part.cards["BITPIX"]], part.packing
+    coded = {name: coded_fill(value) if name == "_FillValue" else float(value) for name, value in packing.items()}
+    return Facts(
+        shape=part.shape,
+        chunks=rows_of(part.shape, np.dtype(dtype).itemsize),
+        dtype=np.dtype(dtype).str,
+        library=None if part.sign is None else "fits",
+        attributes=part.attributes | coded,
+        native=packing,
+        names=names,
+    )
+
+
+def _axes(parts: dict[str, Part], name: str, own: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the names of an image's axes; one that is longer or shorter in another image has the image's name, too."""
+    shapes = [part.shape[::-1] for part in parts.values() if part.why_not is None]
+    found = list[str]()
+    for axis, length in enumerate(own[::-1]):
+        usual = AXES[axis] if axis < len(AXES) else f"axis{axis + 1}"
+        same = all(shape[axis] == length for shape in shapes if axis < len(shape))
+        found.append(usual if same else f"{usual}_{name}")
+    return tuple(reversed(found))
+
+
+def _part(parts: dict[str, Part], name: str, file: Readable) -> Part:
+    found = parts.get(name)
+    if found is None:
+        raise NotFoundError(f"no array {name} in {_name(file)}")
+    return found
+
+
+def _name(file: Readable) -> str:
+    return file if isinstance(file, str) else "the file"
+
+
+@contextmanager
+def _opened(file: Readable) -> Iterator[BinaryIO]:
+    if not isinstance(file, str):
+        yield file
+        return
+    try:
+        with open(file, "rb") as opened:
+            yield opened
+    except OSError as error:
+        raise NotFoundError(f"{file} cannot be opened as a FITS file: {error.strerror}") from error
+
+
+# ---------------------------------------------------------------------- headers
+
+
+def _parts(file: Readable) -> dict[str, Part]:
+    """Read all headers of a file.
+
+    Raises
+    ------
+    NotFoundError
+        If it is damaged, or the file ends before the last element does.
+    """
+    if not isinstance(file, str):
+        return _named(_read(file))
+    with _opened(file) as opened:
+        status = os.fstat(opened.fileno())
+    return _known(file, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(64)
+def _known(path: str, size: int, changed: int) -> dict[str, Part]:
+    return _named(_read(path))
+
+
+def _read(file: Readable) -> list[Part]:
+    found, at = list[Part](), 0
+    with _opened(file) as opened:
+        size = opened.seek(0, os.SEEK_END)
+        while at < size:
+            opened.seek(at)
+            if found and opened.read(8) != b"XTENSION":
+                break  # what follows the last part is of no standard
+            opened.seek(at)
+            try:
+                part = _header(opened, len(found), size)
+            except (ValueError, KeyError, TypeError) as error:
+                said = f"it has no card {error}" if isinstance(error, KeyError) else error
+                raise NotFoundError(f"{_name(file)} is a damaged FITS file: header {len(found)}: {said}") from None
+            found.append(part)
+            at = part.begin + -(-part.nbytes // BLOCK) * BLOCK
+    return found
+
+
+def _header(opened: BinaryIO, number: int, size: int) -> Part:
+    """Read a header from where a file stands."""
+    cards: Document = {}
+    for card in _cards(opened):
+        _enter(cards, card)
+    lengths = _checked(cards)
+    in_groups = cards.get("GROUPS") is True and lengths[:1] == [0]
+    elements = math.prod(lengths[1:] if in_groups else lengths) if lengths else 0
+    count = cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + elements)
+    part = Part(number=number, cards=cards, begin=opened.tell(), nbytes=abs(cards["BITPIX"]) // 8 * count)
+    if part.begin + part.nbytes > size:
+        raise ValueError(f"its data end at byte {part.begin + part.nbytes}, and the file at byte {size}")
+    return part
+
+
+def _checked(cards: Document) -> list[int]:
+    """Return the lengths of the axes of a header, NAXIS1 first.
+
+    Raises
+    ------
+    ValueError, KeyError
+        If a card is not as the standard has it, or is missing.
+    """
+    axes = range(1, cards["NAXIS"] + 1) if _is_count(cards["NAXIS"]) else ()
+    counts = {name: cards[name] for name in ("NAXIS", *(f"NAXIS{axis}" for axis in axes))}
+    counts |= {name: cards[name] for name in ("PCOUNT", "GCOUNT") if name in cards}
+    wrong = [name for name, value in counts.items() if not _is_count(value)]
+    wrong += [name for name in ("BSCALE", "BZERO") if type(cards.get(name, 0)) not in (int, float)]
+    wrong += [name for name in ("BITPIX",) if type(cards[name]) is not int or cards[name] not in TYPES]
+    wrong += [name for name in ("SIMPLE",) if cards.get(name, True) is not True]
+    for name in wrong:
+        raise ValueError(f"{name} is {cards[name]!r}")
+    return [counts[f"NAXIS{axis}"] for axis in axes]
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _cards(opened: BinaryIO) -> Iterator[str]:
+    """Yield cards up to the end of a header, and leave the file behind its last block."""
+    while True:
+        block = opened.read(BLOCK)
+        if len(block) < BLOCK:
+            raise ValueError("the file ends within it")
+        for start in range(0, BLOCK, CARD):
+            card = block[start : start + CARD].decode("ascii")
+            if card.rstrip() == "END":
+                return
+            yield card
+
+
+def _enter(cards: Document, card: str) -> None:
+    """Enter a card: of a keyword that is repeated, the first value counts."""
+    name, last = card[:8].rstrip(), next(reversed(cards), "")
+    if name in ("COMMENT", "HISTORY"):
+        cards[name] = f"{cards[name]}\n{card[8:].rstrip()}" if name in cards else card[8:].rstrip()
+    elif name == "CONTINUE" and str(cards.get(last, "")).endswith("&"):
+        cards[last] = cards[last][:-1] + str(_value(card[8:]))
+    elif name == "HIERARCH" and "=" in card:
+        long, _, text = card[8:].partition("=")
+        cards.setdefault(long.strip(), _value(text))
+    elif name and card[8:10] == "= ":
+        cards.setdefault(name, _value(card[10:]))
+
+
+def _value(text: str) -> Any:
+    """Return the value of a card.
+
+    >>> [_value(text) for text in ("'O''Hara  ' / name", "  T", " 12 / s", " 1.5D3", "", " (1, 2)")]
+    ["O'Hara", True, 12, 1500.0, None, '(1, 2)']
+    """
+    quoted = re.match(r"\s*'((?:[^']|'')*)'", text)
+    if quoted:
+        return quoted[1].replace("''", "'").rstrip()
+    token = text.partition("/")[0].strip()
+    if token in ("", "T", "F"):
+        return {"T": True, "F": False}.get(token)
+    for kind in (int, float):
+        try:
+            value = kind(token.upper().replace("D", "E") if kind is float else token)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else token
+    return token
+
+
+def _named(parts: list[Part]) -> dict[str, Part]:
+    """Name parts by EXTNAME, with EXTVER where several have the same; else by their numbers."""
+    said = [str(part.cards.get("EXTNAME") or ("" if part.number else "PRIMARY")).strip() for part in parts]
+    counts = Counter(said)
+    names = [f"{n}_{p.cards.get('EXTVER', 1)}" if counts[n] > 1 else n for n, p in zip(said, parts, strict=True)]
+    counts = Counter(names)
+    numbered = [str(n) if counts[name] > 1 or not _is_name(name) else name for n, name in enumerate(names)]
+    return dict(zip(numbered, parts, strict=True))
+
+
+def _is_name(name: str) -> bool:
+    """Return whether Zarr can have an array of this name, and it is not the number of another part."""
+    reserved = name.startswith("__") or name.isdigit() or not name.strip(".")
+    return name.isprintable() and "/" not in name and not reserved
