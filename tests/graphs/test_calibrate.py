@@ -14,10 +14,10 @@ import yaml
 
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError
-from oocarrays.graphs.calibrate import machine as module
 from oocarrays.graphs.calibrate.keeping import keep
 from oocarrays.graphs.calibrate.machine import calibrate
 from oocarrays.plan.machine import COST_NAMES
+from tests.seams import set_constants
 
 pytestmark = pytest.mark.usefixtures("settings_of_old")
 
@@ -27,8 +27,7 @@ def flat(measured: dict) -> list[float]:
 
 
 def test_what_is_measured_are_constants_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FILE_BYTES", 2**21)
-    monkeypatch.setattr(module, "MOST_WRITTEN", 2**27)
+    set_constants(monkeypatch, calibration_file_bytes=2**21, calibration_most_bytes=2**27)
     measured = calibrate(tmp_path)
     assert set(measured) <= set(COST_NAMES)
     assert {"read_bandwidth", "write_bandwidth", "encode_bandwidth", "task_seconds"} <= set(measured)

@@ -19,6 +19,7 @@ from oocarrays.graphs.calibrate.keeping import keep
 from oocarrays.graphs.calibrate.workers import calibrate_workers, fit
 from oocarrays.graphs.cluster.placement import Worker
 from oocarrays.plan.machine import Costs
+from tests.seams import set_constants
 
 pytestmark = pytest.mark.long
 
@@ -130,7 +131,7 @@ def test_a_task_that_runs_elsewhere_is_an_error(two_workers: Client, monkeypatch
 
 
 def test_workers_that_do_not_finish_are_an_error(two_workers: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.1)
+    set_constants(monkeypatch, calibration_timeout=0.1)
     busy = two_workers.map(lambda _: time.sleep(1), range(2), pure=False)
     with pytest.raises(RunError, match=r"did not finish small tasks in 0\.1 s"):
         calibrate_workers(two_workers)

@@ -19,13 +19,11 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.graphs.rechunk import in_place
 from oocarrays.graphs.rechunk.graph import build_graph
-from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.assembling import Assembler
-from oocarrays.storage.chunks.reader import ChunkReader
-from oocarrays.storage.chunks.writer import ChunkWriter
 from tests.graphs.edges import Edges, run_of
 from tests.profiles import examples
+from tests.seams import replace_step, step
 from tests.small import CODECS, DATA, each_method, make, plan
 from tests.strategies import orders
 
@@ -52,7 +50,7 @@ def two_phase(draw: st.DrawFn, step: Pass) -> Pass:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> RechunkJob:
+def job(tmp_path_factory: pytest.TempPathFactory) -> ooc.RechunkJob:
     """A two-phase job of several target chunks in both axes, over chunks that do not divide the shape."""
     folder = tmp_path_factory.mktemp("edges")
     make(folder / "source.zarr", DATA[:50, :33], chunks=(6, 20))
@@ -64,7 +62,7 @@ edges_of_any_pass = examples(40)
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_rank_holds_no_more_slabs_than_planned(job: RechunkJob, data: st.DataObject) -> None:
+def test_a_rank_holds_no_more_slabs_than_planned(job: ooc.RechunkJob, data: st.DataObject) -> None:
     """A read comes after every exchange that takes a slab ``slabs`` or more rounds older of that rank."""
     step = data.draw(two_phase(job.plan.passes[0]))
     edges = Edges.of(build_graph(run_of(job, step))[0])
@@ -87,7 +85,7 @@ def test_a_rank_holds_no_more_slabs_than_planned(job: RechunkJob, data: st.DataO
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_rank_holds_at_most_depth_regions(job: RechunkJob, data: st.DataObject) -> None:
+def test_a_rank_holds_at_most_depth_regions(job: ooc.RechunkJob, data: st.DataObject) -> None:
     """The first exchange into a region comes after the writes of the regions ``depth`` or more partitions older."""
     step = data.draw(two_phase(job.plan.passes[0]))
     edges = Edges.of(build_graph(run_of(job, step))[0])
@@ -105,7 +103,7 @@ def test_a_rank_holds_at_most_depth_regions(job: RechunkJob, data: st.DataObject
 
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_rank_takes_from_its_partners_of_the_step(job: RechunkJob, data: st.DataObject) -> None:
+def test_a_rank_takes_from_its_partners_of_the_step(job: ooc.RechunkJob, data: st.DataObject) -> None:
     step = data.draw(two_phase(job.plan.passes[0]))
     edges = Edges.of(build_graph(run_of(job, step))[0])
     found = defaultdict(set)
@@ -127,7 +125,9 @@ def stages_of(step: Pass) -> list[tuple[int, list[tuple[int, int]]]]:
 @pytest.mark.parametrize("within", [True, False], ids=["in a partition", "from one partition to the next"])
 @given(data=st.data())
 @edges_of_any_pass
-def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, within: bool, data: st.DataObject) -> None:
+def test_a_step_waits_for_received_and_for_mine_was_taken(
+    job: ooc.RechunkJob, within: bool, data: st.DataObject
+) -> None:
     """So a rank never has two partners at once (DESIGN, promise 4)."""
     step = data.draw(two_phase(job.plan.passes[0]))
     edges = Edges.of(build_graph(run_of(job, step))[0])
@@ -146,7 +146,7 @@ def test_a_step_waits_for_received_and_for_mine_was_taken(job: RechunkJob, withi
 
 @given(data=st.data())
 @examples(25)
-def test_any_pass_gives_the_right_answer(job: RechunkJob, data: st.DataObject) -> None:
+def test_any_pass_gives_the_right_answer(job: ooc.RechunkJob, data: st.DataObject) -> None:
     step = data.draw(two_phase(job.plan.passes[0]))
     graph, key = build_graph(run_of(job, step))
     target = ooc.open_array(dask.threaded.get(graph, key, num_workers=step.ranks * step.depth))
@@ -185,7 +185,7 @@ def test_an_independent_rank_works_through_one_region_after_the_other(source: Pa
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
     """Counts of chunks read whole, by file and partition, and of chunks written, by file."""
     now, counts = threading.local(), {"read": Counter(), "written": Counter()}
-    read, whole = in_place.VERBS["read"], ChunkReader.whole
+    read, whole = in_place.VERBS["read"], step("read chunk")
 
     def spy_read(run: Any, number: int, unit: int, *args: Any) -> Any:
         now.unit = unit
@@ -197,14 +197,14 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter]:
         return whole(self, iter(wanted), chunks)
 
     monkeypatch.setitem(in_place.VERBS, "read", spy_read)
-    monkeypatch.setattr(ChunkReader, "whole", spy_whole)
+    replace_step(monkeypatch, "read chunk", spy_whole)
     count_written(counts["written"], monkeypatch)
     return counts
 
 
 def count_written(written: Counter, patch: pytest.MonkeyPatch) -> None:
     """Count chunks written, by file and index; those that are assembled when they get their names."""
-    write_all, finish = ChunkWriter.write_all, Assembler.finish
+    write_all, finish = step("write chunks"), Assembler.finish
 
     def named(self: Any, index: tuple[int, ...]) -> bool:
         written[self.file.name, index] += 1
@@ -217,7 +217,7 @@ def count_written(written: Counter, patch: pytest.MonkeyPatch) -> None:
         written.update((self.file.name, index) for index, _ in kept)
         write_all(self, kept, *more)
 
-    patch.setattr(ChunkWriter, "write_all", spy)
+    replace_step(patch, "write chunks", spy)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -18,11 +18,9 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError
-from oocarrays.graphs.cluster.placement import known_workers
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.texts import FOLDER
 from tests.graphs.clusters import cluster, events, until, within
 from tests.graphs.test_killed_tasks import dies
+from tests.seams import JOURNAL_FOLDER, Journal, workers_of
 
 pytestmark = pytest.mark.long
 RANKS = 3
@@ -130,8 +128,8 @@ JOBS: dict[str, tuple[str, Callable[..., Any], Callable[[Any], Any], int]] = {
 
 def there(client: Client) -> list[str]:
     """The workers that have ranks, when all are at home again."""
-    until(lambda: len(known_workers(client)) == RANKS + 1)
-    return sorted(known_workers(client))[:RANKS]
+    until(lambda: len(workers_of(client)) == RANKS + 1)
+    return sorted(workers_of(client))[:RANKS]
 
 
 def job_of(client: Client, kind: str, source: Path, **options: Any) -> Any:
@@ -143,7 +141,7 @@ def check(kind: str, made: Any, target: Path) -> None:
     """The result is right, and nothing else is left."""
     _, _, values, times = JOBS[kind]
     np.testing.assert_array_equal(values(made), times * FIELD)
-    until(lambda: not list(target.rglob(FOLDER)))
+    until(lambda: not list(target.rglob(JOURNAL_FOLDER)))
     assert not [path for path in target.parent.iterdir() if path.name.startswith(".oocarrays")]
 
 
@@ -153,7 +151,7 @@ def test_the_last_task_returns_and_its_worker_dies(spare: Client, source: Path, 
     victim = job.placement[0]
     dies(spare, victim, GRAPHS + JOBS[kind][0], "_finish", 1, "after")
     made = within(job.run)
-    assert victim not in known_workers(spare), "it was there that it died"
+    assert victim not in workers_of(spare), "it was there that it died"
     check(kind, made, source.parent / "target")
 
 
@@ -204,7 +202,9 @@ def test_whoever_computes_it_hears_that_it_has_ended(spare: Client, source: Path
 def test_the_scheduler_knows_what_has_been_heard(spare: Client, source: Path) -> None:
     """What a job that is persisted holds is lost long after: nothing is read or written again."""
     kept = within(job_of(spare, "rechunk", source).persist)
-    until(lambda: not (source.parent / "target" / FOLDER).exists() and (source.parent / "target" / "c").exists())
+    until(
+        lambda: not (source.parent / "target" / JOURNAL_FOLDER).exists() and (source.parent / "target" / "c").exists()
+    )
     before = len(events(spare, kept))
     (holder,) = spare.who_has()[str(kept._key)] if str(kept._key) in spare.who_has() else _holders(spare, kept._key)
     spare.run(_die, workers=[holder], on_error="ignore")
@@ -269,7 +269,7 @@ def test_word_of_a_run_that_nobody_heard_is_in_nobodys_way(source: Path, tmp_pat
     np.testing.assert_array_equal(ooc.open_array(target)[...], FIELD)
     np.testing.assert_array_equal(zarr.open_array(target)[...], FIELD)
     again = ooc.rechunk(source, target, chunks=(48, 10), overwrite=True, scheduler="threads").run()
-    assert not (target / FOLDER).exists()
+    assert not (target / JOURNAL_FOLDER).exists()
     np.testing.assert_array_equal(again[...], FIELD)
 
 

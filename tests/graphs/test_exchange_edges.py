@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import RechunkJob
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.graphs.run.buffers import RankBuffers
-from oocarrays.jobs.rechunking import RechunkJob
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.local.pages import allocate
 from tests.graphs.edges import Edges, run_of
 from tests.profiles import examples
+from tests.seams import RECHUNK_METHODS
 from tests.small import DATA, make, plan
 from tests.strategies import MIB, orders, stored, taking
 
@@ -274,7 +274,7 @@ def test_every_key_ends_with_its_rank(job: RechunkJob, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RECHUNK_METHODS)
 def test_a_graph_has_as_many_tasks_as_the_plan_says(job: RechunkJob, method: str, synchronous: bool) -> None:
     grids = (ChunkGrid.of((96, 80), chunks) for chunks in ((8, 80), (96, 10)))
     source, target = (stored(grid, itemsize=2**10) for grid in grids)

@@ -16,8 +16,8 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError
 from oocarrays.mapping.layouts.placing import spread
-from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.graphs.clusters import FIELD, cluster, events, kill_when, until, within
+from tests.seams import KEPT_REQUEST, KEPT_SOURCE
 from tests.small import CODECS
 
 pytestmark = pytest.mark.long
@@ -54,7 +54,7 @@ def check(group: Path, target: ooc.OutOfCoreGroup) -> None:
         assert target[name].chunks == CHUNKS[name]
     np.testing.assert_array_equal(target["axis"], np.arange(1000))
     assert sorted(path.name for path in group.parent.iterdir()) == ["group", "target"]
-    assert {path.name for path in group.parent.rglob(".*")} == {MADE, SOURCE}
+    assert {path.name for path in group.parent.rglob(".*")} == {KEPT_REQUEST, KEPT_SOURCE}
 
 
 def plugins(client: Client) -> list[str]:

@@ -22,8 +22,8 @@ from distributed.core import Status
 import oocarrays as ooc
 from oocarrays.errors import RunError
 from oocarrays.graphs.run import job as graph_run
-from oocarrays.storage.journal.journal import Journal
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, within
+from tests.seams import Journal
 from tests.small import CODECS, make
 
 pytestmark = pytest.mark.long

@@ -11,18 +11,16 @@ import pytest
 from distributed import Client
 
 import oocarrays as ooc
-from oocarrays.graphs.cluster import placement
 from oocarrays.graphs.cluster.placement import as_they_are, budget_of, workers_of
 from oocarrays.graphs.layouts.exchanging import exchange_tasks
 from oocarrays.graphs.layouts.parts import parts_of_array
 from oocarrays.graphs.layouts.redistribution import Moving
-from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.placing import sides, spread
-from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.redistribution import Transfer
 from tests.graphs.clusters import cluster, within
 from tests.owners import numbered
 from tests.pairs import pairs
+from tests.seams import set_constants
 
 X = numbered((24, 30))
 MAY_LEAVE = ("send", "carry", "lend", "taken", "took", "over", "gone", "freed", "exchange")
@@ -37,7 +35,7 @@ def two() -> Iterator[Client]:
 
 def test_workers_give_what_their_processes_do_not_hold_now(two: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not a second ago: the scheduler's word is of then, with what a job that has ended had mapped."""
-    monkeypatch.setattr(placement, "IDLE_BYTES", 15 * 2**24)  # theirs have imported all that tests need
+    set_constants(monkeypatch, worker_idle_bytes=15 * 2**24)  # theirs have imported all that tests need
     known = [replace(worker, memory_limit=2**29) for worker in workers_of(two)]
     then = [replace(worker, memory=2**28) for worker in known]
     now = as_they_are(two, then)
@@ -67,10 +65,12 @@ def test_ranks_are_shared_out_evenly_and_in_order(places: int) -> None:
 )
 def test_only_messages_leave_a_worker(ranks: tuple[int, int], workers: str, schedule: str, assembly: str) -> None:
     before, after = ranks
-    source, target = (Layout.of(X.shape, f"({axis}, *)", ranks=n) for axis, n in (("block", before), ("cyclic", after)))
+    source, target = (
+        ooc.Layout.of(X.shape, f"({axis}, *)", ranks=n) for axis, n in (("block", before), ("cyclic", after))
+    )
     parts = parts_of_array(X, source, spread(before, workers))
     transfer = Transfer(source, target)
-    moving = Moving(transfer=transfer, schedule=Schedule.of(schedule, 8), assembly=assembly, dtype=X.dtype)  # type: ignore[arg-type]
+    moving = Moving(transfer=transfer, schedule=ooc.Schedule.of(schedule, 8), assembly=assembly, dtype=X.dtype)  # type: ignore[arg-type]
     made = exchange_tasks(moving, parts.keys, after, workers)
     homes = {**parts.homes, **made.homes}
 

@@ -16,10 +16,9 @@ from distributed import Client, SchedulerPlugin, wait
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
-from oocarrays.graphs.cluster.placement import known_workers
-from oocarrays.plan.exchange.schedule import Schedule
 from tests.graphs.clusters import cluster, until, within
 from tests.owners import numbered, part
+from tests.seams import workers_of
 
 pytestmark = pytest.mark.long
 
@@ -145,7 +144,7 @@ def test_every_task_runs_where_its_rank_is(four: Client, assembly: str) -> None:
 
 
 def test_ranks_are_where_they_are_asked_to_be(three: Client) -> None:
-    chosen = sorted(known_workers(three))[1:]
+    chosen = sorted(workers_of(three))[1:]
     y = ooc.distribute(X, "(block, *)", workers=chosen)
     assert set(y.placement.values()) == set(chosen)
     assert ooc.distribute(X, "(block, *)").ranks == 3
@@ -165,7 +164,7 @@ def test_ranks_have_one_partner_a_step(four: Client, schedule: str) -> None:
     with watched(four, Ran()) as ran:
         y.redistribute("(*, block)", schedule=schedule, assembly="synchronous").persist().compute()
     done = {(*key[0].split("-")[0].split(" step "), key[-1]): n for n, (key, _) in enumerate(ran.tasks)}
-    steps = [step.destinations.tolist() for step in Schedule.of(schedule, 4)]
+    steps = [step.destinations.tolist() for step in ooc.Schedule.of(schedule, 4)]
     assert len([key for key in done if key[0] == "send"]) == 4 * len(steps)
     for number, destinations in enumerate(steps[:-1], 1):
         for rank, partner in enumerate(destinations):
@@ -215,7 +214,7 @@ def test_a_worker_dies_midway(three: Client, moment: str, assembly: str) -> None
     with watched(three, Ran(moment, killer(three, z.placement[1]))) as ran:
         np.testing.assert_array_equal(within(z.compute), x)
     assert ran._awaited == "none"
-    there = set(known_workers(three))
+    there = set(workers_of(three))
     assert z.placement[1] not in there, "it died"
     assert len({worker for _, worker in ran.tasks} & there) > 1, "others did its work"
 

@@ -12,8 +12,8 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import KernelError
-from oocarrays.plan.reductions import cut
 from tests.graphs.clusters import cluster, events, kill_when, within
+from tests.seams import set_constants
 from tests.small import CODECS, make
 
 pytestmark = pytest.mark.long
@@ -30,7 +30,7 @@ def three() -> Iterator[Client]:
 
 @pytest.fixture
 def field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(cut, "BOX_BYTES", 2**16)
+    set_constants(monkeypatch, box_bytes=2**16)
     make(tmp_path / "field.zarr", FIELD, chunks=(4, 64, 48), compressors=CODECS["zstd"])
     return tmp_path / "field.zarr"
 

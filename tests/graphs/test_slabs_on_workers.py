@@ -12,10 +12,9 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import RunError, TargetError, UnfinishedError
-from oocarrays.graphs.cluster.placement import known_workers
-from oocarrays.storage.journal.journal import Journal
 from tests.graphs.clusters import cluster, events, home_of, until, within
 from tests.graphs.test_killed_tasks import dies
+from tests.seams import Journal, workers_of
 from tests.small import CODECS, make
 from tests.whole import around, corners, expected
 
@@ -38,8 +37,8 @@ def spare() -> Iterator[Client]:
 def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.SlabJob]:
     """Makes a job on three of the workers, of twenty slabs."""
     make(tmp_path / "field.zarr", FIELD, chunks=(12, 64), compressors=CODECS["zstd"])
-    until(lambda: len(known_workers(spare)) == RANKS + 1)
-    there = sorted(known_workers(spare))[:RANKS]
+    until(lambda: len(workers_of(spare)) == RANKS + 1)
+    there = sorted(workers_of(spare))[:RANKS]
     kernel = around((2, 0))
 
     def made(kernel: Any = kernel, **options: Any) -> ooc.SlabJob:

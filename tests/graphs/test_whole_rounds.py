@@ -30,7 +30,7 @@ from oocarrays.graphs.exchange.whole import RankRound
 from oocarrays.graphs.rechunk import exchange
 from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.plan.exchange.ordering import CREDIT
-from oocarrays.plan.exchange.schedule import NAMES, Schedule
+from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.rechunk.messages import message_blocks
 from oocarrays.plan.rechunk.problem import BASE_BYTES
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
@@ -112,7 +112,7 @@ def test_steps_come_one_after_the_other(two: Client, field: Path, name: str) -> 
     """Read back from when messages went and came (DESIGN, promise 4)."""
     job = job_of(field, two, schedule=name.lower())
     within(job.run)
-    schedule, units = Schedule.of(name, 4), range(job.plan.passes[0].units)
+    schedule, units = ooc.Schedule.of(name, 4), range(job.plan.passes[0].units)
     went = {span.args for span in job.meter.spans if span.phase == "send"}
     came = {span.args for span in job.meter.spans if span.phase == "receive"}
     steps = [(unit, stage, pair) for unit in units for stage, step in enumerate(schedule, 1) for pair in step.pairs]
@@ -270,7 +270,7 @@ def dies_at(stage: int, dask_worker: Any) -> None:
     RankRound._open = open_or_die  # type: ignore[method-assign]
 
 
-STAGES = [(name, stage + 1) for name in ("pex", "gen", "rex", "lex") for stage in range(len(Schedule.of(name, 4)))]
+STAGES = [(name, stage + 1) for name in ("pex", "gen", "rex", "lex") for stage in range(len(ooc.Schedule.of(name, 4)))]
 
 
 @pytest.mark.parametrize(("name", "stage"), STAGES)

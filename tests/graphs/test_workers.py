@@ -16,12 +16,10 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, PlacementError, TargetError
-from oocarrays.graphs.cluster import placement
-from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.run import job as graph_run
 from oocarrays.plan.exchange.schedule import complete_exchange
-from oocarrays.storage.journal.texts import MADE, SOURCE
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, within
+from tests.seams import KEPT_REQUEST, KEPT_SOURCE, set_constants, workers_of
 from tests.small import CODECS, make
 
 MEMORY = "40MiB"
@@ -58,7 +56,7 @@ def test_every_method_gives_the_right_array(three: Client, tmp_path: Path, metho
     target = run(job)
     np.testing.assert_array_equal(target, FIELD)
     assert target.attrs == {"unit": "K"}
-    assert sorted(path.name for path in Path(target.store).iterdir()) == [MADE, SOURCE, "c", "zarr.json"]
+    assert sorted(path.name for path in Path(target.store).iterdir()) == [KEPT_REQUEST, KEPT_SOURCE, "c", "zarr.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["field.zarr", "target.zarr"]
     t, meter = job.plan.traffic, job.meter
     assert (meter.read_requests, meter.write_requests, meter.decoded_bytes) == (
@@ -181,7 +179,7 @@ def test_a_cluster_that_moves_pinned_tasks_is_refused(
 
 
 def test_workers_are_chosen_by_name_or_address(three: Client, field: Path) -> None:
-    address = sorted(known_workers(three))[1]
+    address = sorted(workers_of(three))[1]
     assert set(job_of(field, workers=[address]).placement.values()) == {address}
     assert len(set(job_of(field, workers=["0", "2"]).placement.values())) == 2
     with pytest.raises(PlacementError, match="'nobody'"):
@@ -197,7 +195,7 @@ def test_threads_are_used_where_they_are_asked_for(three: Client, field: Path) -
 
 
 def test_nobody_answers_at_an_address(field: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "DIAL_SECONDS", 1)
+    set_constants(monkeypatch, worker_dial_seconds=1)
     with pytest.raises(PlacementError, match=r"127\.0\.0\.1:9"):
         within(lambda: job_of(field, scheduler="tcp://127.0.0.1:9"))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import cycle
 
-from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution
+from oocarrays import Block, Collapsed, Cyclic
+from oocarrays.mapping.layouts.distribution import Distribution
 
 Table = list[list[int]]
 """The elements that each rank holds, in their order with it."""

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
-from oocarrays.mapping.layouts.layout import Layout
+from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout
+from oocarrays.mapping.layouts.distribution import Distribution
 from tests.mapping.dealing import laid_out
 
 NOTHING = -1

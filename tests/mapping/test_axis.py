@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Block, Collapsed, Cyclic, GenBlock
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
-from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
+from oocarrays.mapping.layouts.distribution import Distribution
 from tests.mapping.dealing import Table, dealt, laid_out, owners, places
 
 pytestmark = pytest.mark.once

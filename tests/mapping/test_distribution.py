@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import GenBlock
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.distribution import GenBlock
 
 pytestmark = pytest.mark.once
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Section
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, chunk_runs, unravel
-from oocarrays.mapping.section import Section
 from tests.strategies import grids
 
 pytestmark = pytest.mark.once

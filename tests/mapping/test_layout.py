@@ -13,10 +13,10 @@ from dask.array.core import slices_from_chunks
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
+from oocarrays.mapping.layouts.distribution import Distribution
 from oocarrays.mapping.layouts.hpf import Asked
-from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.process_grid import even_grid
 from tests.mapping.dealing import laid_out, owners
 

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Layout, Section
 from oocarrays.errors import LayoutError
 from oocarrays.mapping import ranges
-from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.section import Section
 
 pytestmark = pytest.mark.once
 

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
+from oocarrays import Layout, Section, Trace
 from oocarrays.errors import ChunksError, InputError, LayoutError, NotFoundError, SelectionError
-from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.section import Section
 from oocarrays.plan.advice.access import planned_dataset
-from oocarrays.plan.advice.trace import Trace
 
 pytestmark = pytest.mark.once
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.layouts.layout import Layout
+from oocarrays import Layout
 from oocarrays.plan.advice.counting import Footprint, Intervals, footprints
 from oocarrays.plan.collective.wanted import requests_of
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from oocarrays import Layout
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.advice.price import Use, prices
 from oocarrays.plan.advice.uses import footprint
 from oocarrays.plan.advice.words import patterns_of

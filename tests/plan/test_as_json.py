@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Schedule
 from oocarrays.errors import BudgetError, JournalError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.as_json import from_json, read_as, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from oocarrays import FlatCluster, Layout, Schedule
 from oocarrays.errors import ScheduleError
-from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.prediction import flat_constants, predicted
-from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import Messaging, held_elements
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs

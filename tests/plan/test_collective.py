@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Layout, Section
 from oocarrays.errors import BudgetError, InputError, ScheduleError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan, two_phase

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Layout
 from oocarrays.errors import ScheduleError
-from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.exchange.coloring import colored, is_worth_coloring, partners
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.layouts.transfer import Transfer

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Section
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.section import Section
 from oocarrays.plan.collective.coverage import Coverage
 from tests.strategies import chunks_for, requests_of, shapes
 from tests.work import CALLS_A_SECOND, counted

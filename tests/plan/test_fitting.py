@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from oocarrays import FlatCluster, Schedule
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.fitting import NAMES, fitted
-from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import Constants, schedule_seconds
-from oocarrays.plan.exchange.schedule import Schedule
 
 pytestmark = pytest.mark.once
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from oocarrays import Layout, Schedule
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.collective.write import AHEAD
 from oocarrays.plan.collective.write_offers import plan_collective_write
-from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.scatter import UNDER_WAY, plan_files
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import FatTree, FlatCluster, Mesh, Schedule
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network, busiest
-from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.exchange.network import Network, busiest
 from tests import contention
 from tests.profiles import examples
 

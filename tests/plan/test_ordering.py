@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from oocarrays import Schedule
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.run.steps import arriving
 from oocarrays.plan.exchange.ordering import load_in_place, load_of, schedule_for, schedules_for
-from oocarrays.plan.exchange.schedule import Schedule
 from tests.strategies import taking
 
 pytestmark = pytest.mark.once

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.section import Section
+from oocarrays import Section
 from oocarrays.plan.advice import patterns
 from oocarrays.plan.advice.patterns import Fold, Pattern, folded, progressions
 

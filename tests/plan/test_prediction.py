@@ -8,9 +8,9 @@ from statistics import median
 import numpy as np
 import pytest
 
+from oocarrays import FatTree, FlatCluster, Mesh, Schedule
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.exchange import Exchange
-from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh
 from oocarrays.plan.exchange.prediction import (
     DELTA,
     Constants,
@@ -21,7 +21,6 @@ from oocarrays.plan.exchange.prediction import (
     schedule_seconds,
     step_seconds,
 )
-from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
 from oocarrays.plan.machine import Costs
 from tests import contention, printed

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Layout, Redistribution
 from oocarrays.errors import LayoutError
-from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.layouts import runs as communication
 from oocarrays.plan.layouts import transfer
-from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan_redistribution
+from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
 from oocarrays.plan.layouts.runs import cut, runs_between
 from oocarrays.plan.machine import Costs
 from tests.profiles import examples

@@ -8,8 +8,9 @@ from itertools import permutations
 
 import pytest
 
+from oocarrays import Schedule
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.schedule import NAMES, POWERS_OF_TWO, Schedule, schedules
+from oocarrays.plan.exchange.schedule import NAMES, POWERS_OF_TWO, schedules
 from tests import printed
 
 pytestmark = pytest.mark.once

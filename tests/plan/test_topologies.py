@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Dragonfly, Hypercube, Torus
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.network import Network
-from oocarrays.plan.exchange.topologies import Dragonfly, Hypercube, Torus
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Section
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.collective.wanted import AccessTable, places, requests_of
 from tests.owners import layouts, numbered, part

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore
 
+from oocarrays import Section
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.overlap import tile_shape
-from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter

@@ -16,13 +16,13 @@ from oocarrays.errors import BudgetError
 from oocarrays.graphs.rechunk import run
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.creating import is_scratch
-from oocarrays.storage.local import devices, syncing
+from oocarrays.storage.local import devices
 from oocarrays.storage.local.syncing import Syncer, written
 from tests.dying import Server
+from tests.seams import replace_step, set_constants
 from tests.unfinished import CHUNKS, FIELD, check_finished, fail, make_field, recorded
 
 pytestmark = pytest.mark.once
@@ -75,7 +75,7 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
     tmp_path: Path, coded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "target.zarr"
-    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
+    set_constants(monkeypatch, batch_bytes=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "remove_scratch", lambda folder: None)  # as of a run that is killed
         fail(ooc.rechunk(coded, target, scheduler="threads", **options(coded)), 260)
@@ -110,8 +110,8 @@ def test_beside_scratch_few_files_are_synced_and_many_with_it(
     asked: list[str] = []
     for name in ("sync_file_system", "sync_path"):
         monkeypatch.setattr(devices, name, lambda path, name=name: asked.append(name))
-    monkeypatch.setattr(devices, "is_synced_whole", lambda folder: True)
-    monkeypatch.setattr(syncing, "MOST_FILES", most)
+    replace_step(monkeypatch, "can sync device", lambda folder: True)
+    set_constants(monkeypatch, unsynced_files=most)
     place, scratch = tmp_path / "t.zarr", tmp_path / "scratch"
     place.mkdir()
     syncer = Syncer(lambda: [str(place)], active=True, spare=lambda: [str(scratch)])

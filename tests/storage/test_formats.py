@@ -14,7 +14,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, NotFoundError, OocError, UnsupportedError
-from oocarrays.plan.rechunk.ways import METHODS
+from tests.seams import RECHUNK_METHODS
 
 VALUES = np.arange(6 * 8, dtype="f4").reshape(6, 8)
 
@@ -128,7 +128,7 @@ def test_big_endian_bytes_stay_big_endian(tmp_path) -> None:
         np.testing.assert_array_equal(stored, VALUES[:, :3])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RECHUNK_METHODS)
 def test_an_array_in_memory_that_was_made_big_endian(method: str) -> None:
     """Format 3 keeps no byte order: an array just made says one, and stores the other."""
     source = zarr.create_array(MemoryStore(), data=VALUES.astype(">f4"), chunks=(2, 8), compressors=None)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout
 from oocarrays.errors import LayoutError, UnsupportedError
-from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
-from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.distribution import Distribution
 from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
 from oocarrays.storage.sections import packing
 from oocarrays.storage.sections.packing import move, pack, pack_all, unpack, unpack_all

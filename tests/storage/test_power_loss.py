@@ -16,12 +16,10 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
-from oocarrays.plan.rechunk import counting
-from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.storage.files.documents import is_finished
-from oocarrays.storage.local import devices, syncing
+from oocarrays.storage.local import devices
 from oocarrays.storage.local.syncing import Syncer
 from tests.power import Disk, watched
+from tests.seams import RECHUNK_METHODS, is_finished, set_constants
 
 pytestmark = pytest.mark.long
 
@@ -33,8 +31,7 @@ MEMORY = "64MiB"
 @pytest.fixture(autouse=True)
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, too, each written down as soon as it can be, as in runs that last."""
-    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
-    monkeypatch.setattr(syncing, "GROUP_SECONDS", 0.0)
+    set_constants(monkeypatch, batch_bytes=1, record_seconds=0.0)
 
 
 def rechunk(folder: Path, **options: Any) -> ooc.RechunkJob:
@@ -129,7 +126,7 @@ each_way = pytest.mark.parametrize("whole", [True, False], ids=["file system", "
 
 
 @each_way
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RECHUNK_METHODS)
 def test_a_rechunk(tmp_path: Path, method: str, whole: bool) -> None:
     """One draw a moment here; 25 of them, by hand, found nothing else in 2,000 states."""
     check_rechunk(tmp_path, method, whole, 1)
@@ -139,7 +136,7 @@ def test_a_rechunk(tmp_path: Path, method: str, whole: bool) -> None:
 def test_a_rechunk_that_is_over_before_anything_is_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    monkeypatch.setattr(syncing, "GROUP_SECONDS", 60.0)
+    set_constants(monkeypatch, record_seconds=60.0)
     prepare(tmp_path)
     disk = record(tmp_path, rechunk, whole=whole)
     assert len(disk.moments) <= 8 or not whole, (
@@ -150,7 +147,7 @@ def test_a_rechunk_that_is_over_before_anything_is_written_down(
 
 @pytest.mark.long
 @each_way
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RECHUNK_METHODS)
 def test_a_rechunk_into_format_2(tmp_path: Path, method: str, whole: bool) -> None:
     check_rechunk(tmp_path, method, whole, 2, zarr_format=2, compressors=None)
 

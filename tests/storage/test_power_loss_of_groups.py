@@ -18,9 +18,8 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, OocError, TargetError, UnfinishedError
-from oocarrays.plan.rechunk import counting
-from oocarrays.storage.local import syncing
 from tests.power import Disk, watched
+from tests.seams import set_constants
 
 pytestmark = pytest.mark.long
 
@@ -35,8 +34,7 @@ each_way = pytest.mark.parametrize("whole", [True, False], ids=["file system", "
 @pytest.fixture(autouse=True)
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays have many parts, too, each written down as soon as it can be, as in runs that last."""
-    monkeypatch.setattr(counting, "BATCH_BYTES", 1)
-    monkeypatch.setattr(syncing, "GROUP_SECONDS", 0.0)
+    set_constants(monkeypatch, batch_bytes=1, record_seconds=0.0)
 
 
 def write_group(place: Path, data: np.ndarray, *, zarr_format: Any = 3) -> None:

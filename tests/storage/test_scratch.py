@@ -13,11 +13,17 @@ import pytest
 import oocarrays as ooc
 from oocarrays.errors import InputError, JournalError
 from oocarrays.storage.files.creating import remove_scratch
-from oocarrays.storage.files.documents import unfinished_run
-from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.leftovers import find_leftovers
-from oocarrays.storage.journal.texts import FOLDER, PLAN, digest_of
-from oocarrays.storage.local import syncing
+from tests.seams import (
+    JOURNAL_FOLDER,
+    JOURNAL_PLAN,
+    Journal,
+    find_leftovers,
+    journal_digest,
+    replace_step,
+    set_constants,
+    step,
+    unfinished_run,
+)
 
 ID = "0123456789ab"
 SCRATCH = f".oocarrays-{ID}"
@@ -47,7 +53,7 @@ def test_a_folder_that_holds_what_no_run_puts_there_is_no_leftover(tmp_path: Pat
 
 def left_unfinished(folder: Path) -> Path:
     """A target whose run was stopped when its first part had been recorded."""
-    publish = Journal._publish
+    publish = step("publish entry")
 
     def stop(self: Journal, *done: Any) -> None:
         publish(self, *done)
@@ -56,8 +62,8 @@ def left_unfinished(folder: Path) -> Path:
     source, target = folder / "source.zarr", folder / "target.zarr"
     ooc.create_array(source, shape=(64, 64), dtype="f4", chunks=(1, 64))[...] = np.ones((64, 64), "f4")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(syncing, "GROUP_SECONDS", 0.0)
-        patch.setattr(Journal, "_publish", stop)
+        set_constants(patch, record_seconds=0.0)
+        replace_step(patch, "publish entry", stop)
         with pytest.raises(KeyboardInterrupt):
             ooc.rechunk(source, target, chunks=(64, 1)).run()
     return target
@@ -65,11 +71,11 @@ def left_unfinished(folder: Path) -> Path:
 
 def changed(target: Path, **others: str) -> None:
     """Write a journal's plan anew, with a digest that fits."""
-    data = json.loads((target / FOLDER / PLAN).read_text())
+    data = json.loads((target / JOURNAL_FOLDER / JOURNAL_PLAN).read_text())
     run, content = others.pop("run", data["run"]), data["content"] | others
-    digest = digest_of(run, content)
-    (target / FOLDER / PLAN).write_text(json.dumps({"run": run, "content": content, "digest": digest}))
-    for entry in (target / FOLDER / "done").iterdir():
+    digest = journal_digest(run, content)
+    (target / JOURNAL_FOLDER / JOURNAL_PLAN).write_text(json.dumps({"run": run, "content": content, "digest": digest}))
+    for entry in (target / JOURNAL_FOLDER / "done").iterdir():
         entry.write_text(digest)
 
 

@@ -22,7 +22,6 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError, SelectionError, UnsupportedError
 from oocarrays.mapping import ranges
-from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.sections.write import can_change, plan_section_write
 from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
@@ -206,7 +205,7 @@ def test_direct_writes_of_a_copy_by_links_leave_the_original(tmp_path: Path, cop
     os.unlink(tmp_path / "b.zarr" / "zarr.json")
     shutil.copy(tmp_path / "a.zarr" / "zarr.json", tmp_path / "b.zarr" / "zarr.json")
     file = describe(open_array(tmp_path / "b.zarr", mode="r+"), written=True)
-    section = Section((1, 2), (7, 5))
+    section = ooc.Section((1, 2), (7, 5))
     write_section(file, section.axes, np.full(section.shape, -1, "i4"), method="direct")
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "a.zarr"), values)
     values[section.slices] = -1

@@ -18,7 +18,6 @@ from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, RunError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.mapping.section import Section
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.plan.resources import Resources
 from oocarrays.storage.blocked import copy
@@ -165,7 +164,7 @@ def test_chunks_are_read_and_written_with_the_arrays_own_axes(folder: Path, draw
     if how["codec"] != "plain" or not all(shape):
         return
     lower = tuple(data.draw(st.integers(0, n - 1)) for n in shape)
-    box = Section(lower, tuple(data.draw(st.integers(l + 1, n)) for l, n in zip(lower, shape, strict=True)))
+    box = ooc.Section(lower, tuple(data.draw(st.integers(l + 1, n)) for l, n in zip(lower, shape, strict=True)))
     seen = np.full(box.shape, 7, "i4")
     for part, piece in reader.tiles(grid.indices(box), box, (2,) * len(shape)):
         seen[part.relative_to(box.lower).slices] = 7 if piece is None else piece
@@ -295,4 +294,4 @@ def test_ranges_of_a_column_are_counted_as_those_of_a_row(tmp_path: Path) -> Non
     )
     assert by_rows.passes[0].traffic == by_columns.passes[0].traffic
     assert by_rows.seconds == pytest.approx(by_columns.seconds)
-    assert turned_section(Section((1, 2), (3, 4)), (1, 0)) == Section((2, 1), (4, 3))
+    assert turned_section(ooc.Section((1, 2), (3, 4)), (1, 0)) == ooc.Section((2, 1), (4, 3))

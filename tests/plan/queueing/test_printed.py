@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oocarrays.plan.exchange.topologies import Hypercube
+from oocarrays import Hypercube
 from oocarrays.plan.queueing.routing import channel_nodes, routings
 from oocarrays.plan.queueing.striping import CPU, NETWORK, BlockTimes, StripedRate, striped_rate
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from oocarrays import Dragonfly, FatTree, FlatCluster, Hypercube, Mesh, Torus
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
-from oocarrays.plan.exchange.topologies import Dragonfly, Hypercube, Torus
+from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.queueing.routing import by_routings, channel_nodes, ecube_route, first_channel, routings
 
 pytestmark = pytest.mark.once
