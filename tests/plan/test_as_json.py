@@ -17,8 +17,8 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.rechunk.as_json import from_json, read_as, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.rechunk.ways import METHODS
 from tests.profiles import examples
+from tests.seams import RECHUNK_METHODS
 from tests.strategies import MIB, apart, chunks_for, shapes, stored, taking
 
 pytestmark = pytest.mark.once
@@ -35,7 +35,7 @@ def through_text(plan: RechunkPlan) -> RechunkPlan:
 
 
 @pytest.mark.parametrize("coded", [False, True])
-@pytest.mark.parametrize("method", ["auto", *METHODS])
+@pytest.mark.parametrize("method", ["auto", *RECHUNK_METHODS])
 def test_a_plan_comes_back(method: str, coded: bool) -> None:
     made = plan(method=method, coded=coded)
     assert made.passes
@@ -66,7 +66,10 @@ def test_any_plan_comes_back(data: st.DataObject) -> None:
     chunks = [data.draw(chunks_for(shape)) for _ in range(2)]
     try:
         made = plan(
-            shape, *chunks, coded=data.draw(st.booleans()), method=data.draw(st.sampled_from(["auto", *METHODS]))
+            shape,
+            *chunks,
+            coded=data.draw(st.booleans()),
+            method=data.draw(st.sampled_from(["auto", *RECHUNK_METHODS])),
         )
     except BudgetError:
         return

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import oocarrays as ooc
 from oocarrays import Layout, Schedule
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.collective.read_offers import plan_collective
@@ -16,7 +17,6 @@ from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.plan.files.scatter import UNDER_WAY, plan_files
 from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
-from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.lazy.blocks import plan_blocks
 from oocarrays.plan.lazy.reads import SIEVE_BYTES, plan_lazy_reads
 from oocarrays.plan.machine import Costs
@@ -184,11 +184,11 @@ def test_a_shift_holds_messages_and_what_is_in_hand(processes: int | None) -> No
 
 def test_a_redistribution_holds_parts_and_all_messages() -> None:
     layouts = (Layout.of((8, 8), layout, ranks=2) for layout in ("(block, *)", "(*, block)"))
-    plan = plan_redistribution(*layouts, itemsize=4)
+    plan = ooc.plan_redistribution(*layouts, dtype="f4")
     assert terms(plan.memory()) == terms(plan.memory(1)) == {"parts": 2 * 32 * 4, "messages": 2 * 16 * 4}
     assert plan.memory(7) == Memory()
     same = Layout.of((8, 8), "(block, *)", ranks=2)
-    assert terms(plan_redistribution(same, same, itemsize=4).memory()) == {"parts": 32 * 4}
+    assert terms(ooc.plan_redistribution(same, same, dtype="f4").memory()) == {"parts": 32 * 4}
 
 
 def test_halos_hold_a_part_what_is_seen_and_a_message_each_way() -> None:

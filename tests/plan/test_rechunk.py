@@ -17,9 +17,9 @@ from oocarrays.plan.rechunk import assembled, candidates
 from oocarrays.plan.rechunk.counting import MAX_TASKS
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.plan.resources import Resources
 from tests.profiles import examples
+from tests.seams import RECHUNK_METHODS
 from tests.strategies import MIB, apart, chunks_for, shapes, stored
 
 pytestmark = pytest.mark.once
@@ -43,7 +43,7 @@ def problems(draw: st.DrawFn) -> dict:
         "budget": 64 * MIB,
         "coded": draw(st.booleans()),
         "ranks": draw(st.integers(1, 9)),
-        "method": draw(st.sampled_from(METHODS)),
+        "method": draw(st.sampled_from(RECHUNK_METHODS)),
     }
 
 
@@ -104,7 +104,7 @@ def test_the_plan_keeps_its_budget_and_moves_every_byte(problem: dict) -> None:
             assert step.traffic.read_bytes == made.source.nbytes
 
 
-@pytest.mark.parametrize("method", [*METHODS, "auto"])
+@pytest.mark.parametrize("method", [*RECHUNK_METHODS, "auto"])
 def test_a_budget_too_small_names_both_numbers(method: str) -> None:
     with pytest.raises(BudgetError) as error:
         plan((8192, 8192), (64, 8192), (8192, 64), MIB, coded=True, method=method)
@@ -113,7 +113,7 @@ def test_a_budget_too_small_names_both_numbers(method: str) -> None:
     assert str(MIB) in str(error.value)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RECHUNK_METHODS)
 @pytest.mark.parametrize("coded", [False, True], ids=["plain", "coded"])
 def test_the_least_budget_named_is_enough(method: str, coded: bool) -> None:
     problem = ((8192, 8192), (64, 8192), (8192, 64))

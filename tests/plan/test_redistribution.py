@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oocarrays as ooc
 from oocarrays import Layout, Redistribution
 from oocarrays.errors import LayoutError
 from oocarrays.plan.layouts import runs as communication
@@ -70,11 +71,11 @@ def test_every_method_that_applies_is_offered_and_moves_what_it_says(
     shape: tuple[int, ...], source: str, target: str, ranks: int, methods: list[str]
 ) -> None:
     both = layouts(shape, source, target, ranks=ranks)
-    offered = [offer.method for offer in plan_redistribution(*both, 4).offers]
+    offered = [offer.method for offer in ooc.plan_redistribution(*both, "f4").offers]
     one_axis = "direct" not in methods
     assert sorted(offered) == sorted([*methods, *(["general"] if one_axis else [])])
     for method in offered:
-        plan = plan_redistribution(*both, 4, method)
+        plan = ooc.plan_redistribution(*both, "f4", method=method)
         assert (plan.source, plan.target) == (plan.transfers[0].source, plan.transfers[-1].target) == both
         assert all(one.target == other.source for one, other in zip(plan.transfers, plan.transfers[1:], strict=False))
         expected = [counted(step.source, step.target) for step in plan.transfers]
@@ -91,9 +92,9 @@ def test_every_method_that_applies_is_offered_and_moves_what_it_says(
 def test_auto_is_the_cheapest_and_costs_decide_which_that_is() -> None:
     """Figure 3.20: in two dimensions, axis after axis needs fewer messages and copies all twice."""
     both = layouts((64, 64), "(block, block)", "(cyclic, cyclic)", ranks=16)
-    assert plan_redistribution(*both, 4, schedule="pex").method == "indirect"
+    assert ooc.plan_redistribution(*both, "f4", schedule="pex").method == "indirect"
     assert plan_redistribution(*both, 4, costs=FREE).method == "direct"
-    one, two = (plan_redistribution(*both, 4, method).price for method in ("direct", "indirect"))
+    one, two = (ooc.plan_redistribution(*both, "f4", method=method).price for method in ("direct", "indirect"))
     assert (one.steps, two.steps) == (15, 6)
     assert two.copied_elements == 2 * one.copied_elements
 
@@ -101,7 +102,7 @@ def test_auto_is_the_cheapest_and_costs_decide_which_that_is() -> None:
 def test_gcd_and_lcm_go_by_way_of_the_block_that_divides_both_or_that_both_divide() -> None:
     both = layouts((960,), "cyclic(15)", "cyclic(10)", ranks=4)
     for method, between in (("gcd", "(cyclic(5)) on 4"), ("lcm", "(cyclic(30)) on 4")):
-        plan = plan_redistribution(*both, 4, method)
+        plan = ooc.plan_redistribution(*both, "f4", method=method)
         assert [str(step.target) for step in plan.transfers] == [between, "(cyclic(10)) on 4"]
         assert between in plan.explain()
 
@@ -111,14 +112,14 @@ def test_more_ranks_afterwards_than_before(ranks: int) -> None:
     """The 1993 paper's Table 12: from 16 ranks by row blocks to 16, 32 and 64, in any distribution."""
     source = Layout.of((64, 64), "(block, *)", ranks=16)
     for target in ("(block, *)", "(*, block)", "(*, cyclic)", "(block, block)"):
-        plan = plan_redistribution(source, Layout.of((64, 64), target, ranks=ranks), 1)
+        plan = ooc.plan_redistribution(source, Layout.of((64, 64), target, ranks=ranks), "u1")
         for sizes in plan.sizes():
             assert sizes.tolist() == counted(source, plan.target).tolist()
             assert sizes.sum() == 64 * 64
 
 
 def test_nothing_moves_between_layouts_that_are_the_same() -> None:
-    plan = plan_redistribution(Layout.of((12,), "block", ranks=4), Layout.of((12,), "block(3)", ranks=4), 8)
+    plan = ooc.plan_redistribution(Layout.of((12,), "block", ranks=4), Layout.of((12,), "block(3)", ranks=4), "f8")
     assert plan.transfers == ()
     assert (plan.price.messages, plan.price.seconds, plan.stored_bytes) == (0, 0.0, 0)
     assert plan.peak_bytes() == 3 * 8
@@ -129,7 +130,7 @@ def test_nothing_moves_between_layouts_that_are_the_same() -> None:
 
 
 def test_a_rank_holds_its_parts_and_its_messages() -> None:
-    plan = plan_redistribution(*layouts((100,), "block", "cyclic", ranks=4), 8)
+    plan = ooc.plan_redistribution(*layouts((100,), "block", "cyclic", ranks=4), "f8")
     (sizes,) = plan.sizes()
     for rank in range(4):
         sent, received = sizes[rank].sum() - sizes[rank, rank], sizes[:, rank].sum() - sizes[rank, rank]
@@ -140,7 +141,7 @@ def test_a_rank_holds_its_parts_and_its_messages() -> None:
 
 
 def test_a_rank_that_is_not_there_before_holds_nothing_then() -> None:
-    plan = plan_redistribution(Layout.of((12,), "block", ranks=2), Layout.of((12,), "block", ranks=4), 1)
+    plan = ooc.plan_redistribution(Layout.of((12,), "block", ranks=2), Layout.of((12,), "block", ranks=4), "u1")
     assert [local_bytes(plan, rank) for rank in range(4)] == [(6, 3), (6, 3), (0, 3), (0, 3)]
     assert [plan.peak_bytes(rank) for rank in range(4)] == [12, 18, 6, 6]
 
@@ -151,7 +152,7 @@ def test_a_rank_that_is_not_there_before_holds_nothing_then() -> None:
 def test_the_way_back_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 3.7: what the forward redistribution computed is used again."""
     both = layouts((977,), "cyclic(11)", "cyclic(3)", ranks=5)
-    there = plan_redistribution(*both, 4, "lcm")
+    there = ooc.plan_redistribution(*both, "f4", method="lcm")
     stored = there.stored_bytes
 
     def computed(*_: object) -> None:
@@ -170,7 +171,7 @@ def test_the_way_back_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_kept_does_not_grow_with_the_array() -> None:
     """Section 3.7.3: the General Method kept two numbers for each element."""
-    sizes = [plan_redistribution(*layouts((n,), "cyclic(11)", "cyclic(3)", ranks=64), 4) for n in (10**6, 10**9)]
+    sizes = [ooc.plan_redistribution(*layouts((n,), "cyclic(11)", "cyclic(3)", ranks=64), "f4") for n in (10**6, 10**9)]
     small, large = (plan.stored_bytes for plan in sizes)
     assert large < 1.2 * small
     assert large < 2**17
@@ -186,9 +187,9 @@ def test_the_way_back_has_the_other_name() -> None:
     for name, both in names.items():
         ranks = (4, 3) if name == "general" else (4, 4)
         pair = [Layout.of((64,), each, ranks=n) for each, n in zip(both, ranks, strict=True)]
-        back = plan_redistribution(*pair, 4, name).reversed()
+        back = ooc.plan_redistribution(*pair, "f4", method=name).reversed()
         assert back.method == others[name] == back.price.method
-        price = plan_redistribution(*reversed(pair), 4, others[name]).price  # by schedules of its own
+        price = ooc.plan_redistribution(*reversed(pair), "f4", method=others[name]).price  # by schedules of its own
         assert replace(price, seconds=0.0, schedules=()) == replace(back.price, seconds=0.0, schedules=())
 
 
@@ -196,7 +197,7 @@ def test_the_way_back_has_the_other_name() -> None:
 
 
 def test_explain_says_every_offer_and_marks_the_chosen() -> None:
-    plan = plan_redistribution(*layouts((960,), "cyclic(15)", "cyclic(10)", ranks=4), 4)
+    plan = ooc.plan_redistribution(*layouts((960,), "cyclic(15)", "cyclic(10)", ranks=4), "f4")
     text = plan.explain()
     assert text.splitlines()[0] == "960 elements of 4 bytes: (cyclic(15)) on 4 → (cyclic(10)) on 4"
     assert [line.split()[:2] for line in text.splitlines()[3:6]] == [["general", "◄"], ["lcm", "2"], ["gcd", "2"]]
@@ -217,13 +218,13 @@ def test_a_method_that_does_not_apply_is_one_line_that_says_which_do(
     source: str, target: str, method: str, message: str
 ) -> None:
     with pytest.raises(LayoutError, match=message) as caught:
-        plan_redistribution(*layouts((60,), source, target, ranks=4), 4, method)
+        ooc.plan_redistribution(*layouts((60,), source, target, ranks=4), "f4", method=method)
     assert "\n" not in str(caught.value)
 
 
 def test_different_shapes_are_one_line() -> None:
     with pytest.raises(LayoutError, match=r"^an array of shape \(60,\) cannot be laid out as one of \(61,\)$"):
-        plan_redistribution(Layout.of((60,), "block", ranks=4), Layout.of((61,), "block", ranks=4), 4)
+        ooc.plan_redistribution(Layout.of((60,), "block", ranks=4), Layout.of((61,), "block", ranks=4), "f4")
 
 
 # ---------------------------------------------------------------------- work, beside brute force
@@ -255,7 +256,7 @@ def test_the_work_of_each_rank_is_what_counting_gives(shape: tuple[int, int], on
 def test_plans_are_cached_by_value() -> None:
     both = layouts((1234567,), "cyclic(11)", "cyclic(3)", ranks=64)
     again = layouts((1234567,), "cyclic(11)", "cyclic(3)", ranks=64)
-    one, other = (plan_redistribution(*each, 4) for each in (both, again))
+    one, other = (ooc.plan_redistribution(*each, "f4") for each in (both, again))
     assert one == other
     assert all(a is b for a, b in zip(one.transfers[0].axes, other.transfers[0].axes, strict=True))
     assert isinstance(one, Redistribution)

@@ -12,7 +12,6 @@ import oocarrays as ooc
 from oocarrays.errors import InputError, LayoutError, NotFoundError
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.plan.layouts import transfer
-from oocarrays.plan.layouts.redistribution import plan_redistribution
 from oocarrays.plan.layouts.runs import Runs, runs_between
 
 pytestmark = pytest.mark.once
@@ -33,7 +32,7 @@ def test_a_saved_plan_is_run(
     tmp_path: Path, shape: tuple[int, ...], before: str, after: str, ranks: tuple[int, int], method: str
 ) -> None:
     layouts = [ooc.Layout.of(shape, text, ranks=n) for text, n in zip((before, after), ranks, strict=True)]
-    plan = plan_redistribution(*layouts, method=method)
+    plan = ooc.plan_redistribution(*layouts, method=method)
     plan.save(tmp_path / "plan.json")
     again = ooc.load_plan(tmp_path / "plan.json")
     assert again == plan
@@ -48,7 +47,7 @@ def test_a_saved_plan_is_run(
 
 
 def test_a_plan_for_other_arrays_is_refused(tmp_path: Path) -> None:
-    plan = plan_redistribution(*(ooc.Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10)))
+    plan = ooc.plan_redistribution(*(ooc.Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10)))
     for wrong in (np.zeros(101), np.zeros(100, "f4")):
         with pytest.raises(LayoutError, match=r"for shape .*, \(cyclic\(15\)\) on 4, elements of 8 bytes; the array"):
             ooc.distribute(wrong, "cyclic(15)", ranks=4, scheduler="threads").redistribute(plan)
@@ -62,14 +61,14 @@ def test_files_that_hold_no_plan_are_one_line(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(InputError, match="holds no plan of a redistribution"):
             ooc.load_plan(file)
-    plan = plan_redistribution(*(ooc.Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10)))
+    plan = ooc.plan_redistribution(*(ooc.Layout.of((100,), f"cyclic({m})", ranks=4) for m in (15, 10)))
     with pytest.raises(InputError, match="cannot write the plan"):
         plan.save(tmp_path / "nowhere" / "plan.json")
 
 
 def test_a_plan_that_travels_brings_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it is found again in another process, neither for the way back nor to run it."""
-    plan = plan_redistribution(*(ooc.Layout.of((10**5,), f"cyclic({m})", ranks=8) for m in (11, 3)), method="lcm")
+    plan = ooc.plan_redistribution(*(ooc.Layout.of((10**5,), f"cyclic({m})", ranks=8) for m in (11, 3)), method="lcm")
     travels = pickle.dumps(plan)
     assert plan.stored_bytes < len(travels) < 2 * plan.stored_bytes
     assert len(pickle.dumps([transfer.bare() for transfer in plan.transfers])) < 1000

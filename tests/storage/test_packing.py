@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oocarrays as ooc
 from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout
 from oocarrays.errors import LayoutError, UnsupportedError
 from oocarrays.mapping.layouts.distribution import Distribution
-from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
+from oocarrays.plan.layouts.redistribution import Transfer
 from oocarrays.storage.sections import packing
 from oocarrays.storage.sections.packing import move, pack, pack_all, unpack, unpack_all
 from tests.profiles import examples
@@ -159,8 +160,8 @@ def test_elements_of_any_type_move_byte_for_byte(way: Way, dtype: np.dtype, monk
 def test_every_method_places_every_element(shape: tuple[int, ...], source: str, target: str) -> None:
     layouts = Layout.of(shape, source, ranks=4), Layout.of(shape, target, ranks=4)
     whole = np.arange(int(np.prod(shape))).reshape(shape)
-    for offer in plan_redistribution(*layouts, 8).offers:
-        plan = plan_redistribution(*layouts, 8, offer.method)
+    for offer in ooc.plan_redistribution(*layouts, "f8").offers:
+        plan = ooc.plan_redistribution(*layouts, "f8", method=offer.method)
         parts = parts_of(whole, plan.source)
         for step in plan.transfers:
             parts = redistributed(parts, step, by_scans)
