@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oocarrays.cli.sections import parsed_section as parsed_section
-from oocarrays.graphs.cluster.placement import known_workers
+from oocarrays.graphs.cluster.placement import known_workers as known_workers
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.mapping.coarsening import Coarsening as Coarsening
 from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
@@ -85,7 +85,6 @@ RECTILINEAR_SETTING = SETTING
 KEYWORDS = vars(keywords)
 """Types of keywords of public functions, as type checkers read them."""
 journal_digest = texts.digest_of
-workers_of = known_workers
 plan_to_json = as_json.to_json
 shown_name = shown
 add_disk, empty_disk, lay_out_on_disks, verify_disks = moving.add, moving.empty, moving.lay_out, verifying.verify

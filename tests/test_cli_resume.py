@@ -22,7 +22,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import RunError
 from tests.dying import Server
-from tests.seams import replace_step, set_constants, workers_of
+from tests.seams import known_workers, replace_step, set_constants
 from tests.small import each_method
 from tests.unfinished import check_finished, check_unfinished, make_field, options_of, words_of
 
@@ -292,7 +292,7 @@ def test_a_source_that_workers_do_not_see_costs_no_worker(work: Path, address: s
         with pytest.raises(RunError, match=r"source\.zarr is gone, or this process does not see it") as caught:
             job.run()
         assert "\n" not in str(caught.value)
-        assert len(workers_of(client)) == 2
+        assert len(known_workers(client)) == 2
     assert not (work / "target.zarr").exists()
 
 

@@ -22,7 +22,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, CorruptChunkError, PlacementError
 from oocarrays.plan.exchange.schedule import complete_exchange
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, until, within
-from tests.seams import set_constants, workers_of
+from tests.seams import known_workers, set_constants
 from tests.small import CODECS, make
 
 METHODS = ("independent", "two-phase", "assembled", "staged")
@@ -86,7 +86,7 @@ def test_workers_of_several_threads(three: Client, tmp_path: Path, method: str, 
 
 
 def test_only_chosen_workers_do_anything(three: Client, field: Path) -> None:
-    there = sorted(workers_of(three))
+    there = sorted(known_workers(three))
     job = job_of(field, workers=[there[2], there[0]], ranks=4)
     np.testing.assert_array_equal(within(job.run), FIELD)
     assert list(job.placement.values()) == [there[2], there[2], there[0], there[0]]
@@ -113,7 +113,7 @@ def test_a_rank_is_never_in_two_steps_at_once(three: Client, field: Path, ranks:
 @pytest.mark.parametrize("method", METHODS)
 def test_dask_may_drop_whatever_two_workers_hold(three: Client, field: Path, method: str) -> None:
     """Its memory manager does so every few seconds: here all the time."""
-    until(lambda: len(workers_of(three)) == 3)
+    until(lambda: len(known_workers(three)) == 3)
     job, over = job_of(field, method, chunks=(1024, 32), memory="29MiB"), threading.Event()
 
     def drop() -> None:
@@ -135,25 +135,25 @@ def test_dask_may_drop_whatever_two_workers_hold(three: Client, field: Path, met
 
 @pytest.mark.parametrize("run", [lambda job: job.run(), lambda job: dask.compute(job)[0]], ids=["run", "compute"])
 def test_a_worker_is_another_one_when_the_run_begins(three: Client, field: Path, run: Any) -> None:
-    until(lambda: len(workers_of(three)) == 3)
+    until(lambda: len(known_workers(three)) == 3)
     job = job_of(field)
     gone = job.placement[2]
     os.kill(three.run(os.getpid)[gone], signal.SIGKILL)
-    until(lambda: gone not in (there := workers_of(three)) and len(there) == 3)
+    until(lambda: gone not in (there := known_workers(three)) and len(there) == 3)
     np.testing.assert_array_equal(within(lambda: run(job)), FIELD)
     assert gone not in {event["worker"] for event in events(three, job)}
 
 
 def test_a_worker_that_dies_after_the_run_has_nothing_done_again(three: Client, field: Path) -> None:
     """Whoever held on to the last task would have the target written once more."""
-    until(lambda: len(workers_of(three)) == 3)
+    until(lambda: len(known_workers(three)) == 3)
     job = job_of(field, overwrite=True)
     within(job.run)
     (last,) = (event["worker"] for event in events(three, job) if event["verb"] == "finish")
     told = len(events(three, job))
     until(lambda: on_scheduler(three) == (0, []))
     os.kill(three.run(os.getpid)[last], signal.SIGKILL)
-    until(lambda: last not in (there := workers_of(three)) and len(there) == 3)
+    until(lambda: last not in (there := known_workers(three)) and len(there) == 3)
     assert on_scheduler(three) == (0, [])
     assert len(events(three, job)) == told
 
@@ -232,7 +232,7 @@ def refused(call: Any, says: str) -> None:
 
 
 def test_no_workers_are_one_clear_line(three: Client, field: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    until(lambda: len(workers_of(three)) == 3)
+    until(lambda: len(known_workers(three)) == 3)
     set_constants(monkeypatch, worker_arrival_seconds=0.2)
     refused(lambda: job_of(field, workers=[]), "names none")
     with cluster(0) as client:

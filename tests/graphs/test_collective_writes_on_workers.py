@@ -15,7 +15,7 @@ import oocarrays as ooc
 from oocarrays.errors import PlacementError
 from tests.graphs.clusters import cluster, tight, until, within
 from tests.graphs.test_killed_tasks import dies
-from tests.seams import workers_of
+from tests.seams import known_workers
 from tests.small import CODECS
 
 pytestmark = pytest.mark.long
@@ -36,7 +36,7 @@ def there(client: Client) -> list[str]:
     known: list[str] = []
 
     def all_there() -> bool:
-        known[:] = sorted(workers_of(client))
+        known[:] = sorted(known_workers(client))
         return len(known) == RANKS + 1
 
     until(all_there)
@@ -111,7 +111,7 @@ def test_a_worker_dies_and_the_run_goes_on(spare: Client, tmp_path: Path, case: 
     victim = job.placement[rank]
     dies(spare, victim, *where)
     np.testing.assert_array_equal(within(job.run), expected)
-    assert victim not in workers_of(spare), "it was there that it died"
+    assert victim not in known_workers(spare), "it was there that it died"
     assert [move.lost for move in job.moves] == [victim]
     assert not list((tmp_path / "z").rglob("*.partial"))
 

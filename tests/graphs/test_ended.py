@@ -20,7 +20,7 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError, RunError
 from tests.graphs.clusters import cluster, events, until, within
 from tests.graphs.test_killed_tasks import dies
-from tests.seams import JOURNAL_FOLDER, Journal, workers_of
+from tests.seams import JOURNAL_FOLDER, Journal, known_workers
 
 pytestmark = pytest.mark.long
 RANKS = 3
@@ -128,8 +128,8 @@ JOBS: dict[str, tuple[str, Callable[..., Any], Callable[[Any], Any], int]] = {
 
 def there(client: Client) -> list[str]:
     """The workers that have ranks, when all are at home again."""
-    until(lambda: len(workers_of(client)) == RANKS + 1)
-    return sorted(workers_of(client))[:RANKS]
+    until(lambda: len(known_workers(client)) == RANKS + 1)
+    return sorted(known_workers(client))[:RANKS]
 
 
 def job_of(client: Client, kind: str, source: Path, **options: Any) -> Any:
@@ -151,7 +151,7 @@ def test_the_last_task_returns_and_its_worker_dies(spare: Client, source: Path, 
     victim = job.placement[0]
     dies(spare, victim, GRAPHS + JOBS[kind][0], "_finish", 1, "after")
     made = within(job.run)
-    assert victim not in workers_of(spare), "it was there that it died"
+    assert victim not in known_workers(spare), "it was there that it died"
     check(kind, made, source.parent / "target")
 
 

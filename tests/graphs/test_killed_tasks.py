@@ -20,7 +20,7 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.graphs.run import telling
 from tests.graphs.clusters import FIELD, cluster, tight, until, within
-from tests.seams import KEPT_REQUEST, KEPT_SOURCE, workers_of
+from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers
 from tests.small import CODECS, make
 
 pytestmark = pytest.mark.long
@@ -39,8 +39,8 @@ def spare() -> Iterator[Client]:
 def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.RechunkJob]:
     """Makes a job on three of the workers, of four partitions and a part for each rank in each of them."""
     make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=CODECS["zstd"])
-    until(lambda: len(workers_of(spare)) == RANKS + 1)
-    there = sorted(workers_of(spare))[:RANKS]
+    until(lambda: len(known_workers(spare)) == RANKS + 1)
+    there = sorted(known_workers(spare))[:RANKS]
 
     def made(method: str, **options: Any) -> ooc.RechunkJob:
         given = {"chunks": (1024, 64), "compressors": (), "overwrite": True, "workers": there, "ranks": RANKS} | options
@@ -127,7 +127,7 @@ def test_a_worker_dies_and_the_run_goes_on(spare: Client, job_of: Callable, case
     victim = job.placement[rank]
     dies(spare, victim, *where)
     check(job, within(job.run))
-    assert victim not in workers_of(spare), "it was there that it died"
+    assert victim not in known_workers(spare), "it was there that it died"
     check_moves(job, victim)
     check_done_again(job)
 
@@ -187,8 +187,8 @@ def test_a_worker_dies_at_any_time(spare: Client, job_of: Callable) -> None:
     chance = random.Random(4)
     moved = 0
     for number in range(12):
-        until(lambda: len(workers_of(spare)) == RANKS + 1)
-        there = chance.sample(sorted(workers_of(spare)), RANKS)
+        until(lambda: len(known_workers(spare)) == RANKS + 1)
+        there = chance.sample(sorted(known_workers(spare)), RANKS)
         method = chance.choice(["independent", "two-phase", "two-phase", "staged"])
         job = job_of(method, workers=there, ranks=chance.randint(2, 4), chunks=(1024, 128))
         victim = chance.choice(sorted(set(job.placement.values())))

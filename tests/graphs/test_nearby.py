@@ -24,7 +24,7 @@ from oocarrays.graphs.cluster import nearby, shared
 from oocarrays.graphs.cluster.nearby import LOOK, READ, Message, introduce
 from oocarrays.graphs.cluster.shared import LEAST_BYTES, Rooms
 from tests.graphs.clusters import cluster, only, until, ways_that_work, within
-from tests.seams import workers_of
+from tests.seams import known_workers
 
 NEAR = {end: {"address": f"tcp://10.1.2.3:{port}"} for end, port in (("sender", 1), ("recipient", 2))}
 FAR = {"sender": {"address": "tcp://10.1.2.3:1"}, "recipient": {"address": "tcp://10.1.2.4:1"}}
@@ -77,7 +77,7 @@ def ways(request: pytest.FixtureRequest, client: Client) -> Iterator[frozenset[s
 
 def passed_on(client: Client, make: object = numbers) -> tuple[int, int, int, bool]:
     """What the second worker makes of the first one's message."""
-    one, other = sorted(workers_of(client))
+    one, other = sorted(known_workers(client))
     message = client.submit(make, workers=one, pure=False)
     found: tuple[int, int, int, bool] = client.submit(sums, message, workers=other, pure=False).result(timeout=30)
     return found
@@ -103,7 +103,7 @@ def test_a_message_is_the_same_in_all_ways(client: Client, ways: frozenset[str],
 
 
 def test_what_is_packed_in_a_room_is_looked_at_where_it_is(client: Client, ways: frozenset[str]) -> None:
-    one, other = sorted(workers_of(client))
+    one, other = sorted(known_workers(client))
     message = client.submit(packed_numbers, workers=one, pure=False)
     seen = client.submit(came_by_look, message, workers=other, pure=False).result(timeout=30)
     assert seen == (LOOK in ways)
@@ -146,7 +146,7 @@ def test_rechunks_leave_no_shared_memory(client: Client, ways: frozenset[str], t
 
 def test_the_log_of_a_failed_transfer_holds_no_message(client: Client, ways: frozenset[str]) -> None:
     """Dask keeps records of its log, their tracebacks, and so what was sent when the receiver died."""
-    home, key = next(iter(workers_of(client))), "a message that is not taken"
+    home, key = next(iter(known_workers(client))), "a message that is not taken"
     message = client.submit(packed_numbers, workers=[home], pure=False, key=key)
     wait(message)
 

@@ -15,7 +15,7 @@ import oocarrays as ooc
 from oocarrays.errors import RunError
 from tests.graphs.clusters import cluster, until, within
 from tests.graphs.test_killed_tasks import dies
-from tests.seams import workers_of
+from tests.seams import known_workers
 
 pytestmark = pytest.mark.long
 
@@ -31,14 +31,14 @@ def two() -> Iterator[Client]:
 
 @pytest.fixture
 def a(two: Client, tmp_path: Path) -> ooc.OutOfCoreArray:
-    until(lambda: len(workers_of(two)) == 2)
+    until(lambda: len(known_workers(two)) == 2)
     zarr.create_array(tmp_path / "a.zarr", data=DATA, chunks=(4, 64), compressors=())
     return ooc.open_array(tmp_path / "a.zarr", mode="r+")
 
 
 def some_die(client: Client, *where: object) -> set[str]:
     """Have each worker die at the same place, which one of them reaches at least."""
-    there = set(workers_of(client))
+    there = set(known_workers(client))
     for worker in there:
         dies(client, worker, *where)  # type: ignore[arg-type]
     return there
@@ -57,7 +57,7 @@ def test_what_was_overwritten_is_not_computed_of_itself_again(two: Client, a: oo
     x = a.to_dask() + 1 if name == "elementwise" else dask.optimize(a.to_dask() + 1)[0]
     there = some_die(two, STORING, "write_block", 4, "before")
     within(lambda: ooc.store(x, a))
-    assert there - set(workers_of(two))
+    assert there - set(known_workers(two))
     np.testing.assert_array_equal(a[...], DATA + 1)
 
 
@@ -98,7 +98,7 @@ def test_parts_that_are_computed_of_what_is_written_are_the_same_or_an_error(
         assert "a.zarr holds old and new elements: the part of rank" in str(error)  # noqa: PT017
     else:
         np.testing.assert_array_equal(a[...], wanted)
-    assert there - set(workers_of(two))
+    assert there - set(known_workers(two))
 
 
 def notes(client: Client) -> list[str]:
@@ -118,4 +118,4 @@ def test_what_workers_kept_is_not_read_again_of_what_was_written(two: Client, a:
         assert "a.zarr holds old and new elements: a worker was lost" in str(error)  # noqa: PT017
     else:
         np.testing.assert_array_equal(a[...], DATA + 1)
-    assert there - set(workers_of(two))
+    assert there - set(known_workers(two))

@@ -18,7 +18,7 @@ import oocarrays as ooc
 from oocarrays.errors import PlacementError
 from tests.graphs.clusters import cluster, until, within
 from tests.owners import numbered, part
-from tests.seams import workers_of
+from tests.seams import known_workers
 
 pytestmark = pytest.mark.long
 
@@ -144,7 +144,7 @@ def test_every_task_runs_where_its_rank_is(four: Client, assembly: str) -> None:
 
 
 def test_ranks_are_where_they_are_asked_to_be(three: Client) -> None:
-    chosen = sorted(workers_of(three))[1:]
+    chosen = sorted(known_workers(three))[1:]
     y = ooc.distribute(X, "(block, *)", workers=chosen)
     assert set(y.placement.values()) == set(chosen)
     assert ooc.distribute(X, "(block, *)").ranks == 3
@@ -214,7 +214,7 @@ def test_a_worker_dies_midway(three: Client, moment: str, assembly: str) -> None
     with watched(three, Ran(moment, killer(three, z.placement[1]))) as ran:
         np.testing.assert_array_equal(within(z.compute), x)
     assert ran._awaited == "none"
-    there = set(workers_of(three))
+    there = set(known_workers(three))
     assert z.placement[1] not in there, "it died"
     assert len({worker for _, worker in ran.tasks} & there) > 1, "others did its work"
 

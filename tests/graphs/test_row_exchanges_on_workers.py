@@ -12,7 +12,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from tests.graphs.clusters import cluster, until, within
-from tests.seams import workers_of
+from tests.seams import known_workers
 
 RANKS = 4
 COUNTS = np.array([[2, 0, 5, 1], [3, 3, 0, 0], [0, 1, 1, 4], [0, 0, 0, 0]])
@@ -61,6 +61,6 @@ def test_a_worker_dies(two: Client) -> None:
     pid = two.run(os.getpid, workers=[victim])[victim]
     within(first.compute)
     os.kill(pid, signal.SIGKILL)
-    until(lambda: victim not in workers_of(two))
+    until(lambda: victim not in known_workers(two))
     for part, right in zip(within(first.compute), expected(), strict=True):
         np.testing.assert_array_equal(part, right, strict=True)

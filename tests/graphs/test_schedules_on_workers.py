@@ -20,7 +20,7 @@ from oocarrays.graphs.cluster import nearby, shared
 from oocarrays.graphs.cluster.nearby import LOOK
 from oocarrays.plan.rechunk.problem import BASE_BYTES
 from tests.graphs.clusters import FIELD, cluster, events, kill_when, most_held, only, tight, until, within
-from tests.seams import workers_of
+from tests.seams import known_workers
 from tests.small import CODECS, make
 from tests.strategies import taking
 
@@ -71,7 +71,7 @@ CASES = [(4, name) for name in taking(4)] + [(3, name) for name in taking(3)]
 @pytest.mark.parametrize(("ranks", "name"), CASES, ids=str)
 def test_messages_go_as_the_schedule_says(four: Client, field: Path, ranks: int, name: str) -> None:
     """Read back from the transfers that really happened (DESIGN, promise 4)."""
-    workers = sorted(workers_of(four))[:ranks]
+    workers = sorted(known_workers(four))[:ranks]
     job = tight(lambda **memory: job_of(field, name.lower(), **{"workers": workers, "chunks": (1024, 64)} | memory))
     np.testing.assert_array_equal(within(job.run), FIELD)
     schedule, units = ooc.Schedule.of(name, ranks), job.plan.passes[0].units
@@ -106,7 +106,7 @@ def test_a_worker_dies_where_messages_are_forwarded(four: Client, field: Path, n
     victim = job.placement[1]
     kill_when(four, job, victim, lambda: verb in job.meter.seconds)
     np.testing.assert_array_equal(within(job.run), FIELD)
-    assert victim not in workers_of(four)
+    assert victim not in known_workers(four)
     again = job.meter.decoded_bytes - job.plan.traffic.decoded_bytes
     assert again <= job.plan.peak_bytes, "no more is read again than the worker held"
 
@@ -128,7 +128,7 @@ def test_a_worker_dies_that_others_look_at(four: Client, field: Path, name: str,
         victim = job.placement[1]
         kill_when(four, job, victim, lambda: verb in job.meter.seconds)
         np.testing.assert_array_equal(within(job.run), FIELD)
-        assert victim not in workers_of(four)
+        assert victim not in known_workers(four)
         until(lambda: max(four.run(_files_without_names).values()) <= len(("the probe", "its pages")))
     assert not [name for name in os.listdir("/dev/shm") if "oocarrays" in name]
 

@@ -14,7 +14,7 @@ import oocarrays as ooc
 from oocarrays.errors import RunError, TargetError, UnfinishedError
 from tests.graphs.clusters import cluster, events, home_of, until, within
 from tests.graphs.test_killed_tasks import dies
-from tests.seams import Journal, workers_of
+from tests.seams import Journal, known_workers
 from tests.small import CODECS, make
 from tests.whole import around, corners, expected
 
@@ -37,8 +37,8 @@ def spare() -> Iterator[Client]:
 def job_of(spare: Client, tmp_path: Path) -> Callable[..., ooc.SlabJob]:
     """Makes a job on three of the workers, of twenty slabs."""
     make(tmp_path / "field.zarr", FIELD, chunks=(12, 64), compressors=CODECS["zstd"])
-    until(lambda: len(workers_of(spare)) == RANKS + 1)
-    there = sorted(workers_of(spare))[:RANKS]
+    until(lambda: len(known_workers(spare)) == RANKS + 1)
+    there = sorted(known_workers(spare))[:RANKS]
     kernel = around((2, 0))
 
     def made(kernel: Any = kernel, **options: Any) -> ooc.SlabJob:

@@ -19,7 +19,7 @@ from oocarrays.errors import BudgetError, CorruptChunkError, InputError, Placeme
 from oocarrays.graphs.run import job as graph_run
 from oocarrays.plan.exchange.schedule import complete_exchange
 from tests.graphs.clusters import FIELD, cluster, events, home_of, tight, tight_cluster, within
-from tests.seams import KEPT_REQUEST, KEPT_SOURCE, set_constants, workers_of
+from tests.seams import KEPT_REQUEST, KEPT_SOURCE, known_workers, set_constants
 from tests.small import CODECS, make
 
 MEMORY = "40MiB"
@@ -179,7 +179,7 @@ def test_a_cluster_that_moves_pinned_tasks_is_refused(
 
 
 def test_workers_are_chosen_by_name_or_address(three: Client, field: Path) -> None:
-    address = sorted(workers_of(three))[1]
+    address = sorted(known_workers(three))[1]
     assert set(job_of(field, workers=[address]).placement.values()) == {address}
     assert len(set(job_of(field, workers=["0", "2"]).placement.values())) == 2
     with pytest.raises(PlacementError, match="'nobody'"):
