@@ -21,8 +21,8 @@ class Work:
 
 
 @contextmanager
-def counted() -> Iterator[Work]:
-    """Count the calls that are made meanwhile.
+def counted(below: str = "") -> Iterator[Work]:
+    """Count the calls that are made meanwhile: of Python functions in files whose path begins so, and from them.
 
     >>> with counted() as work:
     ...     _ = [abs(number) for number in range(100)]
@@ -31,8 +31,8 @@ def counted() -> Iterator[Work]:
     """
     work, before = Work(), sys.getprofile()
 
-    def count(_: FrameType, event: str, __: Any) -> None:
-        work.calls += event in ("call", "c_call")
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        work.calls += event in ("call", "c_call") and frame.f_code.co_filename.startswith(below)
 
     sys.setprofile(count)
     try:

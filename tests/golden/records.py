@@ -6,6 +6,7 @@ found ──► compare with tests/golden/NAME.json ──► equal, or a list o
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import json
 import math
@@ -117,5 +118,7 @@ def _fields(old: Any, new: Any, at: str) -> Iterator[str]:
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, (before, after) in enumerate(zip(old, new, strict=True)):
             yield from _fields(before, after, f"{at}[{number}]")
+    elif isinstance(old, list) and isinstance(new, list) and all(isinstance(line, str) for line in old + new):
+        yield from (line for line in difflib.ndiff(old, new) if line[0] in "+-")
     elif old != new:
         yield f"{at or 'value'}: {json.dumps(old, ensure_ascii=False)} → {json.dumps(new, ensure_ascii=False)}"
