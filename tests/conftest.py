@@ -19,6 +19,7 @@ from distributed import Client
 
 from tests import profiles  # noqa: F401 (registered before the tests are read)
 from tests.dying import Server
+from tests.graphs.clusters import cluster
 from tests.small import make
 from tests.unfinished import make_field
 
@@ -116,6 +117,20 @@ def settings_of_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield
     dask.config.config.clear()
     dask.config.config.update(old)
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Client]:
+    """Two workers of one thread each."""
+    with cluster(2) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Client]:
+    """Three workers of one thread each."""
+    with cluster(3) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.errors import ChunksError, InputError, PlacementError, TargetError, UnsupportedError
-from tests.graphs.clusters import cluster, within
+from tests.graphs.clusters import within
 from tests.profiles import examples
 from tests.seams import UNFINISHED_MARK, unfinished_run
 
@@ -212,12 +211,6 @@ def test_a_dataset_is_written_to_any_store(kind: str, tmp_path: Path) -> None:
         xr.testing.assert_identical(found.load(), ds)
     with pytest.raises(TargetError, match="exists"):
         ooc.rechunk(ds.chunk(time=7), target)
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 def test_on_workers(two: Client, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,12 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.errors import RunError
 from oocarrays.graphs.run.tasks import settled
-from tests.graphs.clusters import cluster, events, home_of, kill_when, within
+from tests.graphs.clusters import events, home_of, kill_when, within
 
 pytestmark = pytest.mark.long
 
 FIELD = np.arange(240 * 96, dtype="f8").reshape(240, 96)
 BLOCKS = {"aligned": (40, 96), "joined": ((31, 49, 160), (50, 46))}
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 def counting(folder: Path, block: np.ndarray, block_id: Any = None) -> np.ndarray:

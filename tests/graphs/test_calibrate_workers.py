@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +73,28 @@ def test_two_workers_give_every_constant(two_workers: Client) -> None:
     assert 1e6 < measured["message_bandwidth"] < 1e12
     assert tasks_left(two_workers) == 0
     assert not two_workers.futures
+
+
+def slow_down(seconds: float, bandwidth: float, dask_worker: Any) -> None:
+    """Let all that a worker is asked for take longer: so many seconds, and some a byte."""
+    plain = dask_worker.handlers["get_data"]
+
+    async def late(comm: Any, keys: Any, **more: Any) -> Any:
+        nbytes = sum(dask_worker.state.tasks[key].nbytes or 0 for key in keys if key in dask_worker.state.tasks)
+        await asyncio.sleep(seconds + nbytes / bandwidth)
+        return await plain(comm, keys=keys, **more)
+
+    dask_worker.handlers["get_data"] = late
+
+
+def test_messages_that_take_longer_are_measured_to_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sleep is never shorter than asked for, however busy the machine is."""
+    monkeypatch.setattr(module, "calibrate_exchange", lambda *_: {})
+    with cluster_of(2) as client:
+        client.run(slow_down, 0.02, 100e6)
+        measured = calibrate_workers(client)
+    assert measured["message_seconds"] > 0.018
+    assert measured["message_bandwidth"] < 110e6
 
 
 def test_one_worker_sends_no_messages() -> None:

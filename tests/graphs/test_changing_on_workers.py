@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,8 @@ from distributed import Client
 import oocarrays as ooc
 from oocarrays.errors import RunError
 from tests.changing import VERBS, forget_gates, rewrite_at_gate
-from tests.graphs.clusters import cluster, within
+from tests.graphs.clusters import within
 from tests.small import DATA, make
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @pytest.mark.parametrize(

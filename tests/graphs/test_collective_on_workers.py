@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,6 @@ pytestmark = pytest.mark.long
 X = numbered((96, 80), "f4")
 TILES: list[Any] = [np.s_[20 * p : 20 * p + 36, 8:70:3] for p in range(3)] + [None, np.s_[[80, 2, 41], ::-1]]
 """Tiles that overlap, nothing, and rows in no order."""
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Client]:
-    with cluster(3) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

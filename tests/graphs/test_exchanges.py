@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.layouts.assembly import squared
 from oocarrays.storage.meter import Meter
-from tests.graphs.clusters import cluster, tight, until, within
+from tests.graphs.clusters import tight, until, within
 from tests.mapping.local_parts import expected
 from tests.padding import seen
 
@@ -30,12 +29,6 @@ FIELD = np.random.default_rng(7).integers(1, 99, (48, 36), dtype="i4")
 SCHEDULES = [name.lower() for name in NAMES]
 EXCHANGING = ("send", "message", "gather", "pass_on", "exchange", "write")
 """Phases in which ranks give each other what they have: in collective writes threads take when they write."""
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @pytest.fixture(params=["workers", "threads"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,6 @@ from tests.mapping.local_parts import expected
 pytestmark = pytest.mark.long
 
 FIELD = np.random.default_rng(3).integers(1, 99, (240, 96), dtype="i4")
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from zarr.storage import MemoryStore
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError
 from oocarrays.mapping.layouts.placing import spread
-from tests.graphs.clusters import FIELD, cluster, events, kill_when, until, within
+from tests.graphs.clusters import FIELD, events, kill_when, until, within
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE
 from tests.small import CODECS
 
@@ -24,12 +23,6 @@ pytestmark = pytest.mark.long
 
 NAMES = ["one", "deep/two", "three"]
 CHUNKS: dict[str, Any] = {"one": (1024, 64), "deep/two": (1024, 20), "three": (512, 128)}
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Client]:
-    with cluster(3) as client:
-        yield client
 
 
 @pytest.fixture

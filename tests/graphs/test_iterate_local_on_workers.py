@@ -27,12 +27,6 @@ RANKS = 3
 SWEPT: dict[str, Any] = {"sweeps": 6, "fuse": 2, "axis": 0, "height": 8, "memory": "64MiB"}
 
 
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
-
-
 @pytest.fixture
 def spare() -> Iterator[Client]:
     """Workers of which one has no ranks: it takes over at once."""

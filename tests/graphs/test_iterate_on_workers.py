@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from tests.sweeping import gray_scott, jacobi, plain_sweeps, together
 pytestmark = pytest.mark.once
 
 FIELD = np.random.default_rng(5).random((96, 40))
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import dask
@@ -15,16 +14,10 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import PlacementError
-from tests.graphs.clusters import FIELD, cluster, within
+from tests.graphs.clusters import FIELD, within
 from tests.small import CODECS
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @pytest.fixture

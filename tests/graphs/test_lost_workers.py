@@ -36,12 +36,6 @@ PHASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[Client]:
-    with cluster(3) as client:
-        yield client
-
-
 @pytest.fixture
 def field(tmp_path: Path) -> Path:
     make(tmp_path / "field.zarr", FIELD, chunks=(50, 768), compressors=CODECS["zstd"])

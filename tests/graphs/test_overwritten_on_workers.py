@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dask
@@ -13,7 +12,7 @@ from distributed import Client, wait
 
 import oocarrays as ooc
 from oocarrays.errors import RunError
-from tests.graphs.clusters import cluster, until, within
+from tests.graphs.clusters import until, within
 from tests.graphs.test_killed_tasks import dies
 from tests.seams import known_workers
 
@@ -21,12 +20,6 @@ pytestmark = pytest.mark.long
 
 DATA = np.arange(64 * 64, dtype="i4").reshape(64, 64)
 STORING = "oocarrays.graphs.lazy.storing"
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @pytest.fixture

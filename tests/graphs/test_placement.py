@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from oocarrays.graphs.layouts.parts import parts_of_array
 from oocarrays.graphs.layouts.redistribution import Moving
 from oocarrays.mapping.layouts.placing import sides, spread
 from oocarrays.plan.layouts.redistribution import Transfer
-from tests.graphs.clusters import cluster, within
+from tests.graphs.clusters import within
 from tests.owners import numbered
 from tests.pairs import pairs
 from tests.seams import set_constants
@@ -25,12 +24,6 @@ from tests.seams import set_constants
 X = numbered((24, 30))
 MAY_LEAVE = ("send", "carry", "lend", "taken", "took", "over", "gone", "freed", "exchange")
 """Messages, what of them goes on, words that one was taken or let go, and what tasks do: no part."""
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 def test_workers_give_what_their_processes_do_not_hold_now(two: Client, monkeypatch: pytest.MonkeyPatch) -> None:

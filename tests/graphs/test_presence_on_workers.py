@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,12 @@ import oocarrays as ooc
 from oocarrays.errors import MissingChunksWarning, RunError
 from tests import entries
 from tests.entries import ENTRIES, JOBS
-from tests.graphs.clusters import cluster, within
+from tests.graphs.clusters import within
 from tests.small import DATA, make
 
 pytestmark = pytest.mark.long
 
 ON_WORKERS = [entry for entry in [*JOBS, "to_dask"] if entry != "rechunk, kept"]
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @pytest.fixture

@@ -28,12 +28,6 @@ ASSEMBLIES = ("synchronous", "asynchronous")
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Client]:
-    with cluster(3) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def four() -> Iterator[Client]:
     with cluster(4) as client:
         yield client

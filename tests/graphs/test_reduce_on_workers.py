@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from distributed import Client
 
 import oocarrays as ooc
 from oocarrays.errors import KernelError
-from tests.graphs.clusters import cluster, events, kill_when, within
+from tests.graphs.clusters import events, kill_when, within
 from tests.seams import set_constants
 from tests.small import CODECS, make
 
@@ -20,12 +19,6 @@ pytestmark = pytest.mark.long
 
 FIELD = np.random.default_rng(2).normal(1e4, 1, (384, 64, 48)).astype("f4")
 MONTHS = np.arange(384) // 16 % 12
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Client]:
-    with cluster(3) as client:
-        yield client
 
 
 @pytest.fixture

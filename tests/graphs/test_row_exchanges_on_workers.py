@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from distributed import Client
 
 import oocarrays as ooc
-from tests.graphs.clusters import cluster, until, within
+from tests.graphs.clusters import until, within
 from tests.seams import known_workers
 
 RANKS = 4
 COUNTS = np.array([[2, 0, 5, 1], [3, 3, 0, 0], [0, 1, 1, 4], [0, 0, 0, 0]])
 PARTS = [np.arange(3 * n).reshape(n, 3) + 100 * rank for rank, n in enumerate([8, 7, 6, 0])]
 SCHEDULES = ("lex", "pex", "rex", "bex", "pex-gen", "pex-gen-shift", "gen", "ipex", "coloring", "auto")
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 def expected() -> list[np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,12 @@ import zarr
 from distributed import Client, wait
 
 import oocarrays as ooc
-from tests.graphs.clusters import cluster, events, home_of, within
+from tests.graphs.clusters import events, home_of, within
 from tests.padding import seen
 from tests.test_local_slabs import corners
 from tests.whole import expected
 
 FIELD = np.random.default_rng(5).integers(1, 99, (23, 18), dtype="i4")
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Client]:
-    with cluster(2) as client:
-        yield client
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,6 @@ from tests.small import CODECS, make
 
 MEMORY = "40MiB"
 METHODS = ("independent", "two-phase", "assembled", "staged")
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Client]:
-    with cluster(3) as client:
-        yield client
 
 
 @pytest.fixture
