@@ -151,11 +151,10 @@ STOPS = [("begun", 1), ("pieces", 3), ("entry", 1), ("unrecorded", 5), ("entry",
 
 @pytest.mark.parametrize(("at", "after"), STOPS)
 def test_a_killed_run_goes_on_with_the_pass_it_was_in(
-    field: Path, tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, at: str, after: int
+    field: Path, tmp_path: Path, runs: Server, at: str, after: int
 ) -> None:
     options: dict[str, Any] = {"sweeps": 6, "fuse": 2, "memory": "64MiB", "height": 16, "scheduler": "threads"}
-    monkeypatch.setattr(jacobi, "__module__", "sweeping")  # as that process, which starts in this folder, knows it
-    runs.run("iterate", "sweeping:jacobi", field, tmp_path / "b", at=at, after=after, **options)
+    runs.run("iterate", "tests.sweeping:jacobi", field, tmp_path / "b", at=at, after=after, **options)
     with pytest.raises(UnfinishedError):
         ooc.open_array(tmp_path / "b")
     written = Journal(tmp_path / "b").parts()
@@ -165,12 +164,9 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_a_killed_run_goes_on_in_windows(
-    field: Path, tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_goes_on_in_windows(field: Path, tmp_path: Path, runs: Server) -> None:
     options: dict[str, Any] = {"sweeps": 6, "fuse": 3, "window": (32, 20), "memory": "64MiB", "scheduler": "threads"}
-    monkeypatch.setattr(jacobi, "__module__", "sweeping")
-    runs.run("iterate", "sweeping:jacobi", field, tmp_path / "b", at="entry", after=3, **options)
+    runs.run("iterate", "tests.sweeping:jacobi", field, tmp_path / "b", at="entry", after=3, **options)
     assert Journal(tmp_path / "b").parts()
     job = iterate(field, tmp_path / "b", fuse=3, height=None, resume=True)
     assert job.plan.passes[0].slabs.heights == (32, 20)

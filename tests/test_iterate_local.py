@@ -223,12 +223,9 @@ SLABS = 3 * 6
 
 
 @pytest.mark.parametrize(("at", "after"), STOPS)
-def test_a_killed_run_goes_on_with_the_pass_it_was_in(
-    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, at: str, after: int
-) -> None:
-    monkeypatch.setattr(jacobi, "__module__", "sweeping")  # as that process, which starts in this folder, knows it
+def test_a_killed_run_goes_on_with_the_pass_it_was_in(tmp_path: Path, runs: Server, at: str, after: int) -> None:
     a = made(tmp_path / "a", FIELD, **CHUNKS)
-    runs.run("iterate", "sweeping:jacobi", tmp_path / "a", tmp_path / "b", at=at, after=after, **SWEPT)
+    runs.run("iterate", "tests.sweeping:jacobi", tmp_path / "a", tmp_path / "b", at=at, after=after, **SWEPT)
     done = SLABS if at == "group" else sum(len(part) == 3 for part in Journal(tmp_path / "b").parts())
     how: Any = "verify" if at == "entry" else True
     job = ooc.iterate(jacobi, a, tmp_path / "b", resume=how, **SWEPT)
@@ -243,16 +240,13 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(
 
 
 @pytest.mark.parametrize(("after", "memory"), [(3, "least"), (11, "64MiB"), (11, "least"), (19, "least")])
-def test_fields_go_on_together(
-    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, after: int, memory: str
-) -> None:
-    monkeypatch.setattr(gray_scott, "__module__", "sweeping")
+def test_fields_go_on_together(tmp_path: Path, runs: Server, after: int, memory: str) -> None:
     sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
     opened = [made(where, each, **CHUNKS, depth=1) for where, each in zip(sources, (U, V), strict=True)]
     how: dict[str, Any] = {"sweeps": 6, "fuse": 2, "boundary": "periodic", "scheduler": "threads"}
     runs.run(
-        "iterate", "sweeping:gray_scott", sources, targets, at="entry", after=after, memory="64MiB", axis=0, height=16,
-        **how,
+        "iterate", "tests.sweeping:gray_scott", sources, targets, at="entry", after=after, memory="64MiB", axis=0,
+        height=16, **how,
     )  # fmt: skip
     if memory == "least":
         with pytest.raises(BudgetError) as refused:
@@ -265,12 +259,9 @@ def test_fields_go_on_together(
     assert names(tmp_path) == ["a", "b", "u", "v"]
 
 
-def test_a_pass_whose_scratch_is_gone_on_one_rank_begins_anew(
-    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jacobi, "__module__", "sweeping")
+def test_a_pass_whose_scratch_is_gone_on_one_rank_begins_anew(tmp_path: Path, runs: Server) -> None:
     made(tmp_path / "a", FIELD, **CHUNKS)
-    runs.run("iterate", "sweeping:jacobi", tmp_path / "a", tmp_path / "b", at="entry", after=13, **SWEPT)
+    runs.run("iterate", "tests.sweeping:jacobi", tmp_path / "a", tmp_path / "b", at="entry", after=13, **SWEPT)
     (scratch,) = tmp_path.glob(".oocarrays-*")
     last = max(int(each.parent.name) for each in scratch.glob("*/zarr.json"))
     assert last >= 2, "it was in the second pass, or in the third"
@@ -282,16 +273,13 @@ def test_a_pass_whose_scratch_is_gone_on_one_rank_begins_anew(
     assert left_behind(tmp_path) == []
 
 
-def test_slabs_that_are_cut_anew_keep_the_chunks_that_are_written(
-    tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jacobi, "__module__", "sweeping")
+def test_slabs_that_are_cut_anew_keep_the_chunks_that_are_written(tmp_path: Path, runs: Server) -> None:
     array = RANDOM.random((128, 512))
     a = made(tmp_path / "a", array, ooc.Layout.of(array.shape, "(block, *)", ranks=2), chunks=(8, 512))
     how = {"sweeps": 6, "fuse": 2, "scheduler": "threads"}
     runs.run(
-        "iterate", "sweeping:jacobi", tmp_path / "a", tmp_path / "b", at="entry", after=14, memory="64MiB", height=16,
-        **how,
+        "iterate", "tests.sweeping:jacobi", tmp_path / "a", tmp_path / "b", at="entry", after=14, memory="64MiB",
+        height=16, **how,
     )  # fmt: skip
     with pytest.raises(BudgetError) as refused:
         ooc.iterate(jacobi, a, tmp_path / "c", memory=1, **how)

@@ -223,11 +223,10 @@ STOPS = [
 
 @pytest.mark.parametrize(("at", "after"), STOPS)
 def test_a_killed_run_goes_on_with_the_pass_it_was_in(
-    sources: list[Path], tmp_path: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, at: str, after: int
+    sources: list[Path], tmp_path: Path, runs: Server, at: str, after: int
 ) -> None:
-    monkeypatch.setattr(gray_scott, "__module__", "sweeping")  # as that process, which starts in this folder, knows it
     targets = [tmp_path / "a", tmp_path / "b"]
-    runs.run("iterate", "sweeping:gray_scott", sources, targets, at=at, after=after, **SWEPT)
+    runs.run("iterate", "tests.sweeping:gray_scott", sources, targets, at=at, after=after, **SWEPT)
     written = [part for part in Journal(tmp_path / "a").parts() if len(part) == 3]
     job = ooc.iterate(gray_scott, sources, targets, resume=True, **SWEPT)
     check(job.run(), together(gray_scott, [U, V], 2, (1, 1), "none", 6))

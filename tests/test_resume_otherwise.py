@@ -303,11 +303,8 @@ def test_slabs_are_cut_anew_where_memory_is_less(
 
 
 @pytest.mark.parametrize("after", [1, 3])
-def test_sweeps_are_cut_anew_where_memory_is_less(
-    field: Path, target: Path, runs: Server, monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
+def test_sweeps_are_cut_anew_where_memory_is_less(field: Path, target: Path, runs: Server, after: int) -> None:
     """In the first pass, which writes to scratch, and in the last."""
-    monkeypatch.setattr(jacobi, "__module__", "sweeping")  # as that process, which starts in this folder, knows it
     options: dict[str, Any] = {"sweeps": 4, "fuse": 2, "axis": 0, "ranks": 1, "scheduler": "threads"}
 
     def job(**other: Any) -> Any:
@@ -315,7 +312,7 @@ def test_sweeps_are_cut_anew_where_memory_is_less(
 
     little = least(partial(job, height=512)) * 3 // 4
     want = job(memory=TWICE).run()[...]
-    runs.run("iterate", "sweeping:jacobi", field, target, at="entry", after=after, memory=TWICE, height=512,
+    runs.run("iterate", "tests.sweeping:jacobi", field, target, at="entry", after=after, memory=TWICE, height=512,
         overwrite=True, **options)  # fmt: skip
     before = {path: stamp for path, stamp in kept(target).items() if after == 3 and int(Path(path).parent.name) < 8}
     assert len(before) == (8 if after == 3 else 0)
@@ -328,11 +325,8 @@ def test_sweeps_are_cut_anew_where_memory_is_less(
     assert small.meter.write_requests == (24 if after == 1 else 8)
 
 
-def test_sweeps_that_were_cut_anew_are_killed_in_a_later_pass(
-    field: Path, target: Path, runs: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sweeps_that_were_cut_anew_are_killed_in_a_later_pass(field: Path, target: Path, runs: Server) -> None:
     """What was kept of the first pass has been used, and is gone."""
-    monkeypatch.setattr(jacobi, "__module__", "sweeping")
     options: dict[str, Any] = {"sweeps": 6, "fuse": 2, "axis": 0, "ranks": 1, "scheduler": "threads"}
 
     def job(**other: Any) -> Any:
@@ -341,14 +335,12 @@ def test_sweeps_that_were_cut_anew_are_killed_in_a_later_pass(
     little = least(partial(job, height=512)) * 3 // 4
     want = job(memory=TWICE).run()[...]
     options |= {"overwrite": True}
-    call = ("iterate", "sweeping:jacobi", field, target)
+    call = ("iterate", "tests.sweeping:jacobi", field, target)
     runs.run(*call, at="entry", memory=TWICE, height=512, **options)
     plan, done = (small := job(memory=little, resume=True)).plan, small._course.so_far.done
     each = plan.passes[0].slabs.count
     after = 2 * each - len(done) + 1
-    runs.run(
-        "iterate", "sweeping:jacobi", field, target, at="entry", after=after, memory=little, resume=True, **options
-    )
+    runs.run(*call, at="entry", after=after, memory=little, resume=True, **options)
     rest = job(memory=little, resume=True)
     rest.run()
     check_finished(target, want)
