@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,8 @@ def cluster(f: Path, **wrong: Any) -> Any:
 
 def streams(f: Path, **wrong: Any) -> Any:
     given = {"store": f / "target", "mode": "w", "shape": (4, 6), "dtype": "f8"} | wrong
-    return ooc.open_streams(given.pop("store"), given.pop("mode"), **given)
+    with ooc.open_streams(given.pop("store"), given.pop("mode"), **given) as s:
+        return s.mode
 
 
 EVERY: dict[str, list[Any]] = {
@@ -201,11 +203,13 @@ def refusals(folder: Path) -> Iterator[tuple[str, list[str]]]:
             yield f"{call.__name__} {name}={shown}", answer(call, folder, **{name: at})
     with contextlib.chdir(folder):
         for line in TYPED:
+            shutil.rmtree("target", ignore_errors=True)
             yield f"oocarrays {line}", typed(line.split(), folder)
 
 
 def answer(call: Callable[..., Any], folder: Path, **wrong: Any) -> list[str]:
     """Return the type and masked text of the error of a call."""
+    shutil.rmtree(folder / "target", ignore_errors=True)  # of a call before that was accepted
     try:
         call(folder, **wrong)
     except Exception as error:  # noqa: BLE001  whatever it is, it is compared
