@@ -14,7 +14,6 @@ import oocarrays as ooc
 from oocarrays.errors import RunError
 from tests.changing import VERBS, Gate, changes
 from tests.entries import ENTRIES, STORED, THREADS
-from tests.pairs import pairs
 from tests.small import DATA, make
 
 SAYS = "changed while it was read|is another array|is gone|is empty"
@@ -76,13 +75,9 @@ def test_one_chunk_that_is_written_again_is_old_or_noticed(verb: str, tmp_path: 
     assert gate.reached
 
 
-@pytest.mark.parametrize(
-    *pairs(
-        stored=STORED,
-        verb=["read_sections, two-phase", "reduce", "compare", "lazy rechunk, groups"],
-        change=[rewritten, without_a_chunk],
-    )
-)
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("change", [rewritten, without_a_chunk])
+@pytest.mark.parametrize("verb", ["read_sections, two-phase", "reduce", "compare", "lazy rechunk, groups"])
 def test_in_any_coding(verb: str, change: Callable[..., None], stored: str, tmp_path: Path) -> None:
     make(tmp_path / "s.zarr", **STORED[stored])
     check(verb, tmp_path / "s.zarr", change, STORED[stored])

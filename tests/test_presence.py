@@ -24,7 +24,6 @@ from oocarrays.errors import RunError, StoreFailure
 from tests import entries
 from tests.entries import ENTRIES, FAULTS, JOBS, STORED, THREADS
 from tests.graphs.clusters import until
-from tests.pairs import pairs
 from tests.small import DATA, make
 
 pytestmark = pytest.mark.long
@@ -106,7 +105,9 @@ def test_a_source_that_has_gone_is_an_error(
         read()
 
 
-@pytest.mark.parametrize(*pairs(stored=STORED, entry=SOME, fault=[entries.moved, entries.emptied]))
+@pytest.mark.parametrize("fault", [entries.moved, entries.emptied], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("entry", SOME)
 def test_whatever_its_chunks_are(
     entry: str, stored: str, fault: Callable[[Path], None], source: Path, tmp_path: Path
 ) -> None:

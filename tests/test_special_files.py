@@ -16,7 +16,6 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import JournalError, RunError, StoreFailure
 from tests.entries import ENTRIES, STORED, THREADS
-from tests.pairs import pairs
 from tests.small import make
 
 
@@ -60,7 +59,9 @@ def test_a_chunk_that_is_a_fifo_is_refused(entry: str, tmp_path: Path, monkeypat
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(*pairs(stored=STORED, kind=KINDS, entry=["rechunk, two-phase", "a[...]", "to_dask"]))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("entry", ["rechunk, two-phase", "a[...]", "to_dask"])
 def test_in_any_coding(
     stored: str, kind: Callable[[Path], None], entry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
