@@ -16,6 +16,7 @@ ENUM = "enumerations of HDF5 are read as whole numbers, without their names"
 PHONY = "axes without names are called by their lengths, and no warning is given"
 FILES = "files that are open in Python, or in its memory, are not opened: it takes paths, URLs and Zarr stores"
 WRITING = "of what xarray's writer does to a store, whoever reads it afterwards; it takes long"
+TWICE = "run in format 3 only: how xarray cuts blocks has nothing to do with the format, and takes long"
 WRITER = "xarray's own engine of this version fails, too: versions of Zarr are newer than it"
 
 LEFT_OUT: dict[str, str] = {
@@ -30,10 +31,17 @@ LEFT_OUT: dict[str, str] = {
     "TestZarr.test_append_string_length_mismatch_raises": WRITING,
     "TestZarr.test_check_encoding_is_consistent_after_append": WRITING,
     "TestZarrTrees.test_to_zarr_compute_false": WRITING,
-    "TestNetCDFTrees.test_roundtrip_via_memoryview": FILES,
-    "TestNetCDFTrees.test_roundtrip_using_filelike_object": FILES,
+    "TestZarr.test_manual_chunk[2": TWICE,
+    "TestZarr.test_warning_on_bad_chunks[2": TWICE,
+    "TestZarr.test_chunked_datetime64_or_timedelta64[2": TWICE,
 }
 """Not run: they do not apply."""
+IS_OLD = Version(xr.__version__) < Version("2026")
+if not IS_OLD:  # the oldest has no such tests
+    LEFT_OUT |= {
+        "TestNetCDFTrees.test_roundtrip_via_memoryview": FILES,
+        "TestNetCDFTrees.test_roundtrip_using_filelike_object": FILES,
+    }
 DIFFERENCES: dict[str, str] = {
     "TestZarr.test_read_non_consolidated_warning": CONSOLIDATED,
     "TestZarr.test_non_existent_store": NOT_THERE,
@@ -75,7 +83,7 @@ OLDER: dict[str, str] = {
 
 def listed() -> dict[str, str]:
     """Return what differs with the version of xarray, and the packages, that are here."""
-    of_version = OLDER if Version(xr.__version__) < Version("2026") else NEWER
+    of_version = OLDER if IS_OLD else NEWER
     return DIFFERENCES | of_version | ({} if find_spec("netCDF4") else NEEDS_NETCDF4)
 
 
