@@ -22,7 +22,6 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import CorruptChunkError, DiskFullError, OocError, RunError, TargetError, UnfinishedError
 from tests.dying import Server
-from tests.pairs import pairs
 from tests.profiles import examples
 from tests.seams import RECHUNK_METHODS, replace_step, step
 
@@ -269,7 +268,9 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize(*pairs(codec=CODECS, edge=EDGES, method=RECHUNK_METHODS))
+@each_method
+@each_codec
+@pytest.mark.parametrize("edge", EDGES)
 def test_values_keep_their_bits(edge: str, codec: str, method: str, tmp_path: Path) -> None:
     """Each target chunk holds one value: some hold what is taken for nothing."""
     values, fill = EDGES[edge]
