@@ -10,8 +10,9 @@ import pytest
 
 import oocarrays as ooc
 from tests.golden.facts import facts, refusal
-from tests.golden.problems import VERBS, Folder, Problems
+from tests.golden.problems import VERBS
 from tests.golden.records import Golden
+from tests.golden.sources import Folder, Problems
 
 pytestmark = pytest.mark.once
 

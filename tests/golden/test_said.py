@@ -10,8 +10,9 @@ import pytest
 
 import oocarrays as ooc
 from tests.golden import said
-from tests.golden.problems import VERBS, Folder
+from tests.golden.problems import VERBS
 from tests.golden.records import Golden
+from tests.golden.sources import Folder
 from tests.golden.test_plans import is_rare
 
 pytestmark = [pytest.mark.once, pytest.mark.long]
