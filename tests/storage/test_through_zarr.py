@@ -13,9 +13,11 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import oocarrays as ooc
+from oocarrays.storage.chunks.turned import chunk_reader
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.texts import MADE, SOURCE
+from oocarrays.storage.meter import Meter
 
 ROWS = np.arange(40 * 60, dtype="i4").reshape(40, 60) % 97
 CHUNKS = 4 * 3
@@ -101,3 +103,17 @@ def test_chunks_that_are_missing_are_no_requests(tmp_path: Path, monkeypatch: py
     job.run()
     assert (job.meter.read_requests, job.meter.missing_chunks) == (CHUNKS - 1, 1)
     assert job.meter.read_bytes == sum(sizes(tmp_path / "a.zarr"))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_chunks_are_read_into_the_memory_that_is_planned_for_them(tmp_path: Path, chain: str) -> None:
+    """Chunks that zarr-python decodes were memory beside it: of boxes, twice what a run may hold."""
+    file = describe(made(tmp_path / "a.zarr", chain))
+    rooms = [np.empty((10, 20), "i4") for _ in range(CHUNKS)]
+    indices = [(i, j) for i in range(4) for j in range(3)]
+    for (index, chunk), room in zip(chunk_reader(file, Meter()).whole(indices, iter(rooms)), rooms, strict=True):
+        assert chunk is not None
+        assert np.shares_memory(chunk, room)
+        np.testing.assert_array_equal(
+            chunk, ROWS[tuple(slice(n * c, n * c + c) for n, c in zip(index, (10, 20), strict=True))]
+        )

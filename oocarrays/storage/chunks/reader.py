@@ -153,7 +153,7 @@ class ChunkReader:
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
         if self._through:
-            yield from ((index, self._through_zarr(self._through, index)) for index in indices)
+            yield from self._whole_through(self._through, indices, chunks)
             return
         if self._fetches:
             yield from self._whole_fetched(list(indices), chunks)
@@ -165,6 +165,15 @@ class ChunkReader:
                 yield index, out[section.relative_to(section.lower).slices]
             except MissingBlob:
                 yield index, None
+
+    def _whole_through(
+        self, through: ThroughZarr, indices: Iterable[Index], chunks: Iterable[np.ndarray]
+    ) -> Iterator[tuple[Index, np.ndarray | None]]:
+        """Copy what Zarr decodes: who keeps several chunks holds the memory that is planned for them, and no more."""
+        for index, out in zip(indices, chunks, strict=False):
+            section = self.grid.section(index)
+            chunk = out[section.relative_to(section.lower).slices]
+            yield index, chunk if self._through_zarr(through, index, chunk) else None
 
     def _whole_fetched(
         self, indices: list[Index], chunks: Iterable[np.ndarray]
@@ -207,8 +216,8 @@ class ChunkReader:
         if nbytes != self.file.stored.chunk_bytes:
             raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self.file.stored.chunk_bytes}")
 
-    def _through_zarr(self, through: ThroughZarr, index: Index) -> np.ndarray | None:
-        """A chunk as Zarr has it; None for one that is missing, which Zarr does not tell from one of fill values."""
+    def _through_zarr(self, through: ThroughZarr, index: Index, out: np.ndarray) -> bool:
+        """Read a chunk as Zarr has it; return False if it is missing, which Zarr reads as fill values."""
         try:
             data = through.read(self.grid.section(index).slices, self.file.chunk_key(index))
         except RunError:
@@ -222,6 +231,7 @@ class ChunkReader:
                 f"chunk {self.file.chunk_key(index)} of {self.file.name} cannot be decoded: {error}"
             ) from error
         if is_fill(data, fill_bits(self.file)) and not self._stored.exists(self.file.chunk_key(index)):
-            return None
+            return False
+        out[...] = data
         self.meter.add(decoded_bytes=self.file.stored.chunk_bytes)
-        return data
+        return True

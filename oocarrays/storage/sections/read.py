@@ -146,7 +146,7 @@ def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requ
     """Read coded chunks of a store, or through Zarr, each whole, and take what is wanted."""
     reader, grid = ChunkReader(file, meter, requests=requests), file.stored.grid
     places = {index: (there, inside) for index, there, inside in pieces(grid, axes)}
-    buffer = np.empty(grid.chunks, file.dtype) if file.chain.pipeline == "numcodecs" else np.empty(0)
+    buffer = np.empty(grid.chunks, file.dtype)
 
     def rooms() -> Iterator[np.ndarray]:
         """Where each chunk is decoded: at its place, where it is wanted whole and lies there in one piece."""
