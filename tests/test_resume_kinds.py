@@ -253,6 +253,21 @@ def test_a_source_that_has_moved_or_no_name_is_given(tmp_path: Path, runs: Serve
     check(target, kind, ooc.resume(target, source=tmp_path / "b").run())
 
 
+@each_kind
+def test_a_source_that_was_copied_back_to_its_place_is_named(tmp_path: Path, runs: Server, kind: str) -> None:
+    """The copy has other inodes, also where the run itself looks again."""
+    asked = KINDS[kind]
+    target = killed(runs, asked, tmp_path)
+    source = tmp_path / ("l" if asked.local else "a")
+    shutil.copytree(source, tmp_path / "copy")  # with the times of its chunks
+    shutil.rmtree(source)
+    (tmp_path / "copy").rename(source)
+    if kind != "local":  # whose sources may be on workers' own disks: nobody looks
+        with pytest.raises(JournalError, match="if it was copied, name it as source"):
+            ooc.resume(target)
+    check(target, asked, ooc.resume(target, source=source).run())
+
+
 @pytest.mark.parametrize("kind", ["local", "scatter", "gather"])
 def test_files_are_planned_anew_where_memory_is_less(tmp_path: Path, kind: str) -> None:
     """In rounds of other boxes, or slabs of another height: chunks that have been written stay."""

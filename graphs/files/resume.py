@@ -116,9 +116,9 @@ class FilesLeft:
         known = CHUNKS_READ in self.content and not self.trust.again
         return content | ({CHUNKS_READ: self.content[CHUNKS_READ]} if known else {})
 
-    def gone_on_with(self, run: FilesRun, plan: Callable[[int], FilesPlan], *, moved: bool) -> FilesRun:
+    def gone_on_with(self, run: FilesRun, plan: Callable[[int], FilesPlan]) -> FilesRun:
         """Give a run what is left; ``plan`` makes the plan of so many chunks a round, as the journal has it."""
-        notices = tuple(check_sources(run.read_from, self.content, self.target, self.trust, given=moved))
+        notices = tuple(check_sources(run.read_from, self.content, self.target, self.trust))
         before, local = plan(self.content["room"]), run.local
         told = "files on workers' own disks are written again"
         names = {name: local.place(int(name)) if name else self.target for name in place_names(run.plan)}

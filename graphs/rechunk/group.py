@@ -130,7 +130,7 @@ def resumed_group(
         Where a journal does not belong to what it stands beside, or the source has changed.
     """
     journal, id, content = journal_of(target, "group")
-    trust, moved = asked.trust, asked.source is not None
+    trust = asked.trust
     _check_names(target, content)
     file = _source(content, asked.source, target, asked.place).in_format(content.get("zarr_format"))
     file = file.with_policy(policy_of(content.get("missing") if asked.missing is None else asked.missing))
@@ -143,8 +143,8 @@ def resumed_group(
     before = _plan_of(content, {name: planned(member_store(target, name)) for name in names})
     where, resources = asked.terms(before)
     each = replace(asked, terms=lambda _: (where, resources))
-    left = {name: _member(target, name, file, each, moved=moved) for name in names}
-    notices = _check_arrays(file, content, target, trust, moved=moved)
+    left = {name: _member(target, name, file, each) for name in names}
+    notices = _check_arrays(file, content, target, trust)
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
     found = _looked(with_kept(stored, kept), target, verify=trust.verify)
     lost = found.lost.union(part for part, receipts in stored.items() if receipts is None)
@@ -166,7 +166,7 @@ def resumed_group(
         content |= {name: each for name, each in group_content(plan, file).items() if name not in ("source", "members")}
     remains = remaining(
         content, trust, anew=anew, id=id, done=frozenset() if anew else frozenset(stored.keys() - lost),
-        lost=frozenset() if anew else lost, kept=kept, moved=moved, notices=tuple(notices),
+        lost=frozenset() if anew else lost, kept=kept, notices=tuple(notices),
     ).told(found.notice, *(notice for run in left.values() for notice in run.notices))  # fmt: skip
     return GroupRun(
         _plan_of(content, {name: run.plan for name, run in left.items()}),
@@ -197,14 +197,12 @@ def _joined(kept: Sequence[Kept], odd: Mapping[str, Sequence[str]]) -> dict[str,
     return all
 
 
-def _check_arrays(
-    source: GroupFile, content: Mapping[str, Any], target: StoreLike, trust: Trust, *, moved: bool
-) -> list[str]:
+def _check_arrays(source: GroupFile, content: Mapping[str, Any], target: StoreLike, trust: Trust) -> list[str]:
     """Refuse to go on with arrays that have changed, also those that are finished; what a person is to know of them."""
     kept = content.get(CHUNKS_READ) or {}
     names = [name for name in kept if name in source.arrays]
     before = {CHUNKS_READ: [kept[name] for name in names]}
-    return check_sources([source.arrays[name] for name in names], before, target, trust, given=moved)
+    return check_sources([source.arrays[name] for name in names], before, target, trust)
 
 
 def _looked(stored: Mapping[Part, Stored | None], target: StoreLike, *, verify: bool) -> Found:
@@ -236,7 +234,7 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
     return CopyPlan(batches=tuple(batches), **content["copies"])
 
 
-def _member(target: StoreLike, name: str, source: GroupFile, asked: GoingOn, *, moved: bool) -> MemberRun:
+def _member(target: StoreLike, name: str, source: GroupFile, asked: GoingOn) -> MemberRun:
     """The run of one array.
 
     Raises
@@ -246,6 +244,4 @@ def _member(target: StoreLike, name: str, source: GroupFile, asked: GoingOn, *, 
     """
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
-    run, _ = resumed(member_store(target, name), replace(asked, source=source.arrays[name]), MemberRun)
-    run.remains = replace(run.remains, moved=moved)
-    return run
+    return resumed(member_store(target, name), replace(asked, source=source.arrays[name]), MemberRun)[0]

@@ -124,10 +124,10 @@ def resumed(
     journal, id, content = journal_of(target, "array")
     before, trust = _plan(content, target), asked.trust
     file = _source(content, asked.source, target, asked.place, asked.missing)
-    blocks, moved = bool(content.get("blocks")), asked.source is not None
+    blocks = bool(content.get("blocks"))
     if blocks and trust.again:
         raise JournalError(f"{target} was being written from a lazy array: to start over, write it with overwrite")
-    notices = [] if blocks else check_sources([file.zarr], content, target, trust, given=moved)
+    notices = [] if blocks else check_sources([file.zarr], content, target, trust)
     written = written_file(target)
     if written.stored.grid != before.target.grid or file.stored.grid != before.source.grid:
         raise JournalError(f"the journal in {target} plans for chunks {before.target.grid.chunks}, which it has not")
@@ -141,7 +141,7 @@ def resumed(
     plan = before if resources is None else replanned(before, file, destination, resources)
     mark = partial(mark_of_plan, id, content.get(BEGINNING, ""))
     there = _there(journal, before, target, scratch_below(destination.scratch, id), trust, mark)
-    remains = there.remaining(plan, written, content, trust, id=id, moved=moved, notices=tuple(notices))
+    remains = there.remaining(plan, written, content, trust, id=id, notices=tuple(notices))
     if remains.anew:
         kept = {name: each for name, each in content.items() if name != CHUNKS_READ or not trust.again}
         content = kept | journal_content(plan, file, destination)

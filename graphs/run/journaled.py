@@ -22,7 +22,7 @@ import zarr
 
 from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, StoreFailure, UnsupportedError
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, check_sources, fingerprints
+from oocarrays.graphs.run.looking import CHUNKS_READ, Trust, check_sources, fingerprints
 from oocarrays.graphs.run.missing import warn_person
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.work import Work, was_ended
@@ -278,7 +278,7 @@ class KeptRun(EndingRun):
 
     def _changed(self, arrays: Sequence[zarr.Array], content: Mapping[str, Any]) -> JournalError | None:
         try:
-            check_sources(arrays, content, self.destination.store, TRUSTED, given=self.remains.moved)
+            check_sources(arrays, content, self.destination.store, Trust(moved=self.remains.trust.moved))
         except JournalError as error:
             return error
         return None

@@ -39,6 +39,8 @@ class Trust:
     """Where a run is begun again, with the source as it is now: what tells this beginning from all others."""
     verify: bool = False
     """Whether what was stored is read, and not only its sizes looked at."""
+    moved: bool = False
+    """Whether sources were named anew: they may have been copied, to other inodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +75,9 @@ def fingerprints(arrays: Iterable[zarr.Array]) -> list[Document | None]:
 
 
 def check_sources(
-    arrays: Sequence[zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust, *, given: bool = False
+    arrays: Sequence[zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust
 ) -> list[str]:
     """Refuse to go on with sources that are not as they were when a run began; what a person is to know of them.
-
-    Parameters
-    ----------
-    given : bool
-        Whether sources were named anew: they may have been copied.
 
     Raises
     ------
@@ -94,10 +91,10 @@ def check_sources(
     if len(before) != len(arrays):
         raise JournalError(f"the journal in {target} has fingerprints of {len(before)} sources, not {len(arrays)}")
     since, pairs = f"{target} began: {ways}", zip(arrays, before, strict=True)
-    return [notice for notice in (_told(*pair, trust, since, given) for pair in pairs) if notice]
+    return [notice for notice in (_told(*pair, trust, since) for pair in pairs) if notice]
 
 
-def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, since: str, given: bool) -> str | None:
+def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, since: str) -> str | None:
     name = location(array)
     if before is None:
         return f"whether {name} has changed since is not known: no fingerprint of its chunks was kept"
@@ -106,13 +103,13 @@ def _told(array: zarr.Array, before: Mapping[str, Any] | None, trust: Trust, sin
         if not trust.as_is:
             raise JournalError(f"{name} is not listed, to see whether it has changed since the run in {since}")
         return None
-    share = changed(before, now, moved=given)
+    share = changed(before, now, moved=trust.moved)
     if not share:
         return None
     told = f"about {max(100 * share, 0.1):.3g} % of the chunks of {name} have changed since the run in {since}"
     if not trust.as_is:
-        copied = "; if it was copied, name it as source" if not given and not changed(before, now, moved=True) else ""
-        raise JournalError(told + copied)
+        copied = not trust.moved and not changed(before, now, moved=True)
+        raise JournalError(told + ("; if it was copied, name it as source" if copied else ""))
     return told.partition(" began: ")[0] + " began: what was written before stays as it is"
 
 

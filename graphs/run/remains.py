@@ -47,8 +47,6 @@ class Remains:
     """Receipts of chunks that plans before this one have stored, by the name of the place."""
     trust: Trust = TRUSTED
     """How far all that is trusted."""
-    moved: bool = False
-    """Whether sources were named anew: they may have been copied."""
     notices: tuple[str, ...] = ()
     """What a person is to know of it."""
     found: str = ""

@@ -248,8 +248,8 @@ def _are_of(sources: Sequence[ArrayFile], digests: Any) -> bool:
 def trust_of(resume: Any) -> Trust | None:
     """How far a pass trusts what is left, as its option ``resume`` says it; None where it is to go on with nothing.
 
-    >>> trust_of(True) == TRUSTED, trust_of("verify"), trust_of(False)
-    (True, Trust(as_is=False, again='', verify=True), None)
+    >>> trust_of(True) == TRUSTED, trust_of("verify") == Trust(verify=True), trust_of(False)
+    (True, True, None)
 
     Raises
     ------

@@ -328,7 +328,7 @@ def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: in
 # ---------------------------------------------------------------------- going on
 
 
-def resume_files(left: FilesLeft, source: Any, means: ResumeMeans, *, moved: bool) -> FilesJob[Any]:
+def resume_files(left: FilesLeft, source: Any, means: ResumeMeans) -> FilesJob[Any]:
     """Plan to go on with a scatter or gather that stopped.
 
     Parameters
@@ -337,31 +337,29 @@ def resume_files(left: FilesLeft, source: Any, means: ResumeMeans, *, moved: boo
         What is read.
     means : Means
         Where it goes on, and in how much memory.
-    moved : bool
-        Whether the source was named anew.
     """
     left.check_source(_said(source) if isinstance(source, LocalArrays) else metadata_digest(describe(source.zarr)))
     resources = resources_of(means.cluster, means.memory, left.content[CALL]["options"]["schedule"])
     one_chunk_at_least = replace(resources, budget=max(resources.budget, left.content[CALL]["memory"]))
     if left.content["files"] == "gather":
-        return _resumed_gather(left, source, means, (resources, one_chunk_at_least), moved=moved)
-    return _resumed_scatter(left, source, means, (resources, one_chunk_at_least), moved=moved)
+        return _resumed_gather(left, source, means, (resources, one_chunk_at_least))
+    return _resumed_scatter(left, source, means, (resources, one_chunk_at_least))
 
 
 def _resumed_gather(
-    left: FilesLeft, local: LocalArrays, means: ResumeMeans, resources: tuple[Resources, Resources], *, moved: bool
+    left: FilesLeft, local: LocalArrays, means: ResumeMeans, resources: tuple[Resources, Resources]
 ) -> FilesJob[OutOfCoreArray]:
     store, whole, cluster = left.target, written_file(left.target).stored, means.cluster
     now, before = resources
     plan = _gathering(local, whole, now, left.content["room"])
     content = files_content(plan, _called("gather_files", [named(local.files.store)], plan), _said(local))
     run = FilesRun(plan, None, local.files, TargetSpec(store=store, resumed=True), left.begun(content))
-    left.gone_on_with(run, lambda room: _gathering(local, whole, before, room), moved=moved)
+    left.gone_on_with(run, lambda room: _gathering(local, whole, before, room))
     return FilesJob(run, lambda name: open_global(store), cluster, local.disks)
 
 
 def _resumed_scatter(
-    left: FilesLeft, a: OutOfCoreArray, means: ResumeMeans, resources: tuple[Resources, Resources], *, moved: bool
+    left: FilesLeft, a: OutOfCoreArray, means: ResumeMeans, resources: tuple[Resources, Resources]
 ) -> FilesJob[LocalArrays]:
     files = local_files.open_local_files(left.target, unfinished=True)
     assert files is not None, "a scatter makes local array files"
@@ -372,7 +370,7 @@ def _resumed_scatter(
     called = _called("scatter_files", [named(a.zarr.store_path)], plan, missing=source.presence.missing)
     content = left.begun(files_content(plan, called, metadata_digest(source), local_files.largest_settings(said, made)))
     run = FilesRun(plan, source, replace(files, store=left.target), target, content)
-    left.gone_on_with(run, lambda room: _scattering(source, said, target, before, room), moved=moved)
+    left.gone_on_with(run, lambda room: _scattering(source, said, target, before, room))
     disks = Disks(client=client_of(means.scheduler) if said.workers else None, workers=said.workers)
     return _scatter_job(run, means.cluster, disks, means.scheduler)
 

@@ -159,7 +159,7 @@ def update(
     place = placer(storage_options)
     target = place(target)
     if going_on := _left_by_update(target):
-        trust = trust_of(resume) or TRUSTED
+        trust = replace(trust_of(resume) or TRUSTED, moved=source is not None)
         return going_on_with(target, going_on, place, source, cluster_of(scheduler, workers), memory, missing, trust)
     cluster = cluster_of(scheduler, workers)
     resources = resources_of(cluster, memory)
@@ -287,7 +287,7 @@ def going_on_with(
     journal, id, content = journal_of(target, "array")
     policy = content[CALL]["options"].get("missing") if missing is None else missing
     now = _Now.of(target, place, source, policy)
-    notices = check_sources([now.file.zarr], content, target, trust, given=source is not None)
+    notices = check_sources([now.file.zarr], content, target, trust)
     changed = [Section(tuple(lower), tuple(upper)) for lower, upper in content[CHANGED]]
     if trust.again:
         changed = [now.seen.grid.block(*box) for box in boxes_of(now.kept.changed(now.seen))]

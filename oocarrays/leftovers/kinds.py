@@ -189,7 +189,7 @@ def _files(asked: StoppedJob) -> Job[Any, Any]:
     left = FilesLeft.at(asked.target, asked.trust)
     missing = asked.missing or asked.call["options"].get("missing")
     (source,) = asked.sources(missing)
-    return resume_files(left, source, asked.arranged, moved=asked.given is not None)
+    return resume_files(left, source, asked.arranged)
 
 
 def _write_sections(asked: StoppedJob) -> Job[Any, Any]:
@@ -218,9 +218,7 @@ def _update(asked: StoppedJob) -> Job[Any, Any]:
 
 def _reduce(asked: StoppedJob) -> Job[Any, Any]:
     functions, (source,) = asked.kernels(), asked.sources(asked.missing)
-    return resumed_reduction(
-        asked.target, functions, source, asked.arranged, asked.missing, asked.trust, given=asked.given is not None
-    )
+    return resumed_reduction(asked.target, functions, source, asked.arranged, asked.missing, asked.trust)
 
 
 KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {

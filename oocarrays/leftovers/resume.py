@@ -250,7 +250,8 @@ def resume(
     again, as_is, verify = flag(again, "again"), flag(as_is, "as_is"), flag(verify, "verify")
     if again and as_is:
         raise InputError("again=True starts over, as_is=True goes on: one of them is taken")
-    place, trust = placer(storage_options), Trust(again=uuid.uuid4().hex if again else "", as_is=as_is, verify=verify)
+    place, beginning = placer(storage_options), uuid.uuid4().hex if again else ""
+    trust = Trust(again=beginning, as_is=as_is, verify=verify, moved=source is not None)
     target = place(target)
     if is_zip(target):
         raise NotFoundError(f"nothing to resume: {target} is a zip file, which one run writes from beginning to end")

@@ -315,7 +315,7 @@ def _of_text(kept: Mapping[str, Any]) -> np.ndarray:
 
 def resumed_reduction(
     target: StoreLike, functions: Sequence[Any], source: Any, means: ResumeMeans, missing: str | None,
-    trust: Trust = TRUSTED, *, given: bool = False,
+    trust: Trust = TRUSTED,
 ) -> ReduceJob:  # fmt: skip
     """Plan to go on with a reduction that stopped, as `resume` asks for it.
 
@@ -339,7 +339,7 @@ def resumed_reduction(
     plan = want.plan(resources, written.stored)
     if _cut_of(plan) != content[CUT]:
         raise JournalError(f"{target} was begun by a version that cuts {file.name} otherwise: reduce it with overwrite")
-    notices = check_sources([file.zarr], content, target, trust, given=given)
+    notices = check_sources([file.zarr], content, target, trust)
     stored, kept = ({}, {}) if trust.again else (journal.stored(), journal.kept())
     left = Left(
         id=id, content=content, stored=stored, kept=kept, trust=trust, notices=tuple(notices), places={"": target},
