@@ -11,9 +11,11 @@ from oocarrays.graphs.slabs.residuals import change
 from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.plan.slabs.sweeps import Sweeps
 from tests.sweeping import together
-from tests.test_iterate_together import U, V
 
 pytestmark = pytest.mark.once
+
+RANDOM = np.random.default_rng(5)
+U, V = 1 - RANDOM.random((90, 40)) / 4, RANDOM.random((90, 40)) / 2
 
 
 def test_an_element_that_stays_not_a_number_does_not_change() -> None:
