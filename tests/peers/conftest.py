@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import xarray as xr
-import xarray.tests
 
 from tests.peers.differences import LEFT_OUT, LISTED, reason
-
-xr.set_options(warn_for_unclosed_files=False)  # its tests set that for the whole process, and ours leave files open
 
 MARKS = ("asyncio", "flaky", "network", "skip_if_param", "skip_with_dask_array", "xfail_with_dask_array")
 HERE = Path(__file__).parent

@@ -23,10 +23,8 @@ from tests.peers import engine
 from tests.peers.conftest import COLLECTED
 from tests.peers.differences import LEFT_OUT, LISTED, covers
 
-pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{words}")
-    for words in ("Consolidated metadata", "The data type", "deallocating CachingFileManager")
-]
+xr.set_options(warn_for_unclosed_files=False)  # to import xarray's tests sets that, for the tests of other files, too
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{words}") for words in ("Consolidated metadata", "The data type")]
 FIXTURES = ("use_dask", "backend", "time_unit", "create_test_datatree", "simple_datatree", "byte_attrs_dataset")
 globals().update({name: getattr(fixtures, name) for name in FIXTURES if hasattr(fixtures, name)})
 default_zarr_format = backends.default_zarr_format
