@@ -56,13 +56,14 @@ def measured(runs: Server, **options: Any) -> dict[str, Any]:
     return told
 
 
-def check(told: dict[str, Any], budget: int) -> None:
+def check(told: dict[str, Any], budget: int, kept: int = 16 * 2**20) -> None:
+    """Check what a run held; ``kept`` bytes may stay for the allocator and for what is made on first use."""
     assert told["samples"] > 10
     assert told["held"] <= told["peak"] <= told["budget"] == budget, told
     assert told["watched"] <= told["peak"]
     assert told["held"] > told["buffers"] / 2, "the measurement sees the buffers"
     assert told["held"] > told["peak"] / 2, "what is planned is held: 0.7 to 0.92 of it were"
-    assert told["after"] < 16 * 2**20, "what was held is given back"
+    assert told["after"] < kept, "what was held is given back"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,8 @@ def test_ranks_that_exchange_hold_no_more_than_the_plan(
     source: Callable[[str], Path], tmp_path: Path, runs: Server, ranks: int
 ) -> None:
     options = {"chunks": (4096, 64), "memory": 80 * 2**20, "method": "two-phase", "ranks": ranks}
-    check(measured(runs, source=source("zstd"), target=tmp_path / "t", **options), 80 * 2**20)
+    # glibc keeps 1 to 2 MiB in an arena of each of its threads: 17 MiB stay after 3 runs and after 14, 5 with one arena
+    check(measured(runs, source=source("zstd"), target=tmp_path / "t", **options), 80 * 2**20, kept=24 * 2**20)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "blosc"])
