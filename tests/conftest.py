@@ -6,7 +6,6 @@ import gc
 import inspect
 import multiprocessing
 import re
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -100,14 +99,6 @@ def field(tmp_path: Path) -> Path:
 def target(tmp_path: Path) -> Path:
     """Where it is to be."""
     return tmp_path / "target.zarr"
-
-
-@pytest.fixture
-def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matplotlib cannot be imported, as where it is not installed."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
 
 
 @pytest.fixture

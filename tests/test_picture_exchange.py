@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib.image
@@ -16,6 +18,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
 from tests.seams import seconds_text
+from tests.test_picture import WITHOUT
 
 pytestmark = pytest.mark.long
 
@@ -208,8 +211,7 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert os.listdir(tmp_path) == [picture.name]
 
 
-def test_without_matplotlib_one_line_says_what_to_install(
-    without_matplotlib: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*TYPED, "--draw=a.png"]) == 2
-    assert capsys.readouterr() == ("", "oocarrays: drawing needs matplotlib: pip install 'oocarrays[plot]'\n")
+def test_without_matplotlib_one_line_says_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT, *TYPED, "--draw=a.png"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "oocarrays: drawing needs matplotlib: pip install 'oocarrays[plot]'\n"
