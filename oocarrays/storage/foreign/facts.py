@@ -8,12 +8,15 @@ a.nc    air    shape, type, chunk, filters, attributes  ─► Facts        look
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from zarr.dtype import parse_dtype
 
+from oocarrays.errors import NotFoundError
 from oocarrays.mapping.grid import ceil_div, ravel
 from oocarrays.plan.documents import Document
 
@@ -265,3 +268,27 @@ def whole_chunk(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.nd
     out = np.full(chunks, beyond, data.dtype)
     out[tuple(map(slice, data.shape))] = data
     return out
+
+
+def file_name(file: Readable) -> str:
+    """Return the path of a file for a message."""
+    return file if isinstance(file, str) else "the file"
+
+
+@contextmanager
+def opened_file(file: Readable, kind: str) -> Iterator[BinaryIO]:
+    """Open a file by its path, or take one that is open.
+
+    Raises
+    ------
+    NotFoundError
+        If it cannot be opened as a file of this kind.
+    """
+    if not isinstance(file, str):
+        yield file
+        return
+    try:
+        with open(file, "rb") as opened:
+            yield opened
+    except OSError as error:
+        raise NotFoundError(f"{file} cannot be opened as a {kind} file: {error.strerror}") from error

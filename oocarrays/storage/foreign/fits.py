@@ -15,7 +15,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, BinaryIO
@@ -24,7 +23,16 @@ import numpy as np
 
 from oocarrays.errors import NotFoundError, RunError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
+from oocarrays.storage.foreign.facts import (
+    FORMATS,
+    ChunkTable,
+    Facts,
+    Readable,
+    file_name,
+    in_one_piece,
+    opened_file,
+    rows_of,
+)
 from oocarrays.storage.foreign.packing import coded_fill
 
 TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
@@ -42,7 +50,7 @@ STRUCTURE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class HeaderDataUnit:
     """A header and its data (HDU)."""
 
     number: int
@@ -147,11 +155,11 @@ class Fits:
         first = (*(each[0] for each in asked[:axis]), start)
         row = math.prod(part.shape[axis + 1 :])
         offset = int(np.ravel_multi_index(first, part.shape[: axis + 1])) * row * stored.itemsize
-        with _opened(file) as opened:
+        with opened_file(file, "FITS") as opened:
             opened.seek(part.begin + offset)
             data = opened.read((stop - start) * row * stored.itemsize)
         if len(data) < (stop - start) * row * stored.itemsize:
-            raise RunError(f"{_name(file)} has become shorter since it was opened")
+            raise RunError(f"{file_name(file)} has become shorter since it was opened")
         rows = np.frombuffer(data, stored).reshape(stop - start, *part.shape[axis + 1 :])
         elements = rows[asked[axis][0] - start :: asked[axis].step][(slice(None), *section[axis + 1 :])]
         elements = elements.reshape((1,) * axis + elements.shape)
@@ -169,7 +177,7 @@ def _signed(elements: np.ndarray, dtype: str) -> np.ndarray:
     return bits.view(dtype)
 
 
-def _facts(part: Part, names: tuple[str, ...]) -> Facts:
+def _facts(part: HeaderDataUnit, names: tuple[str, ...]) -> Facts:
     dtype, packing = part.sign or TYPES[part.cards["BITPIX"]], part.packing
     coded = {name: coded_fill(value) if name == "_FillValue" else float(value) for name, value in packing.items()}
     return Facts(
@@ -183,7 +191,7 @@ def _facts(part: Part, names: tuple[str, ...]) -> Facts:
     )
 
 
-def _axes(parts: dict[str, Part], name: str, own: tuple[int, ...]) -> tuple[str, ...]:
+def _axes(parts: dict[str, HeaderDataUnit], name: str, own: tuple[int, ...]) -> tuple[str, ...]:
     """Return the names of an image's axes; one that is longer or shorter in another image has the image's name, too."""
     shapes = [part.shape[::-1] for part in parts.values() if part.why_not is None]
     found = list[str]()
@@ -194,33 +202,17 @@ def _axes(parts: dict[str, Part], name: str, own: tuple[int, ...]) -> tuple[str,
     return tuple(reversed(found))
 
 
-def _part(parts: dict[str, Part], name: str, file: Readable) -> Part:
+def _part(parts: dict[str, HeaderDataUnit], name: str, file: Readable) -> HeaderDataUnit:
     found = parts.get(name)
     if found is None:
-        raise NotFoundError(f"no array {name} in {_name(file)}")
+        raise NotFoundError(f"no array {name} in {file_name(file)}")
     return found
-
-
-def _name(file: Readable) -> str:
-    return file if isinstance(file, str) else "the file"
-
-
-@contextmanager
-def _opened(file: Readable) -> Iterator[BinaryIO]:
-    if not isinstance(file, str):
-        yield file
-        return
-    try:
-        with open(file, "rb") as opened:
-            yield opened
-    except OSError as error:
-        raise NotFoundError(f"{file} cannot be opened as a FITS file: {error.strerror}") from error
 
 
 # ---------------------------------------------------------------------- headers
 
 
-def _parts(file: Readable) -> dict[str, Part]:
+def _parts(file: Readable) -> dict[str, HeaderDataUnit]:
     """Read all headers of a file.
 
     Raises
@@ -230,19 +222,19 @@ def _parts(file: Readable) -> dict[str, Part]:
     """
     if not isinstance(file, str):
         return _named(_read(file))
-    with _opened(file) as opened:
+    with opened_file(file, "FITS") as opened:
         status = os.fstat(opened.fileno())
     return _known(file, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(64)
-def _known(path: str, size: int, changed: int) -> dict[str, Part]:
+def _known(path: str, size: int, changed: int) -> dict[str, HeaderDataUnit]:
     return _named(_read(path))
 
 
-def _read(file: Readable) -> list[Part]:
-    found, at = list[Part](), 0
-    with _opened(file) as opened:
+def _read(file: Readable) -> list[HeaderDataUnit]:
+    found, at = list[HeaderDataUnit](), 0
+    with opened_file(file, "FITS") as opened:
         size = opened.seek(0, os.SEEK_END)
         while at < size:
             opened.seek(at)
@@ -253,13 +245,13 @@ def _read(file: Readable) -> list[Part]:
                 part = _header(opened, len(found), size)
             except (ValueError, KeyError, TypeError) as error:
                 said = f"it has no card {error}" if isinstance(error, KeyError) else error
-                raise NotFoundError(f"{_name(file)} is a damaged FITS file: header {len(found)}: {said}") from None
+                raise NotFoundError(f"{file_name(file)} is a damaged FITS file: header {len(found)}: {said}") from None
             found.append(part)
             at = part.begin + -(-part.nbytes // BLOCK) * BLOCK
     return found
 
 
-def _header(opened: BinaryIO, number: int, size: int) -> Part:
+def _header(opened: BinaryIO, number: int, size: int) -> HeaderDataUnit:
     """Read a header from where a file stands."""
     cards: Document = {}
     for card in _cards(opened):
@@ -268,7 +260,7 @@ def _header(opened: BinaryIO, number: int, size: int) -> Part:
     in_groups = cards.get("GROUPS") is True and lengths[:1] == [0]
     elements = math.prod(lengths[1:] if in_groups else lengths) if lengths else 0
     count = cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + elements)
-    part = Part(number=number, cards=cards, begin=opened.tell(), nbytes=abs(cards["BITPIX"]) // 8 * count)
+    part = HeaderDataUnit(number=number, cards=cards, begin=opened.tell(), nbytes=abs(cards["BITPIX"]) // 8 * count)
     if part.begin + part.nbytes > size:
         raise ValueError(f"its data end at byte {part.begin + part.nbytes}, and the file at byte {size}")
     return part
@@ -346,7 +338,7 @@ def _value(text: str) -> Any:
     return token
 
 
-def _named(parts: list[Part]) -> dict[str, Part]:
+def _named(parts: list[HeaderDataUnit]) -> dict[str, HeaderDataUnit]:
     """Name parts by EXTNAME, with EXTVER where several have the same; else by their numbers."""
     said = [str(part.cards.get("EXTNAME") or ("" if part.number else "PRIMARY")).strip() for part in parts]
     counts = Counter(said)

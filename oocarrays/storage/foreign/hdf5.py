@@ -20,7 +20,7 @@ from zarr.dtype import parse_dtype
 
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
+from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, file_name, in_one_piece, rows_of
 from oocarrays.storage.foreign.packing import PACKED, TELLING, coded_fill
 
 HIDDEN = frozenset(
@@ -127,7 +127,7 @@ def _h5py_file(h5py: Any, file: Readable) -> Any:
     except OSError as error:
         if "locking flag" in str(error):  # this process has it open already, with the locks that are the default
             return h5py.File(file, "r")
-        name = file if isinstance(file, str) else "the file"
+        name = file_name(file)
         raise NotFoundError(f"{name} cannot be opened as an HDF5 file: {error}") from error
 
 

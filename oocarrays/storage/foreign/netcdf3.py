@@ -11,8 +11,6 @@ file whole; the header alone is needed here.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -22,7 +20,16 @@ from numpy.lib.stride_tricks import as_strided
 
 from oocarrays.errors import NotFoundError, RunError
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, in_one_piece, rows_of
+from oocarrays.storage.foreign.facts import (
+    FORMATS,
+    ChunkTable,
+    Facts,
+    Readable,
+    file_name,
+    in_one_piece,
+    opened_file,
+    rows_of,
+)
 from oocarrays.storage.foreign.packing import PACKED, coded_fill
 
 TYPES = ("", "i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")
@@ -125,7 +132,7 @@ class Netcdf3:
         section = section or (slice(0, 1),)
         rows, inner = range(*section[0].indices(shape[0])), shape[1:]
         row = int(np.prod(inner, dtype=np.int64)) * np.dtype(said.dtype).itemsize
-        with _opened(file) as opened:
+        with opened_file(file, "NetCDF-3") as opened:
             data = _rows(opened, said.begin, header.record_bytes if said.records else row, row, rows)
         elements = data.view(said.dtype).reshape(len(rows), *inner)[(slice(None), *section[1:])]
         return elements if said.shape else elements[0]
@@ -151,7 +158,7 @@ FORMATS["netcdf3"] = Netcdf3()
 def _facts(header: Header, name: str, file: Readable) -> Facts:
     said = header.variables.get(name)
     if said is None:
-        raise NotFoundError(f"no array {name} in {_name(file)}")
+        raise NotFoundError(f"no array {name} in {file_name(file)}")
     size = np.dtype(said.dtype).itemsize
     apart = said.records and header.record_bytes != said.row_bytes
     mapped = not apart or said.row_bytes >= LEAST_ROW
@@ -179,22 +186,6 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str) else value.tolist()
 
 
-def _name(file: Readable) -> str:
-    return file if isinstance(file, str) else "the file"
-
-
-@contextmanager
-def _opened(file: Readable) -> Iterator[BinaryIO]:
-    if not isinstance(file, str):
-        yield file
-        return
-    try:
-        with open(file, "rb") as opened:
-            yield opened
-    except OSError as error:
-        raise NotFoundError(f"{file} cannot be opened as a NetCDF-3 file: {error.strerror}") from error
-
-
 def _header(file: Readable) -> Header:
     """Read the header of a file.
 
@@ -203,7 +194,7 @@ def _header(file: Readable) -> Header:
     NotFoundError
         If it is damaged, or the file ends before its last element does.
     """
-    with _opened(file) as opened:
+    with opened_file(file, "NetCDF-3") as opened:
         size = opened.seek(0, os.SEEK_END)
         length = 2**16
         while True:
@@ -213,10 +204,10 @@ def _header(file: Readable) -> Header:
                 return _Reader(head, size).header()
             except EOFError as error:
                 if length >= size:
-                    raise NotFoundError(f"{_name(file)} is a damaged NetCDF-3 file: {error}") from None
+                    raise NotFoundError(f"{file_name(file)} is a damaged NetCDF-3 file: {error}") from None
                 length *= 16
             except (ValueError, IndexError, UnicodeDecodeError) as error:
-                raise NotFoundError(f"{_name(file)} is a damaged NetCDF-3 file: {error}") from None
+                raise NotFoundError(f"{file_name(file)} is a damaged NetCDF-3 file: {error}") from None
 
 
 class _Reader:

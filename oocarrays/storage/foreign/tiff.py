@@ -21,7 +21,7 @@ import numpy as np
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.units import LENGTHS, TIMES, unit_name
-from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable
+from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, file_name
 
 CODECS: dict[int, Document] = {
     1: {},
@@ -97,7 +97,7 @@ def _opened(file: Readable) -> Iterator[Any]:
         raise UnsupportedError("TIFF files are read by tifffile: pip install 'oocarrays[tiff]'") from None
     if not isinstance(file, str):
         file.seek(0)
-    name = file if isinstance(file, str) else "the file"
+    name = file_name(file)
     try:
         with tifffile.TiffFile(file) as opened:
             if not opened.series:
