@@ -102,13 +102,18 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def settings_of_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder of the test's own for Dask's configuration; what it sets is gone after it."""
+def own_config() -> Iterator[None]:
+    """Dask's configuration, which is as it was before when the test has ended."""
     old = copy.deepcopy(dask.config.config)
-    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
     yield
     dask.config.config.clear()
     dask.config.config.update(old)
+
+
+@pytest.fixture
+def settings_of_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_config: None) -> None:
+    """A folder of the test's own for Dask's configuration; what it sets is gone after it."""
+    monkeypatch.setenv("DASK_CONFIG", str(tmp_path))
 
 
 @pytest.fixture(scope="module")

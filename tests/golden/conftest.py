@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-
 import dask
 import pytest
 
@@ -30,14 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def pinned() -> Iterator[None]:
+def pinned(own_config: None) -> None:
     """Dask's configuration without the user's files and variables, and with `PINNED`."""
-    old = copy.deepcopy(dask.config.config)
     dask.config.refresh(paths=[], env={})
     dask.config.set(PINNED)
-    yield
-    dask.config.config.clear()
-    dask.config.config.update(old)
 
 
 @pytest.fixture

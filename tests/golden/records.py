@@ -63,14 +63,10 @@ class Golden:
             pytest.fail("\n".join(self._report(changed, len(kept))), pytrace=False)
 
     def _replace(self, found: Mapping[str, Any], covers: Callable[[str], bool]) -> None:
-        self.path.touch()
         with open(FOLDER / "conftest.py") as locked:  # processes of pytest-xdist write in turn
             fcntl.flock(locked, fcntl.LOCK_EX)
-            others = {name: entry for name, entry in self._stored() if not covers(name)}
+            others = {name: entry for name, entry in self.load().items() if not covers(name)}
             self.path.write_text(text_of(others | found), encoding="utf-8")
-
-    def _stored(self) -> list[tuple[str, Any]]:
-        return list(json.loads(self.path.read_text(encoding="utf-8") or "{}").items())
 
     def _report(self, changed: list[tuple[str, list[str]]], kept: int) -> Iterator[str]:
         yield f"{len(changed)} entries differ from the {kept} in tests/golden/{self.name}.json:"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import oocarrays as ooc
 from oocarrays.graphs.exchange.between import NAME
 from oocarrays.plan.exchange.ordering import CREDIT
-from tests.graphs.clusters import cluster, until, within
+from tests.graphs.clusters import until, within
 from tests.graphs.test_redistribution_on_workers import Ran, assert_placed, killer, watched
 from tests.graphs.test_whole_rounds import credit_used, inside, messages_seen
 from tests.owners import numbered
@@ -29,13 +29,6 @@ from tests.profiles import examples
 pytestmark = pytest.mark.long
 
 X = numbered((48, 60))
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Client]:
-    """Three workers of one thread: of twelve ranks not all can run at one time."""
-    with cluster(3) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
