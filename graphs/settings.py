@@ -23,13 +23,7 @@ from oocarrays.storage.stores.urls import Ways
 
 
 def schedule(asked: Any) -> Any:
-    """Return the order of messages that is asked for, a `Schedule` or a name; of None or "auto" the one that is set.
-
-    Raises
-    ------
-    ScheduleError
-        For a name that is unknown.
-    """
+    """Return the order of messages that is asked for, a `Schedule` or a name; of None or "auto" the one that is set."""
     order = setting("schedule") if is_auto(asked) else asked
     if is_auto(order):
         return "auto"
@@ -55,13 +49,7 @@ def past_cache_above() -> int:
 
 
 def costs(workers: int | None = None, available: int | None = None) -> Costs:
-    """The cost model from ``oocarrays.cost.*``: of this machine, or of a cluster whose workers use so many cores.
-
-    Parameters
-    ----------
-    available : int, optional
-        Bytes of memory that this process may take, where somebody has looked.
-    """
+    """The cost model from ``oocarrays.cost.*``: of this machine, or of a cluster whose workers use so many cores."""
     computed = {"cores": workers or local_cores(), "cache_bytes": _or_looked_at(available) / 2}
     return Costs(**(computed | _known_costs()))
 
@@ -84,13 +72,7 @@ def _known_costs() -> dict[str, Any]:
 
 
 def kept_disks() -> tuple[KeptDisks, ...]:
-    """Return the kept measurements of disks: the latest comes last.
-
-    Raises
-    ------
-    InputError
-        Where the setting is something else.
-    """
+    """Return the kept measurements of disks: the latest comes last."""
     said = setting("disks")
     if not isinstance(said, list | tuple | None):
         raise InputError(f"oocarrays.disks={said!r} is not a list of what oocarrays calibrate --disks keeps")
@@ -111,13 +93,7 @@ def local_cores() -> int:
 
 
 def ways() -> Ways:
-    """How stores that are not on this machine are reached.
-
-    Raises
-    ------
-    InputError
-        Where a setting cannot be read.
-    """
+    """How stores that are not on this machine are reached."""
     library, requests, retries = (setting(name) for name in ("store-library", "requests", "retries"))
     if library not in (None, "obstore", "fsspec"):
         raise InputError(f"oocarrays.store-library={library!r} is not 'obstore', 'fsspec' or None")
@@ -131,11 +107,6 @@ def ways() -> Ways:
 
 def missing(asked: str | None) -> Policy:
     """Return how missing chunks of a source are read: as it is asked for, or as it is set.
-
-    Raises
-    ------
-    InputError
-        Where it is none of the words that there are.
 
     Examples
     --------
@@ -154,11 +125,6 @@ def size_in_bytes(value: int | float | str, name: str) -> int:
 
     >>> size_in_bytes("1MiB", "memory"), size_in_bytes(1e3, "memory")
     (1048576, 1000)
-
-    Raises
-    ------
-    InputError
-        Where it cannot be read, or is not above zero.
     """
     try:
         size = parse_bytes(value) if isinstance(value, str) else int(value)
@@ -170,13 +136,7 @@ def size_in_bytes(value: int | float | str, name: str) -> int:
 
 
 def budget(memory: int | float | str | None, available: int | None = None) -> int:
-    """The budget in bytes: ``memory``, or the setting, or half of what the machine has free.
-
-    Parameters
-    ----------
-    available : int, optional
-        Bytes of memory that this process may take, where somebody has looked.
-    """
+    """The budget in bytes: ``memory``, or the setting, or half of what the machine has free."""
     chosen = setting("memory") if memory is None else memory
     return _or_looked_at(available) // 2 if chosen is None else size_in_bytes(chosen, "memory")
 
@@ -186,12 +146,6 @@ def _or_looked_at(available: int | None) -> int:
 
 
 def refuse_array_expressions() -> None:
-    """Raise one clear error where Dask's array expressions are switched on.
-
-    Raises
-    ------
-    UnsupportedError
-        They take graphs of their own kind only.
-    """
+    """Raise one clear error where Dask's array expressions are switched on."""
     if dask.config.get("array.query-planning", False):
         raise UnsupportedError("Dask's array.query-planning is on, which takes no graphs; set it to False")

@@ -205,13 +205,7 @@ class Engine(BackendEntrypoint):
 
 
 def _group(place: Any, path: str | None, storage_options: Mapping[str, Any] | None) -> OutOfCoreGroup:
-    """Open a group, or one below it.
-
-    Raises
-    ------
-    NotFoundError
-        If there is none; the message lists those that are there.
-    """
+    """Open a group, or one below it."""
     top = open_group(place, storage_options=storage_options)
     inner = "" if path is None else str(path).strip("/")
     if not inner:

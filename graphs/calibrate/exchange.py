@@ -59,26 +59,7 @@ TIMEOUT_SECONDS = 60
 
 
 def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]:
-    """Measure on a live cluster what exchanges between workers take.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client of an idle cluster.
-    workers : sequence of str
-        Addresses of two workers or more.
-
-    Returns
-    -------
-    dict
-        ``graph_seconds``: of a graph that does nothing; and ``exchange``: seconds, and seconds a byte, by the names of
-        `oocarrays.plan.exchange.prediction.Constants`.
-
-    Raises
-    ------
-    RunError
-        Where the workers do not finish.
-    """
+    """Measure on a live cluster what exchanges between workers take."""
     workers = workers[:: -(-len(workers) // MOST_RANKS)]
     ranks, sizes = len(workers), message_sizes(workers_of(client, workers))
     known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
@@ -159,13 +140,7 @@ def _futures(client: Client, parts: Parts) -> list[Any]:
 
 
 def await_all(futures: list[Any], what: str, seconds: float) -> None:
-    """Wait until all futures are done, well or not.
-
-    Raises
-    ------
-    RunError
-        Where that takes longer than ``seconds``.
-    """
+    """Wait until all futures are done, well or not."""
     from distributed import wait
 
     try:

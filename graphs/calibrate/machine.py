@@ -62,23 +62,7 @@ CODECS = {
 
 
 def calibrate(folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Measure the constants of the cost model.
-
-    Parameters
-    ----------
-    folder : path
-        On the device that arrays are read from and written to; by default the current one.
-
-    Returns
-    -------
-    dict
-        Values of ``oocarrays.cost.*``: seconds, and bytes a second (see `oocarrays.plan.machine.Costs`).
-
-    Raises
-    ------
-    InputError
-        Where nothing can be written in ``folder``.
-    """
+    """Measure the constants of the cost model."""
     with _work_folder(os.fspath(folder or os.getcwd())) as place:
         blobs, data = LocalBlobs(place, past_cache=True), _field()
         keys = [str(number) for number in range(FILES)]

@@ -82,11 +82,6 @@ def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> fl
     """Measure a step of a round that one task of each rank holds, on an idle cluster of two workers or more.
 
     It is what it would be if ranks were no more than two for each of the ``cores``.
-
-    Raises
-    ------
-    RunError
-        Where the workers do not finish.
     """
     ranks = max(RANKS, len(workers))
     with_steps, without = (

@@ -107,25 +107,13 @@ def plan_striping(
 
 
 def calibrate_disks(disks: Sequence[Any]) -> list[KeptDisks]:
-    """Measure disks in both ways, to be kept: see `plan_striping`, and `oocarrays.graphs.calibrate.keeping.keep_disks`.
-
-    Raises
-    ------
-    InputError
-        Where disks are none.
-    """
+    """Measure disks in both ways, to be kept: see `plan_striping`, and `oocarrays.graphs.calibrate.keeping.keep_disks`."""
     plans = [plan_striping(disks, mode=mode, trial=False) for mode in ("read", "write")]
     return [KeptDisks(disks=plan.disks, mode=plan.mode, measured=plan.measured) for plan in plans]
 
 
 def _kept(disks: Sequence[Disk], mode: str) -> tuple[Measured, ...]:
-    """Return the measurements of the same disks that were kept before.
-
-    Raises
-    ------
-    InputError
-        Where nothing was.
-    """
+    """Return the measurements of the same disks that were kept before."""
     labels = {disk.label for disk in disks}
     found = [each for each in kept_disks() if each.mode == mode and {*each.disks} == labels]
     if not found:

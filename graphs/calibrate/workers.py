@@ -51,31 +51,7 @@ Graph = dict[Key, Task]
 
 
 def calibrate_workers(client: Client) -> dict[str, Any]:
-    """Measure on a live cluster the constants that a plan for workers needs; rank r is the r-th worker by address.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client of an idle cluster. Its workers and its scheduler can import oocarrays.
-
-    Returns
-    -------
-    dict
-        ``worker_task_seconds``: wall seconds of chains of small pinned tasks, one chain a worker, over the tasks of
-        one chain: it mostly waits for word from the scheduler. ``scheduler_seconds``: in which its loop is busy
-        with a task. With two workers or more, also ``message_seconds``: α,
-        seconds of one step of an exchange with empty messages, its tasks and all; never below zero. And
-        ``message_bandwidth``: 1/β, bytes a second that each rank sends while it receives as many; always above zero.
-        ``step_seconds``: the same as α where one task of a rank holds a whole round. All of these as they would be if
-        workers were no more than two a core. And what `calibrate_exchange` fits to whole redistributions.
-
-    Raises
-    ------
-    InputError
-        Where the cluster has no workers.
-    RunError
-        Where a task ran elsewhere than it was put, or the workers do not finish.
-    """
+    """Measure on a live cluster the constants that a plan for workers needs; rank r is the r-th worker by address."""
     workers = sorted(known_workers(client))
     if not workers:
         raise InputError(f"the scheduler at {client.scheduler.address} has no workers")  # type: ignore[union-attr]

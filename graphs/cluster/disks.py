@@ -29,13 +29,7 @@ class Disks:
     """The name of each rank's worker."""
 
     def call(self, rank: int, task: Callable[..., Answer], *args: Any) -> Answer:
-        """Call ``task(*args)`` where the file of ``rank`` is, and return its result.
-
-        Raises
-        ------
-        PlacementError
-            Where its worker is not in the cluster.
-        """
+        """Call ``task(*args)`` where the file of ``rank`` is, and return its result."""
         if not self.workers:
             return task(*args)
         (address,) = self.addresses([self.workers[rank]])
@@ -49,13 +43,7 @@ class Disks:
         return self.addresses() if self.workers else put
 
     def addresses(self, names: Sequence[str] | None = None) -> list[str]:
-        """Return the address of each rank's worker, or of some, now.
-
-        Raises
-        ------
-        PlacementError
-            Where there is no such worker.
-        """
+        """Return the address of each rank's worker, or of some, now."""
         if self.client is None:
             raise PlacementError("these files are on workers' own disks: make a client, or give scheduler=")
         known = names_of(self.client)

@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_forks(run: Any) -> None:
-    """Refuse runs on workers that write to a session more than arrays, or again and again.
-
-    Raises
-    ------
-    PlacementError
-        Where it is a group, local array files, or several passes.
-    """
+    """Refuse runs on workers that write to a session more than arrays, or again and again."""
     for name, store in run.stores.items():
         if name.startswith("target") and _session_of(store) is not None and not run.merges:
             raise PlacementError(
@@ -38,13 +32,7 @@ def check_forks(run: Any) -> None:
 
 
 def check_forked(run: Any) -> None:
-    """Refuse to give a graph to a cluster whose target is a session that is not forked now.
-
-    Raises
-    ------
-    PlacementError
-        It says how.
-    """
+    """Refuse to give a graph to a cluster whose target is a session that is not forked now."""
     if any(store is not None and not store.is_shared for store in (_session_of(t.store) for t in _targets(run))):
         raise PlacementError("a session of icechunk is forked for workers by job.run(), and not by dask.compute")
 

@@ -69,11 +69,6 @@ class _IoVec(ctypes.Structure):
 class Message:
     """Contiguous arrays that go from one rank to another.
 
-    Parameters
-    ----------
-    labels : sequence of pairs of ranks
-        The origin and the final rank of each array, where those may be others than the two of the message.
-
     >>> from distributed.protocol import deserialize, serialize
     >>> there = deserialize(*serialize(Message([np.arange(3), np.zeros((2, 2))], labels=[(0, 1), (0, 2)])))
     >>> there.arrays[0].tolist(), there.labels, there.nbytes
@@ -162,15 +157,7 @@ def is_near(header: Header) -> bool:
 
 
 def _looks(header: Sequence[Any]) -> list[np.ndarray]:
-    """Return the arrays of a message in another process, as it has them: a look at all of one file at a time.
-
-    Raises
-    ------
-    ConnectionError
-        Where they are gone: to Dask, the connection to that process is lost.
-    RunError
-        Where another process has its number here.
-    """
+    """Return the arrays of a message in another process, as it has them: a look at all of one file at a time."""
     spans: dict[RoomAddress, tuple[int, int]] = {}
     places = [
         (where and RoomAddress(*where), start, tuple(shape), _dtype(kind)) for where, start, shape, kind in header
@@ -204,13 +191,6 @@ def fetch_into(header: Header, rooms: Sequence[np.ndarray]) -> None:
     """Copy the arrays of a message out of another process's memory, each into an array of its shape and type.
 
     Where one of these is not in one piece, so much goes through a buffer at one time as stays in a core's cache.
-
-    Raises
-    ------
-    OSError
-        Where that process is gone: to Dask, the connection to it is lost.
-    RunError
-        Where another process has its number here.
     """
     if "look" in header:
         for array, room in zip(_looks(header["look"]), rooms, strict=True):
@@ -272,13 +252,7 @@ def _read(process: int, start: int, out: Any) -> None:
 
 @cache
 def _process_vm_readv() -> Any:
-    """Return the system's function.
-
-    Raises
-    ------
-    AttributeError
-        Where it has none.
-    """
+    """Return the system's function."""
     function = ctypes.CDLL(None, use_errno=True).process_vm_readv
     piece, count = ctypes.POINTER(_IoVec), ctypes.c_ulong
     function.argtypes = (ctypes.c_int, piece, count, piece, count, count)

@@ -16,18 +16,7 @@ if TYPE_CHECKING:
 
 
 def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str, told: Told | None = None) -> None:
-    """Pin the tasks of a graph that is about to be sent to a cluster, whose workers may copy each other's messages.
-
-    Parameters
-    ----------
-    told : Told, optional
-        What a dashboard says of the run.
-
-    Raises
-    ------
-    PlacementError
-        Where the scheduler takes no plugins.
-    """
+    """Pin the tasks of a graph that is about to be sent to a cluster, whose workers may copy each other's messages."""
     from oocarrays.graphs.cluster.nearby import introduce  # both import Dask's cluster, which takes long
     from oocarrays.graphs.cluster.pins import Pins
 

@@ -53,19 +53,6 @@ class Pins(SchedulerPlugin):
 
     It leaves when the last of these tasks is forgotten. Where a graph is sent again, perhaps while the scheduler still
     forgets the tasks of the former time, new pins take over from those that are there.
-
-    Parameters
-    ----------
-    suffix : str
-        What is in every key of the graph.
-    addresses : sequence of str
-        The worker of each rank.
-    topic : str
-        Under which moves are told.
-    patience : float
-        Seconds to wait for a worker that takes the place of a lost one.
-    told : Told, optional
-        What a dashboard says of the run.
     """
 
     idempotent = False

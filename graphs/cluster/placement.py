@@ -78,13 +78,7 @@ class Worker:
 
 
 def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Worker]:
-    """Return the workers of a cluster, or those of them that are chosen, by address or by name.
-
-    Raises
-    ------
-    PlacementError
-        Where there is none, or one of the chosen is not there.
-    """
+    """Return the workers of a cluster, or those of them that are chosen, by address or by name."""
     if client.status != "running":
         raise PlacementError(f"the client is {client.status}: make another one, or give scheduler='threads'")
     known = _known(client)
@@ -158,11 +152,6 @@ def budget_of(workers: Sequence[Worker]) -> int:
     """Bytes that each worker may hold for a run: below the lines at which it spills, less what it holds when idle.
 
     One line is for all that its process holds, one for the results that it keeps: `distributed.worker.memory`.
-
-    Raises
-    ------
-    BudgetError
-        Where a worker's limit leaves nothing.
     """
     target, spill = (dask.config.get(f"distributed.worker.memory.{line}") or 0.7 for line in ("target", "spill"))
     limited = [worker for worker in workers if worker.memory_limit]
@@ -205,18 +194,7 @@ _CLIENTS: dict[str, Client] = {}
 
 
 def client_of(scheduler: Client | str | None) -> Client | None:
-    """Return the client of a cluster; None where ranks are to be threads.
-
-    Parameters
-    ----------
-    scheduler : Client, address, ``"threads"`` or None
-        None takes the active client, if there is one and Dask is not told to use threads.
-
-    Raises
-    ------
-    PlacementError
-        Where nobody answers.
-    """
+    """Return the client of a cluster; None where ranks are to be threads."""
     if scheduler is None:
         scheduler = _active_client()
     if scheduler is None or (isinstance(scheduler, str) and scheduler == "threads"):

@@ -70,13 +70,7 @@ class Segment(mmap.mmap):
 
     @classmethod
     def of(cls, nbytes: int) -> Segment:
-        """Pages that are there.
-
-        Raises
-        ------
-        OSError
-            Where the system has none, or no such files.
-        """
+        """Pages that are there."""
         file = _memory_file(HEAD_BYTES + nbytes)
         try:
             segment = cls(file, HEAD_BYTES + nbytes)
@@ -289,15 +283,7 @@ def _owner_of(array: np.ndarray) -> Any:
 
 
 def look(where: RoomAddress, start: int, stop: int) -> np.ndarray:
-    """Some bytes of another process's segment, which stay what they are while there are views of this.
-
-    Raises
-    ------
-    ConnectionError
-        Where it is gone.
-    PermissionError
-        Where another process has that number here.
-    """
+    """Some bytes of another process's segment, which stay what they are while there are views of this."""
     path = f"/proc/{where.process}/fd/{where.file}"
     try:
         if os.readlink(path) != LINK:  # never open what might be a device
@@ -356,11 +342,5 @@ def passed_on(array: np.ndarray) -> np.ndarray | None:
 
 @cache
 def probe() -> Segment:
-    """By which others try whether they can look into this process's memory.
-
-    Raises
-    ------
-    OSError
-        Where the system has no such memory.
-    """
+    """By which others try whether they can look into this process's memory."""
     return Segment.of(1)

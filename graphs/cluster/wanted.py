@@ -50,13 +50,7 @@ class Wishes:
 
 
 class Wanted:
-    """Results that somebody on a worker wants made once more.
-
-    Parameters
-    ----------
-    name : str
-        Who: no other on this worker.
-    """
+    """Results that somebody on a worker wants made once more."""
 
     def __init__(self, worker: Worker, name: str) -> None:
         self._worker, self._by = worker, f"{_of(worker.address)}{name}"

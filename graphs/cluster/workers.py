@@ -44,13 +44,7 @@ class Cluster:
 
 
 def check_reach(stores: Mapping[str, Any]) -> None:
-    """Refuse stores in the memory of this process, of which every worker would have a copy, and targets of one writer.
-
-    Raises
-    ------
-    PlacementError
-        Where one of them is.
-    """
+    """Refuse stores in the memory of this process, of which every worker would have a copy, and targets of one writer."""
     for name, store in stores.items():
         if is_here(store):
             raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")

@@ -68,17 +68,7 @@ class FilledPart:
 
 
 class Delivery:
-    """The elements that go from one rank to a part of another.
-
-    Parameters
-    ----------
-    name : hashable
-        The part's.
-    places : sequence of places
-        Where each array belongs in it.
-    arrays : sequence of arrays
-        Contiguous, or where they were delivered.
-    """
+    """The elements that go from one rank to a part of another."""
 
     __slots__ = ("arrays", "name", "places")
 

@@ -135,15 +135,7 @@ def cast(
     files: LocalFiles | None = None,
     meter: Meter | None = None,
 ) -> RankParts:
-    """Return the section at every rank, as tasks.
-
-    Parameters
-    ----------
-    parts : RankParts, optional
-        What ranks have in memory, where it is not in ``files``.
-    workers : sequence of str
-        Where ranks are put.
-    """
+    """Return the section at every rank, as tasks."""
     casting = Casting(plan=plan, dtype=dtype, files=files, workers=len(workers))
     casting.meter = meter or casting.meter
     builder, suffix = Builder(casting.id, Casting.task, casting), casting.id

@@ -54,19 +54,7 @@ def collective_read(
     selections: Sequence[Selection] = (),
     **how: Any,
 ) -> CollectiveTasks:
-    """Return the tasks that give each rank what it wants.
-
-    Parameters
-    ----------
-    workers : sequence of str
-        Where ranks are put; none for threads, which take what they want of what others have read.
-    meter : Meter, optional
-        Counts what this process reads.
-    selections : sequence of Selection
-        How what each rank wants stands in its array; by default as it is read.
-    **how
-        ``under_way`` and ``costs``, as `Reading` has them.
-    """
+    """Return the tasks that give each rank what it wants."""
     reading = Reading(file=file, plan=plan, selections=tuple(selections), **how)
     reading.meter = meter or reading.meter
     builder = _ReadBuilder(reading)

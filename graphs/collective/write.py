@@ -53,17 +53,7 @@ def _last(worker: Worker) -> Key:
 
 
 class WritingRun(Messages, NotedRun):
-    """One run of a collective write, shared by its tasks.
-
-    Parameters
-    ----------
-    file : ArrayFile
-        What is written, described as written.
-    selections : sequence of Selection
-        How what each rank writes stands in its part; none where it stands as it is written.
-    note : mapping
-        What was asked for, as `NotedRun` leaves it.
-    """
+    """One run of a collective write, shared by its tasks."""
 
     unsent: ClassVar[tuple[str, ...]] = ("destination",)
     threads_stay: ClassVar[bool] = True
@@ -172,13 +162,7 @@ class WritingRun(Messages, NotedRun):
     def _pieces(
         self, box: Section, held: Mapping[int, np.ndarray], messages: dict[int, np.ndarray] | None = None
     ) -> Iterator[Piece]:
-        """Yield what ranks have of a box that stays, lowest rank first: of parts, and the next elements of messages.
-
-        Parameters
-        ----------
-        messages : dict
-            Of all others; by default these are left out.
-        """
+        """Yield what ranks have of a box that stays, lowest rank first: of parts, and the next elements of messages."""
         for rank, axes in self.plan.standing(box):
             if rank in held:
                 there, _ = places(self.plan.requests[rank], box, axes)
@@ -208,13 +192,7 @@ class WritingRun(Messages, NotedRun):
 
 
 class WritingBuilder(Builder):
-    """Builds the graph of one run.
-
-    Parameters
-    ----------
-    parts : sequence of keys
-        What holds each rank's part.
-    """
+    """Builds the graph of one run."""
 
     def __init__(self, run: WritingRun, parts: Sequence[Key]) -> None:
         super().__init__(new_suffix(), Work.task, run)

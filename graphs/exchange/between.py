@@ -248,13 +248,7 @@ class Exchanges(WorkerPlugin):
 
     @asynccontextmanager
     async def _given(self, asked: AskedMessage) -> AsyncIterator[Given]:
-        """Wait for a message, and have it under way as long as this lasts.
-
-        Raises
-        ------
-        NotYet
-            Where it is not there in time.
-        """
+        """Wait for a message, and have it under way as long as this lasts."""
         place, stage, destination, patience = asked
         if not await self.until(partial(self._can_give, place, stage), patience):
             raise NotYet
@@ -299,15 +293,7 @@ class Exchanges(WorkerPlugin):
     # ------------------------------------------------------------------ taking
 
     async def fetch(self, course: RankCourse, source: int, stage: int, patience: float | None) -> Delivered:
-        """Get a message of another rank, wherever that is; whoever takes it says so.
-
-        Raises
-        ------
-        NotYet
-            Where it is not there in time, or its rank is not where it was.
-        RunError
-            Where it could not be packed.
-        """
+        """Get a message of another rank, wherever that is; whoever takes it says so."""
         asked = AskedMessage(course.held_by(source), stage, course.place[2], patience)
         home = course.home_of(source)
         return await (self._here(asked) if home == self.worker.address else self._from(home, asked))

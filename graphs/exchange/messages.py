@@ -158,13 +158,7 @@ class Messages(Tasks):
     # ------------------------------------------------------------------ what has come, in the task that uses all of it
 
     def available(self, rank: int, inputs: Sequence[Any]) -> tuple[dict[int, Any], dict[int, np.ndarray]]:
-        """Sort a task's inputs: what ranks hold of which it takes in place, and bytes that came; both by rank.
-
-        Parameters
-        ----------
-        inputs : sequence
-            As `inputs` of an exchange has them: see `oocarrays.graphs.run.steps`.
-        """
+        """Sort a task's inputs: what ranks hold of which it takes in place, and bytes that came; both by rank."""
         if not self.on_workers:
             return {origin: held for origin, held in enumerate(inputs) if held is not None}, {}
         own, came = inputs

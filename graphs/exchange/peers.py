@@ -32,13 +32,7 @@ class Peers:
         self._gone: dict[str, float] = {}
 
     async def answer(self, home: str, asked: Coroutine[Any, Any, T]) -> T:
-        """Wait for what another worker answers.
-
-        Raises
-        ------
-        NotYet
-            Where it does not answer, or is gone.
-        """
+        """Wait for what another worker answers."""
         if home in self._gone and not await self._is_there(home):
             asked.close()
             raise NotYet

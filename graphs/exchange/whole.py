@@ -69,17 +69,7 @@ class Stopped(Exception):
 
 
 class RankRound:
-    """One rank in one round.
-
-    Parameters
-    ----------
-    run : Messages
-        Packs and unpacks.
-    held : object
-        What the rank holds for all.
-    key : tuple
-        Of the task.
-    """
+    """One rank in one round."""
 
     def __init__(self, run: Messages, round: Round, rank: int, held: Any, worker: Worker, key: tuple[Any, ...]) -> None:
         self.run, self.round, self.rank, self.held = run, round, rank, held
@@ -157,13 +147,7 @@ class RankRound:
     # ------------------------------------------------------------------ the round
 
     async def through(self) -> Any:
-        """Go through the round; returns the rank's region.
-
-        Raises
-        ------
-        RunError
-            Where what came is not what was to come.
-        """
+        """Go through the round; returns the rank's region."""
         self._exchanges.begin(self, self.run, self.held)
         try:
             await self._exchanges.know(self.suffix)
@@ -302,13 +286,7 @@ class Takes(RankRound):
         """Go on: there is no schedule to give up."""
 
     async def through(self) -> Any:
-        """Take all; returns what the rank has then.
-
-        Raises
-        ------
-        RunError
-            Where nobody knows any more how to make what this rank still needs, or what came is not what was to come.
-        """
+        """Take all; returns what the rank has then."""
         self._exchanges.enter(self)
         try:
             self._region = await self._in_a_thread(lambda: self.run.begun(self.round, self.rank, self.held))
@@ -342,13 +320,7 @@ class Takes(RankRound):
 async def go_through(
     run: Messages, key: tuple[Any, ...], round: Round, rank: int, held: Any, kind: type[RankRound] = RankRound
 ) -> Any:
-    """Do the task of a rank and round, on a worker.
-
-    Raises
-    ------
-    Reschedule
-        Where nobody wanted it any more for a while: if somebody does now, it is done again.
-    """
+    """Do the task of a rank and round, on a worker."""
     from distributed import get_worker
 
     worker = get_worker()

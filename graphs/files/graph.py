@@ -23,13 +23,7 @@ from oocarrays.plan.files.scatter import UNDER_WAY
 
 
 def build_graph(run: FilesRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a run, and the key of its last task, whose value is the name of the target.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each rank; none where ranks are threads.
-    """
+    """The graph of a run, and the key of its last task, whose value is the name of the target."""
     builder = _FilesBuilder(run, addresses)
     last = builder.build()
     return builder.graph, last

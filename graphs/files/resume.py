@@ -39,15 +39,7 @@ LIKE = "like"
 def files_content(
     plan: FilesPlan, call: Mapping[str, Any], read: Any, made: Mapping[str, Any] | None = None
 ) -> Document:
-    """Write down what a scatter or gather does.
-
-    Parameters
-    ----------
-    read : object
-        What tells its source from others: plain values.
-    made : mapping
-        Arguments of ``zarr.create_array`` for the largest of the files that a scatter makes.
-    """
+    """Write down what a scatter or gather does."""
     like = {} if made is None else {LIKE: _documents(made)}
     return {"files": plan.way, "room": plan.room, SOURCE: read, **like, **call}
 
@@ -84,13 +76,7 @@ class FilesLeft:
 
     @classmethod
     def at(cls, target: StoreLike, trust: Trust) -> FilesLeft:
-        """Read what the journal at a target says.
-
-        Raises
-        ------
-        NotFoundError, JournalError
-            As `journal_of`; also where it is of version 0.5.0, which did not keep enough.
-        """
+        """Read what the journal at a target says."""
         journal, id, content = journal_of(target, "array")
         if CALL not in content:
             raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
@@ -101,13 +87,7 @@ class FilesLeft:
         return cls(id=id, content=content, target=target, stored=stored, kept=kept, trust=trust)
 
     def check_source(self, read: Any) -> None:
-        """Refuse another source than the run had.
-
-        Raises
-        ------
-        JournalError
-            Where this is another.
-        """
+        """Refuse another source than the run had."""
         if json.loads(json.dumps(read)) != self.content[SOURCE]:
             raise JournalError(f"the journal in {self.target} was written for another source than this one")
 

@@ -41,17 +41,7 @@ from oocarrays.storage.sections.write import write_section
 
 
 class FilesRun(Messages, JournaledRun):
-    """One run of a scatter or a gather, shared by its tasks.
-
-    Parameters
-    ----------
-    source : ArrayFile, optional
-        The global array, where that is read.
-    local : LocalFiles
-        The local files, there or to be made.
-    content : dict
-        What the journal keeps of it.
-    """
+    """One run of a scatter or a gather, shared by its tasks."""
 
     plan: FilesPlan
     destination: TargetSpec

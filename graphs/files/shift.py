@@ -171,13 +171,7 @@ def _section(there: Place, shape: tuple[int, ...]) -> Section:
 
 
 def build_graph(run: ShiftRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a shift, and the key of its last task, whose value is the name of the files.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each rank; none where ranks are threads.
-    """
+    """The graph of a shift, and the key of its last task, whose value is the name of the files."""
     builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
     created = builder.create(addresses)
     read = [builder.add("read", rank, after=[created]) for rank in ranks]

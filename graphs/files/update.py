@@ -50,13 +50,7 @@ class Growing(TargetSpec):
 
 
 class UpdateRun(JournaledRun):
-    """One update, shared by its tasks.
-
-    Parameters
-    ----------
-    content : dict
-        What the journal keeps of it: the fingerprint of the source among it, as it was when changes were looked for.
-    """
+    """One update, shared by its tasks."""
 
     phases: ClassVar[Any] = {"part": "write", "read": "read", "write": "write"}
     threads_stay: ClassVar[bool] = True
@@ -129,13 +123,7 @@ class UpdateRun(JournaledRun):
         check_folder(self.destination.store)
 
     def _check_target(self) -> None:
-        """Refuse a target that is another one than it was when the update was planned.
-
-        Raises
-        ------
-        RunError
-            It names the target.
-        """
+        """Refuse a target that is another one than it was when the update was planned."""
         if self._written().stored.grid.shape not in (self.destination.before, self.destination.after):
             raise RunError(f"{self.destination.store} has changed since its update was planned: plan it again")
 
@@ -218,13 +206,7 @@ class UpdateRun(JournaledRun):
 
 
 def build_graph(run: UpdateRun, addresses: tuple[str, ...] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of an update, and the key of its last task, whose value is the name of the target.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each rank; none where ranks are threads.
-    """
+    """The graph of an update, and the key of its last task, whose value is the name of the target."""
     builder, plan = Builder(new_suffix(), Work.task, run), run.plan
     if not plan.changed:
         return builder.graph, builder.add("nothing", rank=0)

@@ -51,14 +51,6 @@ class RowExchange(Exchanging):
 
 
 def rows_exchanged(parts: RankParts, plan: AlltoallPlan, workers: Sequence[str], meter: Meter) -> RankParts:
-    """Return what every rank gets.
-
-    Parameters
-    ----------
-    workers : sequence of str
-        Where ranks are put.
-    meter : Meter
-        Counts what threads do.
-    """
+    """Return what every rank gets."""
     exchange = RowExchange(plan=plan, schedule=plan.schedule, assembly="asynchronous", dtype=parts.dtype)
     return exchanged_arrays("rows", parts, exchange_tasks(exchange, parts.keys, plan.ranks, workers, meter=meter))

@@ -264,19 +264,7 @@ def exchange_tasks(
     ordered: bool = True,
     meter: Meter | None = None,
 ) -> Exchanged:
-    """Add the tasks of one exchange, after which there are so many ``ranks``.
-
-    Parameters
-    ----------
-    old : sequence of keys
-        What each rank holds before.
-    workers : sequence of str
-        Where ranks are put.
-    ordered : bool
-        Whether a step waits for the one before.
-    meter : Meter, optional
-        Counts what threads do.
-    """
+    """Add the tasks of one exchange, after which there are so many ``ranks``."""
     if exchanging.schedule is None:
         exchanging.meter = meter or exchanging.meter
         return _between_threads(exchanging, old, ranks)

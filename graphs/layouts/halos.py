@@ -23,17 +23,7 @@ from oocarrays.storage.meter import Meter
 
 
 def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequence[str], meter: Meter) -> RankParts:
-    """Return what every rank sees.
-
-    Parameters
-    ----------
-    schedule : Schedule, optional
-        The order of messages between workers; None between threads.
-    workers : sequence of str
-        Where ranks are put.
-    meter : Meter
-        Counts what threads do.
-    """
+    """Return what every rank sees."""
     shifting = Shifting(halos=halos, schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
     return exchanged_arrays("windows", parts, exchange_tasks(shifting, parts.keys, halos.ranks, workers, meter=meter))
 

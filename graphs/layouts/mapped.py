@@ -19,13 +19,7 @@ from oocarrays.mapping.layouts.slicing import Slices, local_slices
 
 
 def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dtype, addresses: Sequence[str]) -> Parts:
-    """Return what a function makes of the parts of arrays of one layout.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each rank; none on threads.
-    """
+    """Return what a function makes of the parts of arrays of one layout."""
     suffix, layout = new_suffix(), several[0].layout
     keys = [(f"mapped-{suffix}", rank) for rank in range(layout.ranks)]
     tasks = {
@@ -65,11 +59,6 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
 
     >>> apply(np.add, (2,), np.dtype("f4"), np.arange(2), np.ones(2))
     array([1., 2.], dtype=float32)
-
-    Raises
-    ------
-    KernelError
-        Where it fails, or gives another shape, or values that do not fit the type.
     """
     shown = [part.view() for part in parts]
     for view in shown:

@@ -25,13 +25,7 @@ from oocarrays.storage.sections.packing import move, pack, unpack_all
 def moved(
     parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str], meter: Meter
 ) -> Parts:
-    """Return the parts after transfers, one after the other; where nothing moves, they are what they were.
-
-    Parameters
-    ----------
-    meter : Meter
-        Counts what threads do.
-    """
+    """Return the parts after transfers, one after the other; where nothing moves, they are what they were."""
     for transfer, schedule in zip(transfers, messaging.schedules, strict=True):
         if _stays(transfer):
             parts = replace(parts, layout=transfer.target)

@@ -57,13 +57,7 @@ SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
 
 
 def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
-    """Check what the tasks of a block made against what the lazy array said of it.
-
-    Raises
-    ------
-    RunError
-        Where its shape is another, or an element does not fit its type.
-    """
+    """Check what the tasks of a block made against what the lazy array said of it."""
     block = on_host(value)
     if block.shape != section.shape:
         raise RunError(f"the block at {section.lower} has shape {block.shape}; its array says {section.shape}")
@@ -74,13 +68,7 @@ def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
 
 
 class LazyRun(RechunkRun):
-    """A run that has no source: blocks come to it from the tasks that compute them.
-
-    Parameters
-    ----------
-    topic : str, optional
-        The name under which a cluster tells what happens in it, and in others with it.
-    """
+    """A run that has no source: blocks come to it from the tasks that compute them."""
 
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "put": "write"}
 
@@ -176,15 +164,7 @@ class AlignedRun(LazyRun):
 
 
 class ScratchWork(Work):
-    """Writes blocks into a scratch array, from which an ordinary rechunk goes on.
-
-    Parameters
-    ----------
-    like : ArrayFile
-        An array of the same elements.
-    run : RechunkRun
-        What goes on.
-    """
+    """Writes blocks into a scratch array, from which an ordinary rechunk goes on."""
 
     threads_stay: ClassVar[bool] = True
 
@@ -333,15 +313,7 @@ class JoinedRun(LazyRun):
 
 
 class BlocksBuilder(GraphBuilder):
-    """Builds the graph of a lazy array that is written.
-
-    Parameters
-    ----------
-    tasks : mapping
-        The graph that computes the blocks.
-    keys : nested lists
-        The keys of the blocks, as ``__dask_keys__`` of an array gives them.
-    """
+    """Builds the graph of a lazy array that is written."""
 
     def __init__(self, run: LazyRun, suffix: str, addresses: Any, tasks: Mapping[Any, Any], keys: Any) -> None:
         super().__init__(run, suffix, addresses)

@@ -45,15 +45,7 @@ from oocarrays.storage.stores.joined import SAYING
 
 
 class DatasetRun(EndingRun):
-    """One run of a dataset.
-
-    Parameters
-    ----------
-    frame : callable
-        Writes all that is not lazy; it takes attributes to be added, and whether it may replace what is there.
-    runs : sequence of LazyRun
-        Those of the lazy arrays, which tell under this run's topic.
-    """
+    """One run of a dataset."""
 
     phases: ClassVar[Mapping[str, str]] = LazyRun.phases
     unsent: ClassVar[tuple[str, ...]] = ("runs",)
@@ -151,15 +143,7 @@ class DatasetRun(EndingRun):
 
 
 class DatasetBuilder:
-    """Builds the graph of a dataset.
-
-    Parameters
-    ----------
-    tasks : mapping
-        The graph that computes the blocks of all lazy arrays.
-    keys : sequence of nested lists
-        The keys of each array's blocks.
-    """
+    """Builds the graph of a dataset."""
 
     def __init__(
         self, run: DatasetRun, addresses: Sequence[str], tasks: Mapping[Any, Any], keys: Sequence[Any]

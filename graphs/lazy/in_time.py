@@ -97,17 +97,7 @@ def in_time(
     shared: set[Key],
     target: Callable[..., str],
 ) -> dict[Key, Any]:
-    """A graph of which no task is done again with what was read too late; its keys are its own, but for the last.
-
-    Parameters
-    ----------
-    overwritten : mapping
-        By each task that reads what is overwritten, those that write there.
-    shared : set
-        Those of them of which others are made, too.
-    target : callable
-        Names what a write's key is for.
-    """
+    """A graph of which no task is done again with what was read too late; its keys are its own, but for the last."""
     made = dict(graph)
     for key, writes in overwritten.items():
         reads = partial(

@@ -58,13 +58,7 @@ def noted_all(*notes: None) -> None:
 
 
 def kept_blocks(graph: Mapping[Key, Any], targets: Collection[str]) -> list[Key]:
-    """The keys in a graph of what workers keep, and read from any of the targets.
-
-    Parameters
-    ----------
-    targets : collection of str
-        Their names.
-    """
+    """The keys in a graph of what workers keep, and read from any of the targets."""
     futures = {key: found for key, node in graph.items() if (found := _future(node)) is not None}
     if not futures:
         return []

@@ -62,15 +62,7 @@ class ReadOrder:
 
 
 def order_of(graph: Mapping[Key, Any], writes: Sequence[TaskAccess], targets: Sequence[ArrayFile]) -> ReadOrder:
-    """Look at what is read of the targets, and when.
-
-    Parameters
-    ----------
-    graph : mapping
-        The tasks that compute blocks, and those that write.
-    writes : sequence of TaskAccess
-        What those write.
-    """
+    """Look at what is read of the targets, and when."""
     reads = list(_reads(graph, _Places(targets)))
     keys = list(dict.fromkeys(read.key for read in reads))
     bits = {key: 1 << number for number, key in enumerate(keys)}

@@ -120,13 +120,7 @@ def read_span(part: StoredPart, span: Spans) -> np.ndarray:
 
 
 def read_group(part: StoredPart, edges: tuple[tuple[int, ...], ...], tile: Index) -> dict[Index, np.ndarray]:
-    """The blocks between some edges along each axis, by their places in the group: each chunk is read once.
-
-    Parameters
-    ----------
-    tile : tuple of int
-        Elements of the stored array along each axis that are read at one time.
-    """
+    """The blocks between some edges along each axis, by their places in the group: each chunk is read once."""
     counts = [len(each) - 1 for each in edges]
     blocks = {
         index: np.empty([each[i + 1] - each[i] for i, each in zip(index, edges, strict=True)], part.dtype)

@@ -76,38 +76,18 @@ class Staged:
         return _again, (self.folder, self.stored, self.dtype)
 
     def make(self) -> None:
-        """Make it, empty; or leave it as it is.
-
-        Raises
-        ------
-        RunError
-            Where scratch is not there any more.
-        """
+        """Make it, empty; or leave it as it is."""
         if not os.path.isdir(self.folder):  # a task that nobody wants any more makes nothing that nobody removes
             raise RunError(_GONE.format(self.folder))
         like = zarr.create_array({}, shape=(), dtype=self.dtype)
         create_scratch(os.path.join(self.folder, ARRAY), array_file.describe(like), self.stored)
 
     def put(self, section: Section, block: Any, _: None) -> None:
-        """Write the bytes of a block.
-
-        Raises
-        ------
-        RunError
-            Where it is of another shape or type than its array says, or scratch is not there.
-        DiskFullError, StoreFailure
-            Where the file system does not take them.
-        """
+        """Write the bytes of a block."""
         PieceWriter(self._opened(), Meter()).write(section, block_of(block, section, self.dtype))
 
     def take(self, section: Section, _: None) -> np.ndarray:
-        """Read a block.
-
-        Raises
-        ------
-        RunError
-            Where it is not there any more.
-        """
+        """Read a block."""
         file = self._opened()
         for index in product(*self.stored.grid.touched(section)):
             if not os.path.isfile(os.path.join(file.folder or "", file.chunk_key(index))):
@@ -185,17 +165,7 @@ def _whole(array: zarr.Array) -> StoredPart:
 
 
 def staged(x: da.Array, stored: Stored, blocks: BlockLengths, scratch: str, client: Client | None) -> da.Array:
-    """Return a lazy array in other blocks, whose elements are those of ``x``, by way of chunks of ``stored``.
-
-    Parameters
-    ----------
-    blocks : tuple of tuples of int
-        Lengths of the blocks along each axis.
-    scratch : str
-        A folder, in which one is made.
-    client : Client, optional
-        Of the cluster on which it is to be computed.
-    """
+    """Return a lazy array in other blocks, whose elements are those of ``x``, by way of chunks of ``stored``."""
     import dask.array as da
 
     suffix = uuid.uuid4().hex[:12]

@@ -157,19 +157,7 @@ def store_graph(
     names: Mapping[Key, Key] = NO_NAMES,
     suffix: str = "",
 ) -> tuple[dict[Key, Any], Key]:
-    """The graph that writes lazy arrays, and the key of its last task.
-
-    Parameters
-    ----------
-    blocks : mapping
-        The tasks that compute their blocks.
-    after : collection
-        Keys of what every write waits for.
-    names : mapping
-        The keys that stand for those of some blocks.
-    suffix : str
-        What is in the keys of what is made; by default a new one.
-    """
+    """The graph that writes lazy arrays, and the key of its last task."""
     suffix, graph = suffix or new_suffix(), dict(blocks)
     last: dict[tuple[str, tuple[int, ...]], Key] = {}
     ends: list[Key] = []

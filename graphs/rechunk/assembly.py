@@ -30,17 +30,7 @@ NAMED = -1
 
 
 class Assembly:
-    """State that the ranks of a process share while they assemble the target of a pass.
-
-    Parameters
-    ----------
-    counts : bool
-        Whether this process writes all that is written: it knows when nothing of a chunk is missing.
-    fresh : bool
-        Whether nothing was there when the pass began.
-    kept : iterable of str
-        Keys of chunks that are there, and stay as they are.
-    """
+    """State that the ranks of a process share while they assemble the target of a pass."""
 
     def __init__(self, step: Pass, assembler: Assembler, *, counts: bool, fresh: bool, kept: Iterable[str]) -> None:
         self.step, self.assembler = step, assembler
@@ -90,13 +80,7 @@ class Assembly:
     # ------------------------------------------------------------------ what a unit does
 
     def place(self, unit: int, rank: int, stage: np.ndarray, take: Take) -> Counter[Index]:
-        """Place what was read of a unit in all chunks that it touches: each rank begins with another one.
-
-        Returns
-        -------
-        Counter
-            A checksum of what was placed in each.
-        """
+        """Place what was read of a unit in all chunks that it touches: each rank begins with another one."""
         sums: Counter[Index] = Counter()
         boxes = list(groups(self.step, unit, len(stage) // self.step.target.itemsize))
         start = rank * len(boxes) // self.step.ranks

@@ -55,13 +55,7 @@ def _packed(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
 
 
 def answer(run: RechunkState) -> Exchanges:
-    """Return what answers on this worker whoever asks for messages.
-
-    Raises
-    ------
-    PlacementError
-        Where there is no worker.
-    """
+    """Return what answers on this worker whoever asks for messages."""
     from oocarrays.graphs.exchange.between import Exchanges
 
     worker = this_worker()

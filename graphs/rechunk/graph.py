@@ -34,15 +34,7 @@ from oocarrays.plan.rechunk.passes import Pass
 
 
 class GraphBuilder(Builder):
-    """Builds the graph of one run.
-
-    Parameters
-    ----------
-    suffix : str
-        What is in every key, new for each graph: Dask does not run a key again that some earlier result still holds.
-    addresses : sequence of str
-        The worker of each rank; none where ranks are threads.
-    """
+    """Builds the graph of one run."""
 
     def __init__(self, run: RechunkRun, suffix: str, addresses: Sequence[str] = ()) -> None:
         super().__init__(suffix, RechunkRun.task, run)

@@ -38,13 +38,7 @@ from oocarrays.storage.journal.texts import Kept
 
 
 class GroupGraphBuilder:
-    """Builds the graph of one run of a group.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each lane of copies, all of them; none where lanes are threads.
-    """
+    """Builds the graph of one run of a group."""
 
     def __init__(self, run: GroupRun, addresses: Sequence[str] = ()) -> None:
         self.run = run
@@ -115,20 +109,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> Document:
 def resumed_group(
     target: StoreLike, asked: GoingOn, copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan]
 ) -> tuple[GroupRun, Any]:
-    """A run of a group that stopped, less what it has done; and where it goes on.
-
-    Parameters
-    ----------
-    copying : callable
-        Plans how arrays are copied, of a source, less some, with the resources that the terms give.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no unfinished group, no journal, or no source.
-    JournalError
-        Where a journal does not belong to what it stands beside, or the source has changed.
-    """
+    """A run of a group that stopped, less what it has done; and where it goes on."""
     journal, id, content = journal_of(target, "group")
     trust = asked.trust
     _check_names(target, content)
@@ -235,13 +216,7 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
 
 
 def _member(target: StoreLike, name: str, source: GroupFile, asked: GoingOn) -> MemberRun:
-    """The run of one array.
-
-    Raises
-    ------
-    JournalError
-        Where the source no longer has it.
-    """
+    """The run of one array."""
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
     return resumed(member_store(target, name), replace(asked, source=source.arrays[name]), MemberRun)[0]

@@ -99,19 +99,7 @@ class MemberRun(RechunkRun):
 
 
 class GroupRun(KeptRun):
-    """One run of a group's plan, shared by the tasks that belong to no single array.
-
-    Parameters
-    ----------
-    members : mapping
-        The runs of the arrays that are rewritten, by their paths.
-    content : dict
-        What the journal keeps of it.
-    id : str
-        That of the members.
-    remains : Remains
-        What the run that is resumed has left, if one is: its parts are batches of copies.
-    """
+    """One run of a group's plan, shared by the tasks that belong to no single array."""
 
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
     threads_stay: ClassVar[bool] = True

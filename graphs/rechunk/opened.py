@@ -54,13 +54,7 @@ class OpenPass:
         return shaped(buffer, self.reader.grid.chunks, self.reader.dtype)
 
     def region(self, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
-        """View the chunks of a box in a buffer, one contiguous chunk after the other.
-
-        Parameters
-        ----------
-        blank : bool
-            Whether those at the edge are padded with the fill value.
-        """
+        """View the chunks of a box in a buffer, one contiguous chunk after the other."""
         grid, file = self.step.target.grid, self.writer.file
         counts = tuple(b - a for a, b in zip(*box, strict=True))
         region = chunk_major(buffer, counts, grid.chunks, file.dtype, file.stored.order)

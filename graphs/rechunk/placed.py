@@ -39,17 +39,7 @@ def as_named_now(
     mark: Callable[[int], str],
     verify: bool,
 ) -> Recorded:
-    """Return the record by the keys that chunks have now, with checksums of all of a chunk.
-
-    Parameters
-    ----------
-    opened : callable
-        The array that a pass writes, or None where it is gone.
-    mark : callable
-        What is in the names of chunks that a pass has not finished.
-    verify : bool
-        Whether bytes are read.
-    """
+    """Return the record by the keys that chunks have now, with checksums of all of a chunk."""
     now = dict(stored)
     for number, step in enumerate(plan.passes):
         mine = {part: told for part, told in stored.items() if part and part[0] == number and told is not None}

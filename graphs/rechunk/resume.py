@@ -105,22 +105,7 @@ def resumed(
     asked: GoingOn,
     kind: type[Run] = RechunkRun,  # type: ignore[assignment]
 ) -> tuple[Run, Any]:
-    """A run that stopped, less what it has done; and where it goes on.
-
-    Parameters
-    ----------
-    kind : type
-        Of the run.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no unfinished array, no journal, or no source.
-    JournalError
-        Where the journal does not belong to what it stands beside, or the source has changed.
-    PlacementError, BudgetError
-        Where there are no such workers; where no plan fits.
-    """
+    """A run that stopped, less what it has done; and where it goes on."""
     journal, id, content = journal_of(target, "array")
     before, trust = _plan(content, target), asked.trust
     file = _source(content, asked.source, target, asked.place, asked.missing)
@@ -264,13 +249,7 @@ def _looked(
 
 
 def planned(target: StoreLike) -> RechunkPlan:
-    """The plan in the journal of an unfinished array.
-
-    Raises
-    ------
-    NotFoundError, JournalError
-        As `journal_of`.
-    """
+    """The plan in the journal of an unfinished array."""
     return _plan(journal_of(target, "array")[2], target)
 
 

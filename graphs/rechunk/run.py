@@ -46,17 +46,7 @@ from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 
 class RechunkState(OneTarget):
-    """Hold what the tasks of one run of a rechunk plan share.
-
-    Parameters
-    ----------
-    content : dict
-        What the journal keeps of it.
-    remains : Remains
-        What the run that is resumed has left, if one is.
-    id : str, optional
-        The id of a run that has not begun, where others have the same.
-    """
+    """Hold what the tasks of one run of a rechunk plan share."""
 
     threads_stay: ClassVar[bool] = True
     merges: ClassVar[bool] = True
@@ -166,13 +156,7 @@ class RechunkState(OneTarget):
         check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
 
     def _forget_what_is_gone(self) -> None:
-        """Take back what is recorded of scratch that is no longer there.
-
-        Raises
-        ------
-        RunError
-            Where this run was planned to go on with some of that.
-        """
+        """Take back what is recorded of scratch that is no longer there."""
         parts, last = self.journal.parts(), len(self.plan.passes) - 1
         gone = {part for part in parts if part[0] < last and not is_scratch(self._scratch_folder(part[0]))}
         gone |= self.remains.lost

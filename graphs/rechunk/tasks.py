@@ -84,13 +84,7 @@ class RechunkRun(Messages, RechunkState):
         """Say that all ranks have written a partition."""
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
-        """Where a rank was put, and where it runs, which answers from now on whoever asks for messages.
-
-        Raises
-        ------
-        PlacementError
-            Where a graph that was made for workers runs on threads, which have no messages.
-        """
+        """Where a rank was put, and where it runs, which answers from now on whoever asks for messages."""
         if any(step.whole for step in self.plan.passes):
             exchange.answer(self)
         return super()._probe(address, rank)

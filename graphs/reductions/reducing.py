@@ -169,15 +169,7 @@ class Reducer:
             yield chunk, {key: state for key, state in folded.items() if key[1] in span}
 
     def tried(self, dtype: np.dtype) -> np.dtype:
-        """Return the type of the result: of a small block, before anything is read or made.
-
-        Raises
-        ------
-        InputError
-            Where the last function gives another number of axes.
-        KernelError
-            Where a function fails.
-        """
+        """Return the type of the result: of a small block, before anything is read or made."""
         block = np.zeros([1] * len(self.cut.shape), dtype)
         state = called(self.steps.state, block, self.cut.axes, None if self.mask is None else block == block)
         value = on_host(called(self.steps.finish, state))
@@ -197,13 +189,7 @@ def unpacked(message: np.ndarray) -> Any:
 
 
 def called(function: Callable[..., Any], *given: Any) -> Any:
-    """Call a function that a person may have given.
-
-    Raises
-    ------
-    KernelError
-        Where it fails.
-    """
+    """Call a function that a person may have given."""
     try:
         return function(*given)
     except OocError:

@@ -248,15 +248,7 @@ class HereReduction(GivenReduction):
 
 
 class WrittenReduction(Reducing, OneTarget):
-    """One reduction whose result is written.
-
-    Parameters
-    ----------
-    content : dict
-        What the journal keeps of it.
-    keeps : bool
-        Whether partial results are arrays, which a journal can keep.
-    """
+    """One reduction whose result is written."""
 
     destination: TargetSpec
 
@@ -381,13 +373,7 @@ class WrittenReduction(Reducing, OneTarget):
 
 
 def build_graph(run: Reducing, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a reduction, and the key of its last task.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each rank; none where ranks are threads.
-    """
+    """The graph of a reduction, and the key of its last task."""
     builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
     created = builder.create(addresses)
     held = [builder.add("reduce", rank, after=[created]) for rank in ranks]

@@ -31,13 +31,6 @@ def new_suffix() -> str:
 class RoundsAhead(Generic[T]):
     """Rounds of which so many are under way at one time: one begins when that so many before is done.
 
-    Parameters
-    ----------
-    ahead : int
-        How many may be under way.
-    start : object
-        What the first ones wait for.
-
     >>> rounds = RoundsAhead(2, "start")
     >>> for number in range(4):
     ...     print(rounds.before)
@@ -70,18 +63,7 @@ class RoundsAhead(Generic[T]):
 
 
 class Builder:
-    """Adds tasks.
-
-    Parameters
-    ----------
-    suffix : str
-        What is in every key: Dask does not run a key again that some earlier result still holds.
-    do : callable
-        Does a task: ``do(shared, verb, args, buffers, *inputs)``, of which the first ``buffers`` inputs are taken, the
-        others only waited for.
-    shared : object
-        What all tasks take.
-    """
+    """Adds tasks."""
 
     def __init__(self, suffix: str, do: Callable[..., Any], shared: Any) -> None:
         self.suffix = suffix
@@ -96,13 +78,7 @@ class Builder:
         self._shared = TaskRef(key)
 
     def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
-        """Add the tasks that begin a run; the others take the run that they give.
-
-        Parameters
-        ----------
-        addresses : sequence of str
-            The worker of each rank: each is tried, and the run travels there once. None where ranks are threads.
-        """
+        """Add the tasks that begin a run; the others take the run that they give."""
         if not addresses:
             return self.add("create", after=after, rank=0)
         self.share("run")
@@ -120,26 +96,14 @@ class Builder:
         after: Iterable[Key] = (),
         rank: int | None = None,
     ) -> Key:
-        """Add a task: a verb, plain arguments, what it takes and waits for; returns its key, which ends with its rank.
-
-        Parameters
-        ----------
-        rank : int, optional
-            Where that is not the last argument.
-        """
+        """Add a task: a verb, plain arguments, what it takes and waits for; returns its key, which ends with its rank."""
         key = (f"{name or verb}-{self._suffix_of(verb)}", *args, *([] if rank is None else [rank]))
         taken = [None if buffer is None else TaskRef(buffer) for buffer in buffers]
         self.graph[key] = Task(key, self._do, self._shared, verb, args, len(taken), *taken, *map(TaskRef, after))
         return key
 
     def add_whole(self, do: Callable[..., Any], name: str, *args: int, held: Key | None, after: Iterable[Key]) -> Key:
-        """Add a task that waits for others of its kind without a thread: a coroutine function, which takes its key.
-
-        Parameters
-        ----------
-        do : callable
-            Does it: ``do(shared, key, args, held, *others)``.
-        """
+        """Add a task that waits for others of its kind without a thread: a coroutine function, which takes its key."""
         key = (f"{name}-{self.suffix}", *args)
         self.graph[key] = Task(
             key, do, self._shared, key, args, None if held is None else TaskRef(held), *map(TaskRef, after)

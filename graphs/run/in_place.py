@@ -30,15 +30,7 @@ class InPlace:
 
 
 class NotedRun(Work):
-    """One run that keeps a note while it writes where something is.
-
-    Parameters
-    ----------
-    store : path or store
-        What is written.
-    note : mapping
-        What was asked for; nothing, where nobody could ask for it again.
-    """
+    """One run that keeps a note while it writes where something is."""
 
     note: Mapping[str, Any]
 
@@ -48,13 +40,7 @@ class NotedRun(Work):
         super().__init__(store, processes, None)
 
     def _say_begun(self, *parts: int | None) -> None:
-        """Leave the note, for whoever finds it when this run has been killed.
-
-        Raises
-        ------
-        JournalError
-            Where this run goes on with one that was killed, and ``parts`` are others than that had.
-        """
+        """Leave the note, for whoever finds it when this run has been killed."""
         before = self.note.get(PARTS) or parts
         other = next((rank for rank, (was, now) in enumerate(zip(before, parts, strict=True)) if was != now), None)
         if other is not None:

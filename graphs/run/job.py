@@ -266,13 +266,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         return self._announced(self._run.ends)
 
     def _announced(self, ends: Sequence[tuple[Journal, str]] = ()) -> dict[Key, Any]:
-        """The graph, of which a cluster knows where its tasks go.
-
-        Parameters
-        ----------
-        ends : sequence of journals and run ids
-            Where it is taken away, once it has been heard, that the run has ended.
-        """
+        """The graph, of which a cluster knows where its tasks go."""
         if self._cluster and self._is_fresh():
             client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
             _hear(client, self._run, self.moves, {suffix: ends}, self._warned_of())
@@ -344,15 +338,7 @@ def _hear(
     ends: Mapping[str, Sequence[tuple[Journal, str]]],
     warned_of: str,
 ) -> None:
-    """Hear what has been done of a run, as long as it is there.
-
-    Parameters
-    ----------
-    ends : mapping
-        What is to be forgotten when the last task of a graph has been done, by the suffix of its keys.
-    warned_of : str
-        The sources of which a person is told then what they lack.
-    """
+    """Hear what has been done of a run, as long as it is there."""
     there = weakref.ref(run)
 
     def meter() -> Meter | None:
@@ -383,13 +369,7 @@ def resumable(error: BaseException) -> bool:
 
 
 def _explained(error: BaseException, client: Client, run: Work, *, taken_away: bool = False) -> BaseException:
-    """Explain a failure of the cluster, and not of the work, to a person.
-
-    Parameters
-    ----------
-    taken_away : bool
-        Whether somebody has cancelled the run's last task, or has restarted the cluster.
-    """
+    """Explain a failure of the cluster, and not of the work, to a person."""
     from distributed import KilledWorker
 
     if taken_away and not isinstance(error, OocError | KeyboardInterrupt | SystemExit) and not _is_lost(client):

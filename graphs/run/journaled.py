@@ -184,13 +184,7 @@ class KeptRun(EndingRun):
             raise
 
     def _is_another_plan(self) -> bool:
-        """Whether the journal is to be written anew: a person has started over, or planned the rest otherwise.
-
-        Raises
-        ------
-        RunError
-            Where another run has done so since this one was planned.
-        """
+        """Whether the journal is to be written anew: a person has started over, or planned the rest otherwise."""
         now = self.journal.read()[1].get(BEGINNING, "")
         if now not in (self.remains.beginning, self.remains.found):
             raise RunError(f"{self.destination.store} is no longer what run {self.id} left: resume it again")
@@ -201,13 +195,7 @@ class KeptRun(EndingRun):
         self.journal.replace(self.id, self._content_now(), self.remains.kept)
 
     def look_back(self) -> None:
-        """Start over where what is read has changed since the job failed, or may have: nobody can see into its source.
-
-        Raises
-        ------
-        JournalError
-            Where the job goes on with what another process has left: there it is a person who decides.
-        """
+        """Start over where what is read has changed since the job failed, or may have: nobody can see into its source."""
         content = self._begun_with()
         if content is None or content.get(BEGINNING, "") != self.remains.beginning:
             return
@@ -223,13 +211,7 @@ class KeptRun(EndingRun):
         self.remains = self.remains.begun_again()
 
     def _check_read(self) -> None:
-        """Refuse to finish with a source that has changed while it was read.
-
-        Raises
-        ------
-        RunError
-            It says how much has changed, and what there is to do.
-        """
+        """Refuse to finish with a source that has changed while it was read."""
         listed = {id(file.zarr.store_path) for file, _ in self.versions}
         again = [array for array in self.read_from if id(array.store_path) not in listed]
         content = self._begun_with() if again else None
@@ -238,13 +220,7 @@ class KeptRun(EndingRun):
             raise RunError(str(refused))
 
     def _check_written(self) -> None:
-        """Compare receipts with a listing of each target in a store.
-
-        Raises
-        ------
-        RunError
-            Where chunks are not listed, or have another size; the target stays unfinished.
-        """
+        """Compare receipts with a listing of each target in a store."""
         if not is_remote(self.destination.store):
             return
         wanted: dict[str, tuple[StoreLike, dict[str, list[Receipt]]]] = {}
@@ -331,15 +307,7 @@ class JournaledRun(KeptRun):
     # ------------------------------------------------------------------ beginning
 
     def _create(self, *probes: tuple[int, str, str]) -> Any:
-        """Make the target, marked unfinished, unless this run has: before a worker was lost, or it was itself.
-
-        Raises
-        ------
-        TargetError
-            Where something is there, or another run is at work.
-        RunError
-            Where what is to be resumed has been replaced.
-        """
+        """Make the target, marked unfinished, unless this run has: before a worker was lost, or it was itself."""
         self.check_placement(probes)
         self._list_sources()
         mark = unfinished_run(self.destination.store)
@@ -453,26 +421,14 @@ class OneTarget(JournaledRun):
 
 
 def check_folder(store: StoreLike) -> None:
-    """Refuse a worker that does not see the folder in which a target is to be.
-
-    Raises
-    ------
-    RunError
-        It names the target.
-    """
+    """Refuse a worker that does not see the folder in which a target is to be."""
     folder = local_folder(store)
     if folder and not os.path.isdir(os.path.dirname(folder)):
         raise RunError(f"the folder of {folder} is not there on this worker: sources and targets must be shared")
 
 
 def check_room(wants: Mapping[str, int]) -> None:
-    """Refuse to write more bytes to folders than their devices have left.
-
-    Raises
-    ------
-    DiskFullError
-        It names a folder.
-    """
+    """Refuse to write more bytes to folders than their devices have left."""
     for place, wanted in wants.items():
         free = free_bytes(place)
         if sum(wants.values()) > free and wanted:

@@ -56,22 +56,7 @@ class Left:
     """The files of those that are there."""
 
     def remains(self, before: JournaledPlan, plan: JournaledPlan, *, same: bool, each: str = "part") -> Remains:
-        """Look at what is left, and say what of it is of use to a plan.
-
-        Parameters
-        ----------
-        before : JournaledPlan
-            The plan of the journal.
-        same : bool
-            Whether the parts of ``plan`` are those.
-        each : str
-            The word for a part.
-
-        Raises
-        ------
-        JournalError
-            Where something is recorded that its plan has not.
-        """
+        """Look at what is left, and say what of it is of use to a plan."""
         check_known(self.stored, before.parts(), next(iter(self.places.values())), each=each)
         found = self._looked(before)
         anew = bool(found.lost) or not same

@@ -77,13 +77,7 @@ def fingerprints(arrays: Iterable[zarr.Array]) -> list[Document | None]:
 def check_sources(
     arrays: Sequence[zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust
 ) -> list[str]:
-    """Refuse to go on with sources that are not as they were when a run began; what a person is to know of them.
-
-    Raises
-    ------
-    JournalError
-        It says how much has changed, and what there is to do.
-    """
+    """Refuse to go on with sources that are not as they were when a run began; what a person is to know of them."""
     if trust.again:
         return []
     ways = WAYS_OF_PASSES if "pass" in content else WAYS_OUT
@@ -147,15 +141,6 @@ def look(
     """Which of what was stored is not there any more, or is otherwise; a warning says so.
 
     Of a chunk that two parts have written, which is then as the later one left it, either receipt will do.
-
-    Parameters
-    ----------
-    stored : mapping
-        What the journal says of each part.
-    place : callable
-        Where a part's chunks are, by the name of the place; None for one that is not to be looked at.
-    expected : callable
-        For a part that was written down without receipts: where its chunks are, and what they must be at least.
     """
     kept: dict[str, tuple[StoreLike, dict[str, list[tuple[Part, Receipt]]]]] = {}
     for part, receipts in stored.items():

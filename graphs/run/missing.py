@@ -10,15 +10,7 @@ from oocarrays.storage.meter import Meter
 
 
 def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:
-    """Warn of the chunks that have been counted for it, once for a meter; on a worker, its client is told.
-
-    Parameters
-    ----------
-    name : str
-        What was read.
-    so_far : bool
-        Whether more may be found missing.
-    """
+    """Warn of the chunks that have been counted for it, once for a meter; on a worker, its client is told."""
     count = meter.to_warn()
     if not count:
         return

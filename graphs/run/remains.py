@@ -86,15 +86,7 @@ def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: A
 
 
 def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, Document]:
-    """Read the journal of an unfinished array or group, the run that it is of, and what that was asked to do.
-
-    Raises
-    ------
-    NotFoundError
-        Where nothing unfinished is there, or no journal.
-    JournalError
-        Where the journal cannot be read, or is of another run.
-    """
+    """Read the journal of an unfinished array or group, the run that it is of, and what that was asked to do."""
     mark, there = unfinished_run(target), Journal(target)
     if mark is None:
         there.sweep()
@@ -130,13 +122,7 @@ def can_update(target: StoreLike) -> bool:
 
 
 def check_known(stored: Iterable[Part], planned: Iterable[Part], target: StoreLike, *, each: str = "part") -> None:
-    """Refuse a journal in which something is recorded that its plan has not.
-
-    Raises
-    ------
-    JournalError
-        It names the first, in order.
-    """
+    """Refuse a journal in which something is recorded that its plan has not."""
     strange = set(stored).difference(planned)
     if strange:
         raise JournalError(f"the journal in {target} has {each} {min(strange)}, which its plan has not")
@@ -160,17 +146,6 @@ def whole_chunks(
 ) -> dict[str, Receipt]:
     """Receipts of the chunks of which every element is in a part that is recorded, or which plans before have stored,
     and that are as they were stored.
-
-    Parameters
-    ----------
-    name : str
-        Of the place in the parts' receipts.
-    sections : mapping
-        The elements of each part.
-    odd : iterable of str
-        Keys of chunks that are not as they were stored.
-    kept : mapping, optional
-        Receipts of what plans before have stored.
     """
     grid, bad = file.stored.grid, frozenset(odd)
     missing: dict[str, int] = {}

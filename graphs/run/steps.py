@@ -70,11 +70,6 @@ class Send:
 def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = None) -> Iterator[list[Send]]:
     """The messages of each step, without those in which nothing rides.
 
-    Parameters
-    ----------
-    wants : callable
-        Whether an origin has something for a final rank; by default each has for every other.
-
     Examples
     --------
     >>> [[(m.source, m.destination) for m in step] for step in messages_of(Schedule.of("gen", 3), lambda o, f: f == 0)]
@@ -108,13 +103,6 @@ class ExchangeTasks:
 
     Tasks are ``send`` (of an outbox, and of what is carried), ``receive`` (into a region, one message of each source),
     ``carry`` (of what is for others) and ``taken``, each with ``*args, stage, rank``. Stages count from 1.
-
-    Parameters
-    ----------
-    add : callable
-        Adds a task and returns its key.
-    synchronous : bool
-        Whether a step waits until the one before has been received and taken, also that of the exchange before.
     """
 
     def __init__(self, schedule: Schedule, add: Add, *, synchronous: bool = True) -> None:
@@ -135,17 +123,7 @@ class ExchangeTasks:
         regions: Sequence[Key | None],
         wants: Callable[[int, int], bool] | None = None,
     ) -> list[Key | None]:
-        """Add one all-to-all; returns what holds each rank's region afterwards.
-
-        Parameters
-        ----------
-        outboxes : sequence of keys
-            What each rank has packed; None where a rank has nothing of its own to send.
-        regions : sequence of keys
-            Where each rank receives; None where that is yet to be made.
-        wants : callable
-            As in `messages_of`.
-        """
+        """Add one all-to-all; returns what holds each rank's region afterwards."""
         filled: list[Key | None] = list(regions)
         carried: list[Key | None] = [None] * self.schedule.ranks
         for stage, messages in enumerate(messages_of(self.schedule, wants) if wants else self._all, 1):
@@ -159,13 +137,7 @@ class ExchangeTasks:
         wants: Callable[[int, int], bool],
         regions: Sequence[Key | None] = (),
     ) -> list[tuple[Key | None, ...]]:
-        """Add one all-to-all; returns what each rank's task takes that uses all: what it holds itself, and what came.
-
-        Parameters
-        ----------
-        held, regions : sequence of keys
-            As ``outboxes`` and ``regions`` of `build`; by default no rank has begun to receive.
-        """
+        """Add one all-to-all; returns what each rank's task takes that uses all: what it holds itself, and what came."""
         came = self.build(*args, outboxes=held, regions=regions or [None] * len(held), wants=wants)
         return [(own if wants(rank, rank) else None, came[rank]) for rank, own in enumerate(held)]
 
@@ -246,13 +218,7 @@ class Carried:
 def sent_parts(
     schedule: Schedule, stage: int, rank: int, own: Callable[[int], np.ndarray | None], carried: Carried | None
 ) -> Message | None:
-    """The message that ``rank`` sends in a stage, labelled by origin and final rank; None where nothing is to be sent.
-
-    Parameters
-    ----------
-    own : callable
-        Gives what it has for a final rank, contiguous; None where that needs nothing.
-    """
+    """The message that ``rank`` sends in a stage, labelled by origin and final rank; None where nothing is to be sent."""
     from oocarrays.graphs.cluster.nearby import Message
 
     others = carried.parts if carried else {}

@@ -118,17 +118,7 @@ def is_given_up() -> bool:
 
 
 async def settled(ids: Collection[str], suffixes: Collection[str], *, for_good: bool = True) -> None:
-    """Give up graphs on this worker: wait for tasks that have begun, and refuse those that come late.
-
-    Parameters
-    ----------
-    ids : collection of str
-        Of what does the tasks, or what their ids begin with.
-    suffixes : collection of str
-        What is in the keys of the graphs.
-    for_good : bool
-        Whether their keys never come again; those of an array do, when it is computed once more.
-    """
+    """Give up graphs on this worker: wait for tasks that have begun, and refuse those that come late."""
     GIVEN_UP.update(suffixes)
     mine = [run for name, run in LIVE.items() if name.startswith(tuple(ids))]
     for _ in range(SETTLE_SECONDS * 20):

@@ -36,13 +36,7 @@ def this_worker() -> Worker | None:
 
 
 def write_down(last: Any, name: str, value: Any) -> None:
-    """Have the scheduler keep a note, from a task on a worker, until it forgets a task.
-
-    Parameters
-    ----------
-    last : key
-        Of that task, which waits for this one.
-    """
+    """Have the scheduler keep a note, from a task on a worker, until it forgets a task."""
     _ask_scheduler("set_metadata", keys=[last, name], value=value)
 
 
@@ -86,17 +80,7 @@ def hearing(
     moved: Callable[[Move], None] = _ignore,
     ended: Callable[[str], None] = _ignore,
 ) -> Callable[[tuple[float, Mapping[str, Any]]], None]:
-    """Make what hears of work; a client keeps it for ever, and so it is to keep no run and no array.
-
-    Parameters
-    ----------
-    meter : callable
-        Gives what counts, as long as it is there.
-    moved : callable
-        Takes that the ranks of a lost worker were moved.
-    ended : callable
-        Takes the suffix of a graph whose last task has been done.
-    """
+    """Make what hears of work; a client keeps it for ever, and so it is to keep no run and no array."""
 
     def hear(event: tuple[float, Mapping[str, Any]]) -> None:
         _, told = event

@@ -37,17 +37,7 @@ SUFFIX = re.compile(r"-([0-9a-f]{12})")
 
 
 class Work(Tasks):
-    """One run, shared by its tasks.
-
-    Parameters
-    ----------
-    store : path or Store
-        Its target, beside which its journal is.
-    processes : int, optional
-        Workers that it is planned for; None for threads of one process.
-    id : str, optional
-        The id of the run that is resumed.
-    """
+    """One run, shared by its tasks."""
 
     phases: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
     """The phase of a plan in which the seconds of each verb count; others count as beginning and end."""
@@ -150,13 +140,7 @@ class Work(Tasks):
             raise self.abort(error) from error.__cause__
 
     def look(self) -> None:
-        """Look at what is read, as far as it can be seen from here.
-
-        Raises
-        ------
-        RunError
-            Where it has gone, or is no longer what it was when the run was planned: it names it.
-        """
+        """Look at what is read, as far as it can be seen from here."""
         for presence in self.reads():
             presence.check()
 

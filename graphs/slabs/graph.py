@@ -28,13 +28,7 @@ from oocarrays.plan.slabs.plan import RESULTS
 
 
 def build_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a pass, and the key of its last task, whose value is the name of the first target.
-
-    Parameters
-    ----------
-    addresses : sequence of str
-        The worker of each rank; none where ranks are threads.
-    """
+    """The graph of a pass, and the key of its last task, whose value is the name of the first target."""
     builder = SlabBuilder(run, addresses)
     last = builder.build()
     return builder.graph, last

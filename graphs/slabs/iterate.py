@@ -41,13 +41,7 @@ from oocarrays.storage.stores.remote import RemoteStore
 
 
 class SweepRun(SlabRun):
-    """One pass of an iteration, shared by its tasks.
-
-    Parameters
-    ----------
-    resumes : bool
-        Whether it is the first pass of a run that goes on with what another process has left.
-    """
+    """One pass of an iteration, shared by its tasks."""
 
     merges: ClassVar[bool] = False
 
@@ -253,18 +247,7 @@ class SweepRun(SlabRun):
 
 
 def looked_back(course: Course, kind: type[SweepRun] = SweepRun) -> Course:
-    """Return a course before it is run once more: begun again, where the first pass reads a source that has changed.
-
-    Parameters
-    ----------
-    kind : type
-        Of a pass.
-
-    Raises
-    ------
-    JournalError
-        As `look_back` of a run does.
-    """
+    """Return a course before it is run once more: begun again, where the first pass reads a source that has changed."""
     if course.progress().residuals:
         return course
     run = kind(course, Progress(), resumes=course.resumes)

@@ -93,13 +93,7 @@ class StoppedPass:
         return {name: self.cut[name] for name in CUT}
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """Return the remains for a run that goes on with it.
-
-        Raises
-        ------
-        JournalError
-            Where something is recorded that its plan has not.
-        """
+        """Return the remains for a run that goes on with it."""
         before = replace(plan, **self.slabs)
         places = self._places(plan, targets)
         left = Left(
@@ -170,13 +164,7 @@ def kernel_name(kernel: Any) -> str:
 
 
 def slab_content(plan: Cut, asked: Mapping[str, Any], by: str = "map_slabs") -> Document:
-    """Return the content of a pass's journal.
-
-    Parameters
-    ----------
-    by : str
-        The function that was called.
-    """
+    """Return the content of a pass's journal."""
     return {"pass": by, "asked": dict(asked), "cut": plan.cut}
 
 
@@ -189,24 +177,7 @@ def left_by(
     resume: Any = True,
     kind: type[StoppedPass] = StoppedPass,
 ) -> StoppedPass:
-    """Find what a pass that stopped has left at a target.
-
-    Parameters
-    ----------
-    sources : sequence of ArrayFile
-        What it reads, as far as everybody sees it.
-    resume : bool or str
-        How far what is left is trusted: as `trust_of` takes it.
-    kind : type
-        Of what is left.
-
-    Raises
-    ------
-    NotFoundError
-        Where nothing unfinished is there, or no journal.
-    JournalError
-        Where it was asked for otherwise: it names the first difference.
-    """
+    """Find what a pass that stopped has left at a target."""
     journal, id, content = journal_of(target, "array")
     if content.get("pass") != by:
         raise JournalError(f"{target} was not being written by {by}: it cannot go on with that")
@@ -250,11 +221,6 @@ def trust_of(resume: Any) -> Trust | None:
 
     >>> trust_of(True) == TRUSTED, trust_of("verify") == Trust(verify=True), trust_of(False)
     (True, True, None)
-
-    Raises
-    ------
-    InputError
-        Where it is no bool, ``"verify"`` or ``"as-is"``.
     """
     if isinstance(resume, Trust):
         return resume

@@ -58,22 +58,6 @@ class Fused:
     ) -> list[np.ndarray]:
         """Sweep ``core``, a part of blocks that lie at one place; gives that part of each array that is swept.
 
-        Parameters
-        ----------
-        blocks : sequence of numpy.ndarray
-            Of each array the part, and around it what all sweeps reach. They are not changed.
-        ends, core : sequence of (int, int)
-            Where the blocks and the part begin and end along each axis; the blocks also beyond periodic edges.
-        out : sequence of numpy.ndarray, optional
-            Where the results go: of the part's shape.
-        watch : callable, optional
-            Is shown every part of ``core`` before and after the last sweep.
-
-        Raises
-        ------
-        KernelError
-            Where the kernel gives another number of blocks, or another shape or type than theirs.
-
         Examples
         --------
         >>> def smooth(block):

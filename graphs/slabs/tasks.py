@@ -67,15 +67,7 @@ class SlabFiles:
 
 
 class SlabRun(JournaledRun):
-    """One pass over slabs, shared by its tasks.
-
-    Parameters
-    ----------
-    content : dict
-        What the journal keeps of it.
-    remains : Remains
-        What the run that is resumed has left, if one is; of local array files also which rank's are made.
-    """
+    """One pass over slabs, shared by its tasks."""
 
     merges: ClassVar[bool] = True
     phases: ClassVar[Mapping[str, str]] = {verb: verb for verb in ("read", "fetch", "give", "compute", "write")}
@@ -301,13 +293,7 @@ class SlabRun(JournaledRun):
         return copied
 
     def _called(self, slab: Slab, blocks: Blocks) -> Any:
-        """Call the kernel.
-
-        Raises
-        ------
-        KernelError
-            Where it fails: it names the slab, and why.
-        """
+        """Call the kernel."""
         try:
             return self._thread_of("compute", slab.rank).submit(self._apply, slab, blocks).result()
         except RunError:
@@ -342,13 +328,7 @@ class SlabRun(JournaledRun):
             return kernel(*blocks, block_info=BlockInfo(core, window, within(core, window)[:-1], self.plan.shape))
 
     def _check_memory(self) -> None:
-        """Refuse to go on with a kernel for which there is no room.
-
-        Raises
-        ------
-        KernelError
-            Where more would be held than the budget: it says what to ask for.
-        """
+        """Refuse to go on with a kernel for which there is no room."""
         plan, held = self.plan, self._memory.each or 0
         own = held - plan.result_bytes
         each = plan.ranks_here * (own - plan.workspace - OBJECT_BYTES)
@@ -367,13 +347,7 @@ class SlabRun(JournaledRun):
         return f"slab [{', '.join(spans)}] (number {slab.number} of rank {slab.rank})"
 
     def _made(self, slab: Slab, results: Any, seen: Section) -> Blocks:
-        """Check the kernel's results for what it has seen.
-
-        Raises
-        ------
-        KernelError
-            Where it is not one array for each target, of the shape that is wanted, that fits the target's dtype.
-        """
+        """Check the kernel's results for what it has seen."""
         where = self._where(slab)
         wanted = [
             ResultTerms(str(target.store), self.plan.standing(seen, number).shape, target.settings["dtype"])

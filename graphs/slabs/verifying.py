@@ -33,11 +33,6 @@ def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where:
 
     Numbers that are not whole may differ by the root of their precision, of the largest one: transforms round otherwise
     in blocks of other lengths.
-
-    Raises
-    ------
-    KernelError
-        It names a value, and what it becomes.
     """
     for one, other in zip(narrow, wide, strict=bool(wide)):
         near = 0.0

@@ -28,13 +28,7 @@ def rank_addresses(client: Client, ranks: int) -> list[str]:
 
 
 def held(name: str, rank: int) -> Any:
-    """Return a rank that lives in this process.
-
-    Raises
-    ------
-    RunError
-        Where its worker is another one than it was.
-    """
+    """Return a rank that lives in this process."""
     found = _HELD.get((name, rank))
     if found is None:
         raise RunError(f"rank {rank} of the streams is gone with its worker: what was flushed is there, open it again")
@@ -56,15 +50,7 @@ def _end(name: str, rank: int, act: Callable[[Any], Any]) -> None:
 
 
 class Ranks:
-    """The ranks of one file of streams.
-
-    Parameters
-    ----------
-    name : str
-        What tells them from those of other streams.
-    addresses : sequence of str
-        The worker of each rank.
-    """
+    """The ranks of one file of streams."""
 
     def __init__(self, client: Client, name: str, addresses: Sequence[str]) -> None:
         self.client = client

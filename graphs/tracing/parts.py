@@ -167,13 +167,7 @@ def _forwards(axes: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def asked(array: zarr.Array, how: str, key: Any) -> Iterator[Product]:
-    """Yield what one of Zarr's own ways of reading or writing takes of an array.
-
-    Parameters
-    ----------
-    how : {"basic", "orthogonal", "coordinate", "mask", "block"}
-        The way, as Zarr's methods name it.
-    """
+    """Yield what one of Zarr's own ways of reading or writing takes of an array."""
     if how in ("basic", "orthogonal"):
         plain = _plain(key, array.shape)  # of most reads: those of a chunk take less than a millisecond
         if plain is not None:

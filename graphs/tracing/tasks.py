@@ -48,15 +48,7 @@ class TaskUse(NamedTuple):
 
 
 def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
-    """Yield the reads and writes of a task.
-
-    Parameters
-    ----------
-    find : callable
-        Of a key: the object that it stands for in the graph, `NOTHING` where that is made by a task.
-    is_source : callable
-        Whether an object is a stored array, or takes its elements from one.
-    """
+    """Yield the reads and writes of a task."""
     if not isinstance(node, Task):
         return
     if node.func is _execute_subgraph:

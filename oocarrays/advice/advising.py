@@ -201,37 +201,7 @@ def advise(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> Advice:
-    """Advise which chunks the arrays of a trace should have, and how its blocks should read them.
-
-    Parameters
-    ----------
-    memory : int, float or str
-        Bytes that each process may hold while it reads or writes: ``"1GiB"``; by default what is free.
-    ranks : int, optional
-        Ranks that may read for each other, where the trace says nothing of ranks: for programs that can be changed to
-        read by `read_sections`. By default their tasks read each for itself.
-    keep : str or sequence of str
-        Arrays that stay as they are.
-    weights : mapping
-        How often one block runs after another: ``{("make", "plot"): 10}``. By default a block that reads what several
-        make follows each of them equally often.
-    copies : bool, default True
-        Whether a second copy of an array of 64 MiB and more may be advised, in other chunks; with False one layout.
-    scheduler, workers
-        Where it will run, as in `rechunk`.
-
-    Returns
-    -------
-    Advice
-
-    Raises
-    ------
-    InputError
-        Where nothing that is stored is in the trace, an array has changed since, blocks make each other's input in a
-        cycle, weights are negative or not finite, or `keep` names no array.
-    BudgetError
-        Where some array fits in memory in no chunks; it names the least.
-    """
+    """Advise which chunks the arrays of a trace should have, and how its blocks should read them."""
     if not trace.accesses:
         raise InputError("nothing that is stored is read or written in this trace")
     names = [keep] if isinstance(keep, str) else list(keep)

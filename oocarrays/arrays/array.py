@@ -193,24 +193,6 @@ def open_array(
 ) -> OutOfCoreArray:
     """Open an array in a Zarr store.
 
-    Parameters
-    ----------
-    store : path, URL, Zarr store or zarr.Array
-        Where the array is.
-    mode : str
-        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes; by default ``"r"``, and of a Zarr array what it is.
-    storage_options : mapping
-        How a URL is opened, by the names that fsspec has for it.
-    missing : str
-        What is made of a chunk that is not there, as `oocarrays.open_array` has it.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no store, or no array in it.
-    UnfinishedError
-        Where a run that died left it.
-
     Examples
     --------
     >>> import numpy as np, zarr

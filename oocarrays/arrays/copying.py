@@ -105,13 +105,7 @@ class Copier:
     """The folder in which scratch is made."""
 
     def best(self, chunkings: Chunkings, budget: int) -> SlabPlan | Copying:
-        """Return the slabs of the arrays as they are, or the way with copies, where that takes less time.
-
-        Raises
-        ------
-        BudgetError
-            Where neither fits: it states the least budget of all ways.
-        """
+        """Return the slabs of the arrays as they are, or the way with copies, where that takes less time."""
         chunkings = list(chunkings)
         try:
             plan = self.planned([file.stored for file in self.files], budget)

@@ -246,18 +246,7 @@ def described(
 
 
 def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...], ...] | None:
-    """Lengths of chunks along each axis, where they are unequal; None where they are not, or one is chosen.
-
-    Parameters
-    ----------
-    chunks : any
-        As Dask writes blocks; ``"layout"`` for what each rank has.
-
-    Raises
-    ------
-    LayoutError
-        Where ranks do not hold blocks, or are in files of their own.
-    """
+    """Lengths of chunks along each axis, where they are unequal; None where they are not, or one is chosen."""
     if isinstance(chunks, str) and chunks == "layout":
         if descriptor.layout is None or descriptor.placement == "local":
             raise LayoutError("chunks='layout' are those of ranks of one global array: give layout=")
@@ -272,13 +261,7 @@ def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...],
 
 
 def blocks_of_ranks(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Lengths of what ranks hold along each axis, but for those who hold nothing.
-
-    Raises
-    ------
-    LayoutError
-        Where one holds more than one block.
-    """
+    """Lengths of what ranks hold along each axis, but for those who hold nothing."""
     if not all(map(is_block, layout.axes)):
         raise LayoutError(f"{layout}: chunks='layout' are of blocks: block, gen_block or * along each axis")
     lengths = (tuple(filter(None, map(axis.size, range(axis.ranks)))) for axis in layout.axes)
@@ -305,13 +288,7 @@ def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
 def chunks_and_order(
     descriptor: Descriptor, dtype: np.dtype, orientation: Any, chunks: Any, names: Any, nbytes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Chunk lengths, and the order of the axes along a chunk, if there is one.
-
-    Parameters
-    ----------
-    nbytes : int
-        The most that a chunk may have whose lengths are not given.
-    """
+    """Chunk lengths, and the order of the axes along a chunk, if there is one."""
     shape = largest_shape(descriptor)
     order = None if orientation is None else axis_order(orientation, len(shape))
     known = axis_order("row", len(shape)) if order is None else order

@@ -66,13 +66,7 @@ def concat_option(parser: argparse.ArgumentParser) -> None:
 
 
 def sources_of(options: argparse.Namespace, *places: str) -> list[Any]:
-    """Return places as sources, files with wildcards in their name joined along ``--concat-dim``.
-
-    Raises
-    ------
-    InputError
-        If ``--concat-dim`` is given, and no place has a wildcard.
-    """
+    """Return places as sources, files with wildcards in their name joined along ``--concat-dim``."""
     if options.concat_dim is None:
         return list(places)
     if not any(map(WILD.search, places)):

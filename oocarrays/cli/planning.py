@@ -38,13 +38,7 @@ def cluster_options(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_cluster(options: argparse.Namespace) -> Any:
-    """Return the cluster that is not there, where one is asked for.
-
-    Raises
-    ------
-    InputError
-        Where it would have to run something, or nothing is said of its memory.
-    """
+    """Return the cluster that is not there, where one is asked for."""
     if options.workers is None:
         return None
     if not options.dry_run:

@@ -46,11 +46,6 @@ def parsed_section(text: str) -> Any:
 
     >>> parsed_section("[::4, 5]"), parsed_section("..., -2:, [1, 4]"), parsed_section("None")
     ((slice(None, None, 4), 5), (Ellipsis, slice(-2, None, None), [1, 4]), None)
-
-    Raises
-    ------
-    SelectionError
-        Where it is none: it is read, and not run.
     """
     stripped = text.strip()
     inside = stripped[1:-1] if _in_brackets(stripped) else stripped

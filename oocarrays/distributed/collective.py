@@ -142,13 +142,7 @@ def read_sections(
 
 
 def disk_of(disks: Any, file: ArrayFile) -> Callable[[tuple[int, ...]], Hashable] | None:
-    """Return a function that gives the disk of a chunk, if that is known: a striped store knows it.
-
-    Raises
-    ------
-    InputError
-        Where it is neither a mapping nor a function.
-    """
+    """Return a function that gives the disk of a chunk, if that is known: a striped store knows it."""
     if disks is not None and not isinstance(disks, Mapping) and not callable(disks):
         raise InputError(f"disks={disks!r} is neither a mapping from a chunk's index nor a function of it")
     return file.disk_of if disks is None else disks.get if isinstance(disks, Mapping) else disks

@@ -27,13 +27,7 @@ def divided_into(part: np.ndarray, other: Any) -> Any:
 
 
 def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
-    """Return the dtype of what a function gives for parts of no elements.
-
-    Raises
-    ------
-    InputError
-        Where it takes none.
-    """
+    """Return the dtype of what a function gives for parts of no elements."""
     try:
         return on_host(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
     except Exception as error:

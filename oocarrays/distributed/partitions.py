@@ -17,15 +17,7 @@ from oocarrays.stored.array import StoredArray
 
 
 def partitions_of(a: StoredArray, layout: Any = None, *, grid: Any = None, **how: Any) -> Iterator[DistributedArray]:
-    """The array in partitions, as `OutOfCoreArray.partitions` says.
-
-    Raises
-    ------
-    LayoutError
-        Where there is no layout.
-    BudgetError
-        Where not one chunk fits.
-    """
+    """The array in partitions, as `OutOfCoreArray.partitions` says."""
     wanted: Any = a.layout if layout is None else layout
     if wanted is None:
         raise LayoutError(f"{a.store} has no layout: give one, such as '(block, *)', and ranks=")

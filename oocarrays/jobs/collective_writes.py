@@ -251,22 +251,7 @@ def _note(file: ArrayFile, wanted: RankSelections, resources: Resources, **how: 
 def resume_sections(
     target: StoreLike, content: Mapping[str, Any], parts: Any, means: ResumeMeans, *, as_is: bool
 ) -> CollectiveWriteJob:
-    """Plan to write the same once more, of parts that are given again.
-
-    Parameters
-    ----------
-    content : mapping
-        What the run that was killed has noted.
-    as_is : bool
-        Whether the parts may be others.
-
-    Raises
-    ------
-    InputError
-        Where no parts are given.
-    JournalError
-        Where the array is another one.
-    """
+    """Plan to write the same once more, of parts that are given again."""
     if parts is None:
         raise InputError(
             f"{target} was being written by write_sections, whose parts no journal keeps: give them again, as "

@@ -329,15 +329,7 @@ def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: in
 
 
 def resume_files(left: FilesLeft, source: Any, means: ResumeMeans) -> FilesJob[Any]:
-    """Plan to go on with a scatter or gather that stopped.
-
-    Parameters
-    ----------
-    source : OutOfCoreArray or LocalArrays
-        What is read.
-    means : Means
-        Where it goes on, and in how much memory.
-    """
+    """Plan to go on with a scatter or gather that stopped."""
     left.check_source(_said(source) if isinstance(source, LocalArrays) else metadata_digest(describe(source.zarr)))
     resources = resources_of(means.cluster, means.memory, left.content[CALL]["options"]["schedule"])
     one_chunk_at_least = replace(resources, budget=max(resources.budget, left.content[CALL]["memory"]))

@@ -143,14 +143,7 @@ def group_job(
     cluster: Cluster | None,
     resume: Any = False,
 ) -> GroupJob:
-    """Plan to write some arrays of a group again in other chunks, and to copy the others.
-
-    Parameters
-    ----------
-    chunks : mapping
-        What ``planner`` takes as chunks of an array, or a mapping of its dimensions, by the array's path; None where
-        nothing but the format changes.
-    """
+    """Plan to write some arrays of a group again in other chunks, and to copy the others."""
     resources = planner.resources
     file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
     file = file.in_format(planner.zarr_format)

@@ -367,18 +367,7 @@ def is_lazy(source: Any) -> bool:
 
 
 def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any) -> Any:
-    """Return what `rechunk` does for a lazy source where there is no target.
-
-    Parameters
-    ----------
-    others : mapping
-        What is for targets: refused, where it is given.
-
-    Raises
-    ------
-    InputError
-        Where the source is not lazy, or what is given is for targets.
-    """
+    """Return what `rechunk` does for a lazy source where there is no target."""
     given = next((name for name, value in others.items() if not _is_default(value)), None)
     if given is not None:
         raise InputError(f"{given}={others[given]!r} is for a target, and none is given")
@@ -418,13 +407,7 @@ def _relaid(variable: Any, chunks: Any, how: Mapping[str, Any]) -> Any:
 
 
 def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str, Any], **options: Any) -> Any:
-    """The job of `rechunk` for a lazy source.
-
-    Parameters
-    ----------
-    others : mapping
-        What is for stored sources only: refused, where it is given.
-    """
+    """The job of `rechunk` for a lazy source."""
     for name, value in others.items():
         if value is not None:
             raise UnsupportedError(f"{name}={value!r} is for stored arrays: of a lazy one, leave it out")

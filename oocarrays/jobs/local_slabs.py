@@ -58,18 +58,7 @@ def local_pass(
     folders: str | None,
     more: Mapping[str, Any],
 ) -> tuple[LocalSlabRun, Cluster | None, Disks]:
-    """Plan a pass over local array files, as `oocarrays.map_slabs` takes it.
-
-    Returns
-    -------
-    tuple
-        What its tasks do, where they run, and the disks that files are on.
-
-    Raises
-    ------
-    InputError
-        One of its kinds: `LayoutError` where layouts are not one, or not blocks.
-    """
+    """Plan a pass over local array files, as `oocarrays.map_slabs` takes it."""
     arrays = _checked(sources, request.options.ranks)
     dtypes = dtypes_of(request.dtype, arrays[0].dtype, len(stores))
     here = _Ranks.of(request, arrays, stores, folders, [(arrays[0], dtype) for dtype in dtypes])
@@ -82,18 +71,7 @@ def local_pass(
 def local_course(
     request: SlabRequest, sources: Sequence[Any], places: SweepPlaces, watch: Watch
 ) -> tuple[LocalCourse, Cluster | None, Disks]:
-    """Plan all passes of an iteration over local array files, as `oocarrays.iterate` takes it.
-
-    Returns
-    -------
-    tuple
-        What they have in common, where they run, and the disks that files are on.
-
-    Raises
-    ------
-    InputError
-        As `local_pass`.
-    """
+    """Plan all passes of an iteration over local array files, as `oocarrays.iterate` takes it."""
     arrays, stores, options = _checked(sources, request.options.ranks), places.targets, request.options
     assert isinstance(options, SweepOptions), "sweeps are asked for"
     check_fields(len(arrays), stores)
@@ -198,13 +176,7 @@ class _Ranks:
         )  # fmt: skip
 
     def scratch(self, asked: Any) -> list[str | RemoteStore]:
-        """Where each rank has its scratch: beside its file, or where it is asked for, on its worker's own disk.
-
-        Raises
-        ------
-        InputError
-            Where it lies in an array, or on no disk that a worker has.
-        """
+        """Where each rank has its scratch: beside its file, or where it is asked for, on its worker's own disk."""
         own, ranks = self.targets[0].files.descriptor.folders, self.arrays[0].ranks
         if not own:
             each = product(self.targets, self.arrays)
@@ -258,11 +230,6 @@ def edges_of(layout: Layout) -> Edges:
 
     >>> edges_of(Layout.of((7, 4), "(gen_block(1,4,2), *)", ranks=3))
     ((0, 1, 5, 7), (0, 4))
-
-    Raises
-    ------
-    LayoutError
-        Where a rank holds more than one block along an axis.
     """
     if not all(map(is_block, layout.axes)):
         raise LayoutError(f"{layout}: a pass takes local array files in blocks: block, gen_block or * along each axis")

@@ -241,13 +241,7 @@ def _factors(factor: FactorLike, image: _Image) -> tuple[int, ...]:
 def _steps(
     axes: Sequence[ImageAxis], shape: Sequence[int], factors: tuple[int, ...], levels: int | None, *, even: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the factors from each level to the next.
-
-    Parameters
-    ----------
-    even : bool
-        Whether axes whose elements are longer than those of others are left as they are at first.
-    """
+    """Return the factors from each level to the next."""
     count = MOST_LEVELS if levels is None else whole(levels, "levels", 1)
     if count > MOST_LEVELS:
         raise InputError(f"levels={levels!r}: at most {MOST_LEVELS}; any array is a single element before that")

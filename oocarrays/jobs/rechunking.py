@@ -382,13 +382,7 @@ def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:
 
 
 def _check_chunks(asked: Stored, there: Stored, target: StoreLike) -> None:
-    """Refuse to bring an array up to date that is in other chunks; an axis that was whole in them stays cut as it was.
-
-    Raises
-    ------
-    ChunksError
-        It names both.
-    """
+    """Refuse to bring an array up to date that is in other chunks; an axis that was whole in them stays cut as it was."""
     pairs = zip(asked.grid.chunks, there.grid.chunks, asked.grid.shape, strict=True)
     if not all(a == b or a >= n for a, b, n in pairs) or asked.shard_chunks != there.shard_chunks:
         raise ChunksError(
@@ -435,15 +429,7 @@ def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
 
 
 def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: int, scratch: str) -> RechunkJob:
-    """The job that writes an array again in scratch, in other chunks and not coded.
-
-    Parameters
-    ----------
-    place : str
-        A folder of a folder that is made before the job runs.
-    scratch : str
-        Where its own scratch is made.
-    """
+    """The job that writes an array again in scratch, in other chunks and not coded."""
     resources = resources_of(None, budget, ranks=setting("ranks"))
     planner = Planner(
         orientation=None, method="auto", shards=None, zarr_format=None, compressors=(), filters=(), overwrite=False,

@@ -184,13 +184,7 @@ def shift(
 
 
 def refuse_means(**given: Any) -> None:
-    """Refuse means to work on files, where there are none: a distributed array is where it is.
-
-    Raises
-    ------
-    InputError
-        It names the first of them.
-    """
+    """Refuse means to work on files, where there are none: a distributed array is where it is."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name:
         raise InputError(
@@ -199,13 +193,7 @@ def refuse_means(**given: Any) -> None:
 
 
 def schedule_for(halos: Halos, itemsize: int, asked: str | None) -> Schedule:
-    """The order of messages that is asked for, or that of least predicted time.
-
-    Raises
-    ------
-    ScheduleError
-        Where there is none of this name, or not for so many ranks.
-    """
+    """The order of messages that is asked for, or that of least predicted time."""
     return settings.carrier(halos.ranks).cheapest(halos.sent() * itemsize, settings.schedule(asked))[0]
 
 

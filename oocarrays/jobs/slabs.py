@@ -440,13 +440,7 @@ def _global_pass(
 
 
 class _Way:
-    """Slabs of arrays as they are, or of copies of them in scratch, where that takes less time.
-
-    Parameters
-    ----------
-    threads : bool
-        Whether the pass is on threads of this process: workers make no copies.
-    """
+    """Slabs of arrays as they are, or of copies of them in scratch, where that takes less time."""
 
     def __init__(
         self, files: Sequence[ArrayFile], targets: Sequence[Stored], beside: StoreLike, *, threads: bool

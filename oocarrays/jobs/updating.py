@@ -170,13 +170,7 @@ def update(
 
 
 def _left_by_update(target: StoreLike) -> Document | None:
-    """Return what the journal of an update that was killed keeps; None where there is none.
-
-    Raises
-    ------
-    InputError
-        Where there is no array of which an update could be made.
-    """
+    """Return what the journal of an update that was killed keeps; None where there is none."""
     if is_zip(target):
         raise TargetError(f"{target} is a zip file, of which nothing can be replaced: {ANEW}")
     check_replaces(target)
@@ -277,13 +271,7 @@ def going_on_with(
     missing: str | None,
     trust: Trust = TRUSTED,
 ) -> UpdateJob:
-    """Plan to go on with an update that was killed.
-
-    Raises
-    ------
-    JournalError
-        Where the source has changed since it began.
-    """
+    """Plan to go on with an update that was killed."""
     journal, id, content = journal_of(target, "array")
     policy = content[CALL]["options"].get("missing") if missing is None else missing
     now = _Now.of(target, place, source, policy)

@@ -13,30 +13,13 @@ MOST_THREADS = 2**16
 
 
 def check_array(given: object, name: str) -> None:
-    """Refuse what is no array of numpy's kind.
-
-    Raises
-    ------
-    InputError
-        It says of which type it is.
-    """
+    """Refuse what is no array of numpy's kind."""
     if not isinstance(given, np.ndarray):
         raise InputError(f"the {name} is of type {type(given).__name__}; a numpy array is needed")
 
 
 def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
-    """Refuse an ``out`` that cannot take what is made of an array, or lies over it.
-
-    Parameters
-    ----------
-    name, made : str
-        What the array is, and what is made of it, as a person reads it.
-
-    Raises
-    ------
-    InputError
-        It says which.
-    """
+    """Refuse an ``out`` that cannot take what is made of an array, or lies over it."""
     check_array(out, "out")
     if (out.shape, out.dtype) != (given.shape, given.dtype):
         raise InputError(f"out is {out.dtype} {out.shape}; {made} {given.dtype} {given.shape}")
@@ -45,12 +28,6 @@ def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
 
 
 def check_threads(threads: int) -> None:
-    """Refuse a number of threads that cannot work.
-
-    Raises
-    ------
-    InputError
-        It names the number.
-    """
+    """Refuse a number of threads that cannot work."""
     if not isinstance(threads, Integral) or not 1 <= threads <= MOST_THREADS:
         raise InputError(f"{threads} threads cannot work; 1 or more can")

@@ -67,11 +67,6 @@ def _first(found: Differences) -> tuple[int, ...]:
 def differences(a: np.ndarray, b: np.ndarray, lower: Sequence[int], tolerance: Tolerance) -> Differences:
     """Compare two blocks of one shape.
 
-    Parameters
-    ----------
-    lower : sequence of int
-        Where they begin in their arrays.
-
     Examples
     --------
     >>> differences(np.array([1.0, 2, np.nan]), np.array([1.0, 2.5, np.nan]), (10,), Tolerance())

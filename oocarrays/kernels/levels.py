@@ -32,22 +32,6 @@ METHODS = ("mean", "median", "nearest", "mode")
 def coarsen(block: np.ndarray, factors: Sequence[int], method: str = "mean") -> np.ndarray:
     """Return a block with one value for each group of elements.
 
-    Parameters
-    ----------
-    block : numpy.ndarray
-        Numbers, bools or times; of ``"nearest"`` and ``"mode"`` anything that can be compared.
-    factors : sequence of int
-        Elements of a group along each axis; the last group has what is left.
-    method : str
-        ``"mean"``; ``"median"``, of an even number of values the mean of the middle two; ``"nearest"``, the first
-        element; ``"mode"``, the value that is there most often, of several the least. Means of integers are rounded to
-        the nearest one, halves up.
-
-    Returns
-    -------
-    numpy.ndarray
-        ``shape[i] == ceil(block.shape[i] / factors[i])``, of the block's dtype.
-
     Examples
     --------
     >>> coarsen(np.array([[1, 2, 9], [3, 4, 9]]), (2, 2))

@@ -50,13 +50,6 @@ def reduction(
 ) -> Reduction:
     """Return a reduction that is known by name.
 
-    Parameters
-    ----------
-    counts : numpy.dtype
-        Elements are counted in it: their number must fit.
-    some_empty : bool
-        Whether nothing counts for some element of the result: of integers NaN stands there, in float64.
-
     Examples
     --------
     >>> mean = reduction("mean", skipna=True)

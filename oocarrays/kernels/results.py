@@ -54,11 +54,6 @@ def on_host(given: Any) -> np.ndarray:
 
     >>> on_host([1, 2])
     array([1, 2])
-
-    Raises
-    ------
-    KernelError
-        Where it is on a device, and has no method that copies it.
     """
     if isinstance(given, np.ndarray):
         return given
@@ -74,18 +69,6 @@ def on_host(given: Any) -> np.ndarray:
 
 def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...], where: str) -> list[np.ndarray]:
     """Return the results of a kernel, as arrays.
-
-    Parameters
-    ----------
-    block : tuple of int
-        The shape of the blocks that it was given.
-    where : str
-        Which blocks these are.
-
-    Raises
-    ------
-    KernelError
-        Where it is not one array for each target, of the shape that is wanted, that fits the target's type.
 
     Examples
     --------
@@ -108,11 +91,6 @@ def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...],
 
 def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -> list[np.ndarray]:
     """Return results as they are, if every value has a counterpart of its target's type: a trial has other values.
-
-    Raises
-    ------
-    KernelError
-        It names the first value that has none, and where.
 
     Examples
     --------
@@ -148,11 +126,6 @@ class TrialBlock:
     ) -> TrialBlock:  # fmt: skip
         """Return the block for results that stand so for the sources; lengths differ, to show axes that are mixed up.
 
-        Parameters
-        ----------
-        itemsize : int
-            Bytes of an element of all sources together.
-
         Examples
         --------
         >>> along = Coarsening((1, 1, 1)).reshaped((0,), {})
@@ -179,18 +152,7 @@ class TrialBlock:
     def results(
         self, kernel: Callable[..., Any], dtypes: Sequence[np.dtype], wanted: Sequence[ResultTerms]
     ) -> list[np.ndarray] | None:
-        """Return what a kernel gives for zeros; None where it cannot be called with them: that shows on the first slab.
-
-        Parameters
-        ----------
-        dtypes : sequence of numpy.dtype
-            Of each source.
-
-        Raises
-        ------
-        KernelError
-            Where it gives something else than is wanted.
-        """
+        """Return what a kernel gives for zeros; None where it cannot be called with them: that shows on the first slab."""
         if not self.core.size:
             return None
         window, inside = self.window, self.core.relative_to(self.window.lower).slices[:-1]

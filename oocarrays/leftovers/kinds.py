@@ -79,15 +79,7 @@ class StoppedJob:
         }  # fmt: skip
 
     def sources(self, missing: str | None = None) -> list[Any]:
-        """Open what it reads.
-
-        Raises
-        ------
-        NotFoundError
-            Where one has no name, and is not given.
-        InputError
-            Where there are too many.
-        """
+        """Open what it reads."""
         known = self.call["source"]
         places = known if self.given is None else self.given
         if len(places) != len(known):
@@ -108,13 +100,7 @@ class StoppedJob:
         return given_again(self.call, self.functions, str(self.target), as_is=as_is)
 
     def without(self) -> None:
-        """Refuse sources and functions for a job that takes none.
-
-        Raises
-        ------
-        InputError, JournalError
-            Where there are any.
-        """
+        """Refuse sources and functions for a job that takes none."""
         self.sources()
         self.kernels()
 

@@ -283,13 +283,7 @@ def _streams(target: StoreLike, kind: Kind | None) -> StreamsJob:
 
 
 def kind_left(target: StoreLike) -> str:
-    """Name the function by which the run was planned that was writing a target.
-
-    Raises
-    ------
-    NotFoundError, JournalError
-        As `resume`.
-    """
+    """Name the function by which the run was planned that was writing a target."""
     return kind_of(_content(target))
 
 
@@ -312,13 +306,7 @@ def _means(
     scheduler: Client | str | None,
     workers: Sequence[str] | None,
 ) -> ResumeMeans:
-    """Arrange where a plan that was made before is to go on, and with what, where it is not to stay.
-
-    Raises
-    ------
-    PlacementError
-        Where it was made for workers, and there are none.
-    """
+    """Arrange where a plan that was made before is to go on, and with what, where it is not to stay."""
     on_threads = processes is None
     asked = scheduler is not None or workers is not None
     cluster = cluster_of(scheduler, workers) if asked or not on_threads else None

@@ -55,13 +55,7 @@ class Coarsening:
 
     @classmethod
     def of(cls, factors: Sequence[int | Sequence[int]], shape: Sequence[int]) -> Coarsening:
-        """Return the coarsening of an array of this shape, checked.
-
-        Raises
-        ------
-        InputError
-            Where there is not one factor an axis, one is not whole and positive, or lengths are not those of an axis.
-        """
+        """Return the coarsening of an array of this shape, checked."""
         if len(factors) != len(shape):
             raise InputError(f"factor={tuple(factors)!r} has {len(factors)} axes; the array has {len(shape)}")
         return cls(tuple(_checked(each, n) for each, n in zip(factors, shape, strict=True)))
@@ -118,13 +112,7 @@ class Coarsening:
         return Coarsening(tuple(factors), self.axes)
 
     def reshaped(self, dropped: Sequence[int], new: Mapping[int, int]) -> Coarsening:
-        """The same without what is of some axes of the finer array, and with axes that stand for none.
-
-        Parameters
-        ----------
-        new : mapping
-            The extents of axes that stand for none, by their places in what is made.
-        """
+        """The same without what is of some axes of the finer array, and with axes that stand for none."""
         pairs = zip(self.factors, self.of_axes, strict=True)
         axes = [(factor, axis) for factor, axis in pairs if axis not in dropped]
         for place in sorted(new):

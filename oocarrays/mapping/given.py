@@ -32,11 +32,6 @@ def whole(given: Any, name: str, least: int | None = None, *, error: type[InputE
 
     >>> whole(np.uint8(4), "ranks", 1)
     4
-
-    Raises
-    ------
-    InputError
-        Or ``error``: where it is none, or less than ``least``.
     """
     number = _index(given)
     if number is None or (least is not None and number < least):
@@ -50,11 +45,6 @@ def wholes(given: Any, name: str, least: int | None = None, *, error: type[Input
 
     >>> wholes(np.array([2, 1]), "grid", 1)
     (2, 1)
-
-    Raises
-    ------
-    InputError
-        Or ``error``: where it holds anything else, or less than ``least``.
     """
     numbers = [_index(each) for each in listed(given, name, error=error)]
     if any(number is None or (least is not None and number < least) for number in numbers):
@@ -68,11 +58,6 @@ def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, wo
 
     >>> axis_of(-1, 2), axis_of("time", 2, ("time", "x"))
     (1, 0)
-
-    Raises
-    ------
-    InputError
-        Where there is no such axis.
     """
     known = [each for each in names or () if each is not None]
     if isinstance(given, str) and given in known:
@@ -90,11 +75,6 @@ def by_axis(given: Any, ndim: int, otherwise: Any, names: Sequence[str | None] |
 
     >>> by_axis({0: 1}, 2, 0, None, "depth"), by_axis({"x": 8}, 2, None, ("time", "x"), "window")
     ((1, 0), (None, 8))
-
-    Raises
-    ------
-    InputError
-        Where it names no axis, or one twice.
     """
     if not isinstance(given, Mapping):
         return given
@@ -109,11 +89,6 @@ def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputE
 
     >>> extents(7), extents([2, 3])
     ((7,), (2, 3))
-
-    Raises
-    ------
-    InputError
-        Or ``error``: where one is no whole number, less than 0, or more than there are indices.
     """
     shape = (number,) if (number := _index(given)) is not None else wholes(given, name, error=error)
     if any(not 0 <= n <= MOST_EXTENT for n in shape):
@@ -122,13 +97,7 @@ def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputE
 
 
 def listed(given: Any, name: str, *, error: type[InputError] = InputError) -> list[Any]:
-    """Return the entries of a list, a tuple, an array or any other iterable; text and mappings are refused.
-
-    Raises
-    ------
-    InputError
-        Or ``error``: where it is none.
-    """
+    """Return the entries of a list, a tuple, an array or any other iterable; text and mappings are refused."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
         raise error(f"{name}={given!r} is not a sequence, such as a list")
     return list(given)
@@ -145,13 +114,7 @@ def is_sequence(given: Any) -> bool:
 
 
 def named(given: Any, name: str, *, error: type[InputError] = InputError) -> dict[str, Any]:
-    """Return a mapping whose keys are text.
-
-    Raises
-    ------
-    InputError
-        Or ``error``: where it is none.
-    """
+    """Return a mapping whose keys are text."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise error(f"{name}={given!r} is not a mapping from names, such as {{'units': 'K'}}")
     return dict(given)
@@ -162,11 +125,6 @@ def chosen(given: Any, name: str, choices: Iterable[Choice], *, error: type[Inpu
 
     >>> chosen("r", "mode", ("r", "r+"))
     'r'
-
-    Raises
-    ------
-    InputError
-        Or ``error``: where it is none of them.
     """
     choices = tuple(choices)
     for choice in choices:
@@ -177,13 +135,7 @@ def chosen(given: Any, name: str, choices: Iterable[Choice], *, error: type[Inpu
 
 
 def flag(given: Any, name: str) -> bool:
-    """True or False: ``overwrite="no"`` would be true.
-
-    Raises
-    ------
-    InputError
-        Where it is neither.
-    """
+    """True or False: ``overwrite="no"`` would be true."""
     if not isinstance(given, bool | np.bool_) and not (isinstance(given, int) and given in (0, 1)):
         raise InputError(f"{name}={given!r} is neither True nor False")
     return bool(given)
@@ -194,11 +146,6 @@ def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = I
 
     >>> element_type("f4")
     dtype('float32')
-
-    Raises
-    ------
-    InputError
-        Or ``error``: where numpy knows no such type, or its elements have no fixed size.
     """
     known = known_type(given, name, error=error)
     if known.hasobject or known.itemsize == 0:
@@ -211,11 +158,6 @@ def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = Inp
 
     >>> known_type(object)
     dtype('O')
-
-    Raises
-    ------
-    InputError
-        Or ``error``: where numpy knows no such type.
     """
     try:
         known: np.dtype = np.dtype(given)
@@ -229,11 +171,6 @@ def names_of_axes(given: Any, ndim: int, name: str = "dimension_names") -> tuple
 
     >>> names_of_axes(["time", None], 2)
     ('time', None)
-
-    Raises
-    ------
-    InputError
-        If there are more or fewer than axes, or something else than text.
     """
     if given is None:
         return None
@@ -258,11 +195,6 @@ def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
 
     >>> as_numpy(lambda: [1, 2], "f4")
     array([1., 2.], dtype=float32)
-
-    Raises
-    ------
-    InputError
-        Where numpy knows no such type.
     """
     wanted = None if dtype is None else known_type(dtype)
     return np.asarray(read(), wanted)
@@ -285,11 +217,6 @@ def renamed(**names: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, 
     >>> dealt(partition="static")
     Traceback (most recent call last):
     oocarrays.errors.InputError: partition='static' is domains='static' now: dealt takes no partition any more
-
-    Raises
-    ------
-    InputError
-        From the function, where an old word is given.
     """
 
     def now(function: Callable[Taken, Given]) -> Callable[Taken, Given]:

@@ -109,13 +109,7 @@ class ChunkGrid:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], chunks: tuple[int, ...]) -> ChunkGrid:
-        """Return a grid, checked.
-
-        Raises
-        ------
-        ChunksError
-            Where the lengths differ, or a chunk is not a positive integer.
-        """
+        """Return a grid, checked."""
         if len(shape) != len(chunks):
             raise ChunksError(f"chunks={chunks!r} has {len(chunks)} axes; the array has {len(shape)}: shape {shape}")
         if any(c < 1 for c in chunks):

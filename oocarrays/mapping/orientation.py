@@ -48,11 +48,6 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:
     """Chunks of at most ``size`` elements, 1 at least, that run along the fastest axes first.
 
-    Parameters
-    ----------
-    order : sequence of int
-        The axes from the slowest to the fastest.
-
     Examples
     --------
     >>> chunks_along((1, 0), (100, 100), 1000), chunks_along((0, 2, 1), (9, 5, 4), 12)

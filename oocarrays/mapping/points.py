@@ -45,20 +45,7 @@ class Points:
 
     @classmethod
     def of(cls, key: Any, shape: Sequence[int], *, first: bool = False) -> Points:
-        """Return the points that ``key`` names in an array of some shape.
-
-        Parameters
-        ----------
-        key : as numpy's advanced indexing takes it
-            Sequences or arrays of integers, of any rank, that broadcast; masks of one or several axes; integers.
-        first : bool
-            Whether the points' axes stand first in the result in any case, as in Dask's and Zarr's ``vindex``.
-
-        Raises
-        ------
-        SelectionError
-            For an index out of range, too many axes, shapes that do not broadcast, or what is no index.
-        """
+        """Return the points that ``key`` names in an array of some shape."""
         entries = _one_an_axis(key, shape)
         paired = [place for place, (entry, _) in enumerate(entries) if not _is_free(entry)]
         if not paired:
@@ -97,13 +84,7 @@ class Points:
         return np.moveaxis(made, self._ends(), self._starts())
 
     def spread(self, values: Any) -> np.ndarray:
-        """Return values for the result as values for what is taken.
-
-        Raises
-        ------
-        SelectionError
-            Where they do not broadcast to the result's shape.
-        """
+        """Return values for the result as values for what is taken."""
         try:
             data = np.broadcast_to(values, self.shape)
         except ValueError:
@@ -129,13 +110,6 @@ class Points:
 
 def by_chunk(indices: np.ndarray, chunks: Sequence[int]) -> Iterator[tuple[Index, np.ndarray]]:
     """Put points in groups by the chunk in which they lie: its index, and the places of its points, ascending.
-
-    Parameters
-    ----------
-    indices : numpy.ndarray
-        ``indices[k, i]`` is where point ``i`` lies along the k-th axis.
-    chunks : sequence of int
-        Length of a chunk along each of these axes.
 
     Examples
     --------

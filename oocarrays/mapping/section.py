@@ -180,11 +180,6 @@ def axis_order(orientation: str | Sequence[int], axes: int) -> tuple[int, ...]:
 
     >>> axis_order("row", 3), axis_order("column", 3), axis_order((1, 0, 2), 3)
     ((0, 1, 2), (2, 1, 0), (1, 0, 2))
-
-    Raises
-    ------
-    LayoutError
-        Where the orientation is no order of so many axes.
     """
     forward = tuple(range(axes))
     words = {"row": forward, "column": forward[::-1]}

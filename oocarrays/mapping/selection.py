@@ -50,19 +50,7 @@ class Selection:
 
     @classmethod
     def of(cls, key: Any, shape: Sequence[int]) -> Selection:
-        """Return the selection that ``key`` makes of an array of some shape.
-
-        Parameters
-        ----------
-        key : int, slice, Ellipsis, None, sequence of int or bool, or a tuple of them
-            As numpy's basic indexing; sequences take their product along several axes, as ``numpy.ix_`` does, and
-            Zarr's ``oindex``.
-
-        Raises
-        ------
-        SelectionError
-            For an index out of range, too many axes, or what is no index.
-        """
+        """Return the selection that ``key`` makes of an array of some shape."""
         axes: list[Taken] = []
         order: list[slice | np.ndarray] = []
         result: list[int | None] = []
@@ -128,13 +116,7 @@ class Selection:
         return len(self.axes[axis]) if isinstance(stands, slice) else len(stands)
 
     def arranged(self, data: np.ndarray) -> np.ndarray:
-        """Return the result, of what was taken: a view, where no axis is taken by a sequence of indices.
-
-        Parameters
-        ----------
-        data : numpy.ndarray
-            Of the lengths of ``axes``.
-        """
+        """Return the result, of what was taken: a view, where no axis is taken by a sequence of indices."""
         for axis, stands in enumerate(self.order):
             if not (isinstance(stands, slice) and stands == _AS_TAKEN):
                 place: Any = (slice(None),) * axis + (stands,)
@@ -144,13 +126,7 @@ class Selection:
         return data.reshape([1 if axis is None else data.shape[axis] for axis in self.result])
 
     def spread(self, values: Any) -> np.ndarray:
-        """Values for the result as values for what is taken: a view of the lengths of ``axes``, where that can be.
-
-        Raises
-        ------
-        SelectionError
-            Where they do not broadcast to the result's shape.
-        """
+        """Values for the result as values for what is taken: a view of the lengths of ``axes``, where that can be."""
         values = np.asarray(values)
         try:
             data = np.broadcast_to(_without_leading(values, len(self.shape)), self.shape)

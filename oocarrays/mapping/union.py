@@ -97,13 +97,7 @@ class Union:
         return run >= 0 and index[0] < self.runs[run, 1] and index[1:] in self.inner[self.kinds[run]]
 
     def boxes(self, numbers: range | None = None) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Yield its boxes: first index, and one past the last, along each axis.
-
-        Parameters
-        ----------
-        numbers : range, optional
-            Which of its indices, in order, the last axis running fastest; by default all.
-        """
+        """Yield its boxes: first index, and one past the last, along each axis."""
         start, stop = (0, self.count) if numbers is None else (numbers.start, min(numbers.stop, self.count))
         if not self.inner:
             yield from [((), ())] if start < stop else []

@@ -64,11 +64,6 @@ class ResumeMeans:
 def workspace_of(asked: float | str | None) -> int | float | None:
     """Return the memory a kernel is said to hold: whole bytes, or as a float multiples of its block.
 
-    Raises
-    ------
-    InputError
-        Where it is neither.
-
     Examples
     --------
     >>> workspace_of("64MiB"), workspace_of(2)
@@ -82,13 +77,7 @@ def workspace_of(asked: float | str | None) -> int | float | None:
 
 
 def ranks_of(asked: int | None, resources: Resources) -> int:
-    """How many ranks are asked for: by default as many as there are workers, or cores.
-
-    Raises
-    ------
-    InputError
-        Where there are to be none.
-    """
+    """How many ranks are asked for: by default as many as there are workers, or cores."""
     if asked is None:
         return resources.workers or resources.threads
     return whole(asked, "ranks", 1)
@@ -99,11 +88,6 @@ def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
 
     >>> dtypes_of(["f4", None], np.dtype("i2"), 2)
     [dtype('float32'), dtype('int16')]
-
-    Raises
-    ------
-    InputError
-        Where there is not one for each, or it is none.
     """
     given = asked if isinstance(asked, list | tuple) else [asked] * targets
     if len(given) != targets:
@@ -112,13 +96,7 @@ def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
 
 
 def check_distinct(targets: Sequence[StoreLike]) -> None:
-    """Refuse to write nowhere, or twice to one place.
-
-    Raises
-    ------
-    InputError
-        It names the target that is given twice.
-    """
+    """Refuse to write nowhere, or twice to one place."""
     if not targets:
         raise InputError("no target is given: a pass reads and writes one array at least")
     for target in targets:
@@ -156,13 +134,7 @@ def resources_of(
 
 
 def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:
-    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said.
-
-    Raises
-    ------
-    InputError
-        Where it lies in the target, or in the source.
-    """
+    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said."""
     if scratch is not None:
         where = scratch_place(scratch)
         check_scratch_place(where, target=place_name(target), source=place_of(source))
@@ -181,13 +153,7 @@ def place_of(source: Any) -> str | None:
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:
-    """The same where it can only be a folder.
-
-    Raises
-    ------
-    UnsupportedError
-        Where it is not on this machine.
-    """
+    """The same where it can only be a folder."""
     place = scratch_of(setting("scratch") if scratch is None else scratch, target)
     if not isinstance(place, str) or "://" in str(scratch):
         raise UnsupportedError(f"scratch={scratch!r}: blocks that are computed wait in a local folder")
@@ -195,13 +161,7 @@ def scratch_folder(scratch: Any, target: StoreLike) -> str:
 
 
 def check_lazy(x: Any) -> None:
-    """Refuse what is no Dask array whose blocks we can write.
-
-    Raises
-    ------
-    InputError, ChunksError, UnsupportedError
-        In one line each.
-    """
+    """Refuse what is no Dask array whose blocks we can write."""
     import dask.array as da
 
     settings.refuse_array_expressions()
@@ -217,13 +177,7 @@ def check_lazy(x: Any) -> None:
 
 
 def check_alike(arrays: Sequence[zarr.Array]) -> None:
-    """Refuse sources of a pass that are none, or not of one shape.
-
-    Raises
-    ------
-    InputError
-        It names two shapes.
-    """
+    """Refuse sources of a pass that are none, or not of one shape."""
     if not arrays:
         raise InputError("no source is given: a pass reads and writes one array at least")
     other = next((array for array in arrays if array.shape != arrays[0].shape), None)

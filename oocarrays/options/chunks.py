@@ -44,24 +44,6 @@ def regular_chunks(
 ) -> tuple[int, ...]:
     """The chunk length in each axis, in elements: one for each axis of ``grid.shape``.
 
-    Parameters
-    ----------
-    chunks : int, str, sequence or dict
-        As above; a size in bytes is the most that a chunk may have, ``"auto"`` takes Dask's ``array.chunk-size``.
-    grid : ChunkGrid
-        The array's shape, and the chunks that it has.
-    dtype : numpy.dtype
-        Its elements.
-    names : sequence of str, optional
-        Its dimension names.
-    grows : bool
-        Whether the array is to grow: chunks longer than an axis then stay as they are asked for.
-
-    Raises
-    ------
-    ChunksError
-        Where they do not fit the array, or cannot be read.
-
     Examples
     --------
     >>> grid, dtype = ChunkGrid.of((100, 60), (10, 60)), np.dtype("f8")
@@ -133,13 +115,6 @@ def block_lengths(
 ) -> tuple[tuple[int, ...], ...]:
     """The lengths of blocks along each axis, as Dask writes them: as `regular_chunks`, or any that add up.
 
-    Raises
-    ------
-    ChunksError
-        As of `regular_chunks`.
-    InputError
-        Where there are more blocks than a graph can have tasks: Dask lists the length of each.
-
     Examples
     --------
     >>> block_lengths(((3, 1, 6), 4), ChunkGrid.of((10, 6), (10, 6)), np.dtype("f8"))
@@ -165,11 +140,6 @@ def uneven_lengths(
     chunks: ChunksLike | None, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
 ) -> tuple[tuple[int, ...], ...] | None:
     """The lengths of chunks along each axis where some are listed that are unequal; None where all are regular.
-
-    Raises
-    ------
-    ChunksError
-        As of `regular_chunks`.
 
     Examples
     --------
@@ -208,16 +178,6 @@ def regular_shards(
     grows: bool = False,
 ) -> tuple[int, ...] | None:
     """The shard length in each axis, in elements: -1, what is chosen and what is cut are whole numbers of ``chunks``.
-
-    Parameters
-    ----------
-    grows : bool
-        As of `regular_chunks`.
-
-    Raises
-    ------
-    ChunksError
-        As of `regular_chunks`.
 
     Examples
     --------
@@ -364,11 +324,6 @@ def parsed_chunks(text: str) -> Any:
 
     >>> parsed_chunks("16384,-1"), parsed_chunks("auto"), parsed_chunks("8,auto"), parsed_chunks("time=-1,lat=20")
     ((16384, -1), 'auto', (8, 'auto'), {'time': -1, 'lat': 20})
-
-    Raises
-    ------
-    ValueError
-        Where some axes are named and others are not.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     named = [part.partition("=") for part in parts]

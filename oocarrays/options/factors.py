@@ -36,22 +36,6 @@ def factors_of(
 ) -> tuple[Any, ...]:
     """Return the factor of each axis, or another value that is given in the same ways.
 
-    Parameters
-    ----------
-    names : sequence of str, optional
-        Of the axes.
-    axes : sequence of int, optional
-        Those that a single number is of; by default all.
-    word : str
-        The name of the parameter.
-    rest : object
-        The value of axes that are not given.
-
-    Raises
-    ------
-    InputError
-        Where it names an axis that is not there, or is of others.
-
     Examples
     --------
     >>> factors_of(2, 3, axes=[1, 2]), factors_of({"x": 4, 0: 2}, 2, "yx"), factors_of((1, 3), 2)
@@ -77,11 +61,6 @@ def scaled(axes: Sequence[ImageAxis], scale: ScaleLike | None, unit: UnitLike | 
     >>> y, x = scaled([ImageAxis(name=name, type="space") for name in "yx"], {"x": 0.5}, "µm")
     >>> (y.scale, y.unit), (x.scale, x.unit)
     ((1.0, 'micrometer'), (0.5, 'micrometer'))
-
-    Raises
-    ------
-    InputError
-        Where a scale is not a positive number, a unit is no text, or an axis does not exist.
     """
     scales, units = _each(axes, scale, "scale"), _each(axes, unit, "unit")
     for each in scales:

@@ -28,13 +28,6 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
 
     What is coded as another format does it is rewritten in its own chunks, for other readers of Zarr; so is what nobody
     lists, to be copied as it is, and everything of a group that changes its Zarr format: for that no chunks are needed.
-
-    Raises
-    ------
-    ChunksError
-        Where chunks are not a mapping of names, or name nothing, or an array twice.
-    NotFoundError
-        Where a name is neither that of an array in the group nor that of a dimension.
     """
     there = _listed(list(file.arrays))
     if chunks is None and file.changes_format:
@@ -119,11 +112,6 @@ def read_chunks(words: Sequence[str]) -> Any:
 
     >>> read_chunks(["air=100,20,time=-1", "deep/temp=time:-1"])
     {'air': (100, 20), 'time': (-1,), 'deep/temp': {'time': -1}}
-
-    Raises
-    ------
-    ChunksError
-        Where they cannot be read, or name an array twice, or some name arrays and some do not.
     """
     named: dict[str, list[str]] = {}
     for word in words:

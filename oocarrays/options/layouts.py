@@ -19,13 +19,7 @@ LayoutLike = Layout | Asked
 def layout_for(
     shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int
 ) -> Layout:
-    """The layout that is asked for, over ``about`` as many ranks as there are, if nothing is said of them.
-
-    Raises
-    ------
-    LayoutError
-        Where it is one of another array, or does not fit what else is said.
-    """
+    """The layout that is asked for, over ``about`` as many ranks as there are, if nothing is said of them."""
     shape = extents(shape, error=LayoutError)
     ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=LayoutError)
     if isinstance(layout, Layout):

@@ -58,11 +58,6 @@ def parsed_network(text: str, ranks: int) -> Network:
 
     >>> parsed_network("mesh:4x8", 32), parsed_network("hypercube", 32)
     (Mesh(rows=4, columns=8), Hypercube(dimensions=5))
-
-    Raises
-    ------
-    ScheduleError
-        Where there is no such network, or it has not a place for each rank.
     """
     kind, colon, shape = text.partition(":")
     lengths = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d+(x\d+)+", shape) else ()
@@ -111,18 +106,6 @@ def network_text(network: Network) -> str:
 
 def carrier_of(network: Network | str | None, ranks: int, constants: Any = None) -> Carrier:
     """Return a network with the constants that predict seconds on it.
-
-    Parameters
-    ----------
-    network : Network or str, optional
-        By default a flat cluster.
-    constants : str, mapping or list of mappings, optional
-        A name, text, a file, or what it would hold; by default what is set for networks of its kind, or known of them.
-
-    Raises
-    ------
-    ScheduleError
-        Where there is no such network, or constants cannot be read.
 
     Examples
     --------

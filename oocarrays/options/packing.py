@@ -76,13 +76,7 @@ class Unpacked:
         return encoded
 
     def _check(self, made: np.ndarray) -> None:
-        """Refuse values that the packing has no number for.
-
-        Raises
-        ------
-        ValueError
-            Where one is beyond the stored type's range, or none (NaN), and nothing stands for that.
-        """
+        """Refuse values that the packing has no number for."""
         if self.dtype.kind not in "iu":
             return
         numbers = np.dtype(f"u{self.dtype.itemsize}") if self.packing.get("_Unsigned") == "true" else self.dtype

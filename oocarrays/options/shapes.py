@@ -63,20 +63,7 @@ class ResultShapes:
     def levels(
         self, shape: Sequence[int], names: Names, chunks: Sequence[ChunksLike | None], *, single: bool
     ) -> tuple[Coarsening, ...]:
-        """How the elements of each target stand for those of the sources; none where all are of their shape.
-
-        Parameters
-        ----------
-        shape : sequence of int
-            Of the sources.
-        chunks : sequence
-            Those that are asked for of each target: they may say how long new axes are.
-
-        Raises
-        ------
-        InputError
-            Where there is not one for each target, or it cannot be of an array of this shape.
-        """
+        """How the elements of each target stand for those of the sources; none where all are of their shape."""
         if self.factor is None and not self.others:
             return ()
         targets = len(chunks)
@@ -183,11 +170,6 @@ def axes_of(asked: DropLike | None, ndim: int, names: Names = None, word: str = 
 
     >>> axes_of(["x", 0], 3, ("t", "y", "x")), axes_of(-1, 3), axes_of(None, 3)
     ((0, 2), (2,), ())
-
-    Raises
-    ------
-    InputError
-        Where one is none of the array's, or is there twice.
     """
     each = [] if asked is None else _list(asked, word)
     found = [_axis(axis, word, ndim, "sources", names) for axis in each]

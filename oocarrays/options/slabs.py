@@ -174,19 +174,7 @@ def reshaping(
 def result_types(
     request: SlabRequest, arrays: Sequence[zarr.Array], stores: Sequence[StoreLike], budget: int
 ) -> list[np.dtype]:
-    """The type of each target's elements; where they are of another shape, the kernel is tried on a few zeros first.
-
-    Parameters
-    ----------
-    budget : int
-        Bytes that may be held. A larger trial block is not tried, if it is not small: the type is then assumed to be a
-        wide one. A slab does not fit either, and the error states a minimum that is enough.
-
-    Raises
-    ------
-    KernelError
-        Where the trial gives something else than is wanted; where it fails, that is left to the first slab.
-    """
+    """The type of each target's elements; where they are of another shape, the kernel is tried on a few zeros first."""
     levels, options, sources = request.options.coarser, request.options, [array.dtype for array in arrays]
     known = dtypes_of(request.dtype, sources[0], len(stores))
     if not levels:
@@ -256,18 +244,7 @@ def _target(
 def planned_pass(
     request: SlabRequest, arrays: SlabArrays, resources: Resources, plan: Callable[[Any], Plan]
 ) -> PlannedPass[Plan]:
-    """Plan a pass, or the rest of one that stopped.
-
-    Parameters
-    ----------
-    plan : callable
-        Makes a plan of options.
-
-    Raises
-    ------
-    InputError
-        One of its kinds: `BudgetError` where no slab fits, `JournalError` where what is left was asked for otherwise.
-    """
+    """Plan a pass, or the rest of one that stopped."""
     target, options = arrays.place, _settled(request, arrays, resources)
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said

@@ -74,13 +74,7 @@ class SweepPlaces:
 def course_of(
     request: SlabRequest, files: Sequence[ArrayFile], places: SweepPlaces, watch: Watch
 ) -> tuple[Course, Cluster | None]:
-    """All passes, as `iterate` has them, and where they run; files beyond one a target are read beside what is swept.
-
-    Raises
-    ------
-    InputError
-        One of its kinds, where something cannot be.
-    """
+    """All passes, as `iterate` has them, and where they run; files beyond one a target are read beside what is swept."""
     request = request.along(files[0].zarr.ndim, dimension_names(files[0].zarr))
     stores, options = places.targets, request.options
     assert isinstance(options, SweepOptions), "sweeps are asked for"
@@ -146,13 +140,7 @@ def _check_places(request: SlabRequest, files: Sequence[ArrayFile], stores: Sequ
 
 
 def check_fields(sources: int, stores: Sequence[StoreLike]) -> None:
-    """Refuse more targets than there are arrays to sweep, and one that is given twice.
-
-    Raises
-    ------
-    InputError
-        It says how many there are.
-    """
+    """Refuse more targets than there are arrays to sweep, and one that is given twice."""
     check_distinct(stores)
     if sources < len(stores):
         told = f"{len(stores)} targets are given, and {sources} source{'s' * (sources > 1)}"
@@ -160,13 +148,7 @@ def check_fields(sources: int, stores: Sequence[StoreLike]) -> None:
 
 
 def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
-    """Refuse a kernel that gives other shapes or types than those of small blocks, or not as many.
-
-    Raises
-    ------
-    InputError
-        One that fails, as such a block may not suit it, is let pass.
-    """
+    """Refuse a kernel that gives other shapes or types than those of small blocks, or not as many."""
     sweeps = plan.passes[0].sweeps
     shape = [min(n, 4 * d + 3) for n, d in zip(sweeps.shape, sweeps.depth, strict=True)]
     blocks = [np.ones(shape, dtype.newbyteorder("=")) for dtype in dtypes]

@@ -152,13 +152,7 @@ class OnePass(ABC):
 def pass_seconds(
     traffic: Traffic, costs: Costs, source: Stored, target: Stored, pipeline: Pipeline
 ) -> tuple[float, Phases]:
-    """Predict the seconds of one pass by the clock, and of all its ranks together by phase.
-
-    Parameters
-    ----------
-    source, target : Stored
-        The arrays that are read and written. What is read comes from the device once, where the cache keeps it.
-    """
+    """Predict the seconds of one pass by the clock, and of all its ranks together by phase."""
     ranks, workers, waits = pipeline.ranks, pipeline.workers, pipeline.waits
     reading, writing = _device_seconds(traffic, costs, source, target)
     reading += _seeks(traffic, costs, source) * costs.seek_seconds / ranks

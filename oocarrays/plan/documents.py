@@ -22,11 +22,6 @@ def checked_path(path: Any) -> str:
 
     >>> checked_path("trace.json")
     'trace.json'
-
-    Raises
-    ------
-    InputError
-        Where it is no path.
     """
     name = os.fspath(from_home(path)) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "\0" in name:
@@ -35,13 +30,7 @@ def checked_path(path: Any) -> str:
 
 
 def save_text(path: Any, text: str, what: str) -> None:
-    """Write a file of text.
-
-    Raises
-    ------
-    InputError
-        Where nothing can be written there; ``what`` is what it would be.
-    """
+    """Write a file of text."""
     name = checked_path(path)
     try:
         Path(name).write_text(text, encoding="utf-8")

@@ -21,18 +21,6 @@ MOST_BITS = 512
 def check_count(tasks: int, what: str = "this job", advice: str = "give more memory, larger chunks") -> None:
     """Refuse a graph that could not be built, or not be run if it were.
 
-    Parameters
-    ----------
-    what : str
-        Names in the message what has the tasks.
-    advice : str
-        Says there how it would have fewer.
-
-    Raises
-    ------
-    InputError
-        Where it has more than `MOST_TASKS`.
-
     >>> check_count(4_000_000)
     """
     if tasks > MOST_TASKS:
@@ -42,13 +30,7 @@ def check_count(tasks: int, what: str = "this job", advice: str = "give more mem
 
 
 def within_budget(plans: Iterable[Callable[[], T]]) -> list[T]:
-    """Make several plans for one budget; where it is too small for some, the error's minimum is enough for all.
-
-    Raises
-    ------
-    BudgetError
-        The one with the largest minimum.
-    """
+    """Make several plans for one budget; where it is too small for some, the error's minimum is enough for all."""
     made: list[T] = []
     refused: list[BudgetError] = []
     for plan in plans:
@@ -67,13 +49,7 @@ def check_budgets(refused: Sequence[BudgetError]) -> None:
 
 
 def check_rounds(chunks: int, at_once: int) -> None:
-    """Refuse a collective write of more rounds than could be gone through in planning it.
-
-    Raises
-    ------
-    InputError
-        Where there are more than `MOST_ROUNDS`.
-    """
+    """Refuse a collective write of more rounds than could be gone through in planning it."""
     rounds = -(-chunks // at_once)
     if rounds > MOST_ROUNDS:
         raise InputError(
@@ -83,12 +59,6 @@ def check_rounds(chunks: int, at_once: int) -> None:
 
 
 def check_priced(stored: Stored, name: str) -> None:
-    """Refuse an array of which nobody can say what it takes to go through it.
-
-    Raises
-    ------
-    InputError
-        Where its bytes are a number of more than `MOST_BITS`.
-    """
+    """Refuse an array of which nobody can say what it takes to go through it."""
     if (bits := stored.padded_bytes.bit_length()) > MOST_BITS:
         raise InputError(f"{name} of shape {stored.grid.shape} has 2**{bits - 1} bytes, more than 2**{MOST_BITS}")

@@ -27,11 +27,6 @@ def lend(way: str, show: Callable[..., Any]) -> None:
 def by(way: str) -> Callable[..., Any]:
     """Return the function that shows plans in that way.
 
-    Raises
-    ------
-    UnsupportedError
-        Where nobody has said how.
-
     Examples
     --------
     >>> by("smell")

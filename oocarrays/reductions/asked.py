@@ -70,13 +70,7 @@ class CheckedReduction:
         return self.reducer.tried(self.values)
 
     def plan(self, resources: Resources, target: Stored | None) -> ReducePlan:
-        """Plan it.
-
-        Raises
-        ------
-        BudgetError
-            Where not one box fits.
-        """
+        """Plan it."""
         cut, groups, mask = self.reducer.cut, self.reducer.groups, self.reducer.mask
         ranks = resources.workers or 1
         plan = ReducePlan(
@@ -103,14 +97,7 @@ class CheckedReduction:
 
 
 def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> CheckedReduction:
-    """Check a request; what is stored is decoded first, where it stands for something else.
-
-    Raises
-    ------
-    InputError
-        For an axis that is not there, labels or masks that do not fit; `UnsupportedError` for elements that cannot be
-        reduced so.
-    """
+    """Check a request; what is stored is decoded first, where it stands for something else."""
     shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim, dimension_names(file.zarr))
     dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
     counts = np.dtype("i4" if math.prod(shape[axis] for axis in axes) < 2**31 else "i8")

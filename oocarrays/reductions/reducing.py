@@ -317,13 +317,7 @@ def resumed_reduction(
     target: StoreLike, functions: Sequence[Any], source: Any, means: ResumeMeans, missing: str | None,
     trust: Trust = TRUSTED,
 ) -> ReduceJob:  # fmt: skip
-    """Plan to go on with a reduction that stopped, as `resume` asks for it.
-
-    Raises
-    ------
-    JournalError
-        Where the source has changed since it began, or was cut otherwise.
-    """
+    """Plan to go on with a reduction that stopped, as `resume` asks for it."""
     journal, id, content = journal_of(target, "array")
     options = content["call"]["options"]
     file = array_file.describe_source(

@@ -37,13 +37,7 @@ UNKNOWN = "whether the sources have changed since the target was made is not kno
 
 
 def checked(check: Callable[..., None], *given: Any, overwrite: Any, resume: Any = False) -> None:
-    """Run the check of a target, the last argument; of one that is unfinished, say how much is done, and the ways on.
-
-    Raises
-    ------
-    TargetError
-        As the check, or where the target is unfinished.
-    """
+    """Run the check of a target, the last argument; of one that is unfinished, say how much is done, and the ways on."""
     may_replace = flag(overwrite, "overwrite") or trust_of(resume) is not None
     try:
         check(*given, overwrite=may_replace)
@@ -87,33 +81,14 @@ def _is_update(content: Mapping[str, Any]) -> bool:
 
 
 def left_content(target: StoreLike) -> Document:
-    """Read what the journal of an unfinished target keeps.
-
-    Raises
-    ------
-    JournalError
-        Where it cannot be read.
-    """
+    """Read what the journal of an unfinished target keeps."""
     if (content := journaled(target)) is None:
         raise JournalError(unfinished_text(target))
     return content
 
 
 def check_continues(target: StoreLike, now: Mapping[str, Any], *, as_is: bool, compared: bool) -> None:
-    """Refuse to continue an unfinished target, unless its run is of the same request.
-
-    Parameters
-    ----------
-    as_is : bool
-        Whether the code of kernels may differ.
-    compared : bool
-        Whether sources, and a journal without a request, have been compared with what was asked for.
-
-    Raises
-    ------
-    JournalError
-        Where it is of another request, or its journal cannot be read.
-    """
+    """Refuse to continue an unfinished target, unless its run is of the same request."""
     content = left_content(target)
     if _is_update(content):
         raise JournalError(unfinished_text(target))
@@ -125,13 +100,7 @@ def check_continues(target: StoreLike, now: Mapping[str, Any], *, as_is: bool, c
 
 
 def noted_parts(target: StoreLike, note: Mapping[str, Any], resume: Any) -> list[int | None]:
-    """Return checksums of what a run that was killed had to write to an array that is there; none where none was.
-
-    Raises
-    ------
-    JournalError
-        Where that was another request.
-    """
+    """Return checksums of what a run that was killed had to write to an array that is there; none where none was."""
     trust = trust_of(resume)
     before = None if trust is None else Journal(target).notes.noted()
     if before is None:
@@ -150,20 +119,7 @@ def _in_place(note: Mapping[str, Any]) -> Document:
 
 
 def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
-    """Tell what a person is to know of a finished target that this very request has made.
-
-    Parameters
-    ----------
-    run : KeptRun
-        The same request, planned as if nothing was there.
-    now : mapping
-        Its request.
-
-    Raises
-    ------
-    TargetError
-        Where another request has made it, or its sources have changed since.
-    """
+    """Tell what a person is to know of a finished target that this very request has made."""
     exists = f"the target {run.destination.store} exists"
     made = None if run.made_place is None else Notes(run.made_place).made()
     if not made or not made.get(REQUEST):

@@ -36,23 +36,7 @@ def requested(
     count: int = 0,
     **said: Any,
 ) -> Document:
-    """Write down a request, as `REQUEST` of a journal.
-
-    Parameters
-    ----------
-    sources : sequence of str
-        Where each source is; None for one that has no name.
-    metadata : sequence
-        What tells each source from others: plain values.
-    targets : sequence of pairs
-        Of each target the arguments of ``zarr.create_array``, and the number of its chunks, or shards.
-    functions : sequence of callable
-        Kernels.
-    count : int
-        Chunks, or shards, of targets that are described otherwise.
-    said : object
-        What else the values of the result depend on.
-    """
+    """Write down a request, as `REQUEST` of a journal."""
     forms = [form(settings) for settings, _ in targets]
     each = {name: [form[name] for form in forms] for name in (forms[0] if forms else ())}
     kernels = {"kernel": list(map(name_of, functions)), CODE: list(map(code_of, functions))} if functions else {}
@@ -93,11 +77,6 @@ def form(settings: Settings) -> Document:
 
 def difference(was: Mapping[str, Any], now: Mapping[str, Any], *, but: Collection[str] = ()) -> str:
     """Name the first difference between two requests; empty where they ask for the same.
-
-    Parameters
-    ----------
-    but : collection of str
-        Entries that may differ.
 
     >>> difference({"chunks": [8, 1], "count": 1}, {"chunks": [4, 1], "count": 2}), difference({"a": 1}, {"a": 1})
     ('chunks=[8, 1], not [4, 1]', '')

@@ -107,11 +107,6 @@ class GroupFacts:
 def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
     """Return the facts in the metadata of an open array.
 
-    Parameters
-    ----------
-    stored : bool
-        Whether to ask the store for the bytes that it holds, too.
-
     Examples
     --------
     >>> z = zarr.create_array({}, shape=(6, 4), chunks=(2, 4), dtype="f4", dimension_names=("y", "x"))
@@ -181,18 +176,6 @@ def _codec_name(codec: Any) -> str:
 
 def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFacts:
     """Look into a store: it holds one array, or a group with all that is in it.
-
-    Parameters
-    ----------
-    stored : bool
-        Whether to ask the store for the bytes that it holds, too.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no store, or neither an array nor a group in it.
-    UnfinishedError
-        Where it is one array, and a run that died left it.
 
     Examples
     --------
@@ -272,11 +255,6 @@ Line = tuple[str, str, "ArrayFacts | GroupFacts | tuple[str, ...] | str"]
 
 def tree(group: GroupFacts, name: str) -> str:
     """Return a group as a person reads it: one line for each array, and one for each attribute of a group.
-
-    Parameters
-    ----------
-    name : str
-        What the outermost group is called.
 
     Examples
     --------

@@ -65,15 +65,7 @@ def schedule_text(
     nbytes: int | None = None,
     constants: Sequence[Constants] = (),
 ) -> str:
-    """A schedule as a table: the thesis's, with steps side by side, or one below the other where they are many.
-
-    Parameters
-    ----------
-    network : Network
-        Where given, the load of the busiest link is shown with each step.
-    nbytes : int
-        Bytes that every pair exchanges; with a network, predicted seconds are shown with each step, and of all.
-    """
+    """A schedule as a table: the thesis's, with steps side by side, or one below the other where they are many."""
     exchange = Exchange.of(schedule, nbytes or 1)
     most = None if len(schedule) <= ACROSS else LINE_WIDTH
     steps = [_shown(turn, most, network, constants if nbytes else ()) for turn in exchange]

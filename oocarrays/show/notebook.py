@@ -128,15 +128,7 @@ def plan_html(
     places: Sequence[str] = ("", ""),
     measured: Sequence[tuple[str, ...]] = (),
 ) -> str:
-    """Return a plan: source beside target, what will be done below, every strategy considered to be unfolded.
-
-    Parameters
-    ----------
-    places : pair of str
-        Where source and target are.
-    measured : sequence of rows
-        What the last run did; none where there was none.
-    """
+    """Return a plan: source beside target, what will be done below, every strategy considered to be unfolded."""
     source, target = (
         _side(*each) for each in zip(("Source", "Target"), places, (plan.source, plan.target), strict=True)
     )

@@ -47,11 +47,6 @@ def _scheduled(plan: Any) -> str:
 def rows(plan: Any, **said: str) -> list[tuple[str, str]]:
     """Show some of what plans have in common, a row each in the order that is asked for.
 
-    Parameters
-    ----------
-    **said : str
-        What stands behind each: an estimate, where, how. Names are those of `ROWS`, with ``_`` for a space.
-
     Examples
     --------
     >>> from types import SimpleNamespace
@@ -76,11 +71,6 @@ def counted_rows(planned: Any, meter: Meter, names: Sequence[str]) -> list[tuple
 def phase_seconds(meter: Meter, phases: Mapping[str, str]) -> dict[str, float]:
     """Add up the seconds that all ranks of a run together spent in each phase.
 
-    Parameters
-    ----------
-    phases : mapping
-        The phase of each verb that a task's seconds are counted under, as its run declares it.
-
     Examples
     --------
     >>> meter = Meter()
@@ -102,17 +92,7 @@ def seconds_outside(meter: Meter, phases: Mapping[str, str]) -> float:
 def measured(
     plan: Any, meter: Meter, seconds: float, phases: Mapping[str, str], counted: Sequence[str] = tuple(COUNTED)
 ) -> list[tuple[str, str, str]]:
-    """Compare a run with its plan, row by row; the seconds of phases are those of all ranks together.
-
-    Parameters
-    ----------
-    seconds : float
-        Of the whole run, by the clock.
-    phases : mapping
-        As `phase_seconds` takes it; those that a plan predicts are shown, and others in which there was something.
-    counted : sequence of str
-        What is compared besides, of `COUNTED`.
-    """
+    """Compare a run with its plan, row by row; the seconds of phases are those of all ranks together."""
     predicted = getattr(plan, "phases", None)
     each = [(name, getattr(predicted, name, None), took) for name, took in phase_seconds(meter, phases).items()]
     shown = [(name, planned, took) for name, planned, took in each if took or planned is not None]

@@ -31,11 +31,6 @@ def elements(text: str) -> int:
 
     >>> elements("960"), elements("1M"), elements("1.5Gi")
     (960, 1000000, 1610612736)
-
-    Raises
-    ------
-    LayoutError
-        Where it cannot be read, or is no whole number.
     """
     number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?", text.strip(), re.IGNORECASE)
     scale = parse_bytes(f"1{number[2]}B") if number and number[2] else 1
@@ -59,11 +54,6 @@ def itemsize(dtype: str) -> int:
 
     >>> itemsize("float32"), itemsize("i2")
     (4, 2)
-
-    Raises
-    ------
-    LayoutError
-        Where there is no such type, or its elements have no fixed size.
     """
     return element_type(dtype, error=LayoutError).itemsize
 
@@ -111,18 +101,7 @@ class Outlook:
     def of(
         cls, plan: Redistribution, network: Network | Carrier | str | None = None, schedule: str | None = None
     ) -> Outlook:
-        """Return a plan priced by every schedule that takes its ranks, or by one that is asked for.
-
-        Parameters
-        ----------
-        network : Network, Carrier or str
-            What carries messages, or its text, such as ``"mesh:8x8"``; by default what the plan was priced by.
-
-        Raises
-        ------
-        ScheduleError
-            Where there is no such schedule or network, or it does not take this number of ranks.
-        """
+        """Return a plan priced by every schedule that takes its ranks, or by one that is asked for."""
         given = plan.carrier if network is None else network
         carrier = given if isinstance(given, Carrier) else carrier_of(given, ranks_of(plan))
         there, constants, whose = carrier.network, carrier.constants, carrier.whose

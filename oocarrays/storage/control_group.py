@@ -38,13 +38,7 @@ VERSIONS = {
 
 
 def control_group_left(proc: str = "/proc/self") -> int | None:
-    """Bytes that the control groups of this process leave it; None where nothing bounds it.
-
-    Parameters
-    ----------
-    proc : path
-        Where the kernel tells of a process.
-    """
+    """Bytes that the control groups of this process leave it; None where nothing bounds it."""
     groups = _text(f"{proc}/cgroup")
     left = [_left(folder, files) for folder, files in _folders(proc, groups)] if groups else []
     return min((each for each in left if each is not None), default=None)

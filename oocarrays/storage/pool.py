@@ -24,11 +24,6 @@ def shaped(buffer: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndar
 class Pool:
     """Buffers that have been used, by their size. Threads may share it.
 
-    Parameters
-    ----------
-    make : callable
-        Makes a buffer of so many bytes, where there is none: of whole pages, which go back to the system, or as numpy.
-
     Examples
     --------
     >>> pool = Pool()
@@ -56,13 +51,7 @@ class Pool:
         self._free[len(buffer)].append(buffer)
 
     def lend(self, shape: Sequence[int], dtype: np.dtype, *, elements: int) -> np.ndarray:
-        """Hand out an array, whose memory is given back when the last view of it is gone, or `forget` was called.
-
-        Parameters
-        ----------
-        elements : int
-            The most that such an array has: each has memory for so many. One of more has memory of its own.
-        """
+        """Hand out an array, whose memory is given back when the last view of it is gone, or `forget` was called."""
         count = math.prod(shape)
         if not count * dtype.itemsize > 0 or count > elements:
             return empty(shape, dtype)

@@ -52,13 +52,7 @@ def watched(*, writes: bool) -> Callable[[Call[Rest, Answer]], Call[Rest, Answer
 
 @contextmanager
 def watched_for(file: Any, axes: Any, ranks: int) -> Iterator[None]:
-    """Let whoever watches be told of a part that a rank wants, and not of what is read meanwhile, for whomever that is.
-
-    Parameters
-    ----------
-    axes : tuple of range or array
-        What the rank wants; nothing of an axis, where it has been told.
-    """
+    """Let whoever watches be told of a part that a rank wants, and not of what is read meanwhile, for whomever that is."""
     begun, token = time.perf_counter(), _TOLD_ABOVE.set(True)
     try:
         yield

@@ -45,22 +45,7 @@ class StatedImage:
 
 
 def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
-    """Open an array, or the level of full resolution of an OME-Zarr group.
-
-    Parameters
-    ----------
-    source : path, store, zarr.Array or zarr.Group
-        The image.
-    place : callable
-        Makes a store of a URL, as `oocarrays.stored.array.placer` returns it.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no array, or a group without multiscales.
-    UnsupportedError
-        Where a group has several images, or its multiscales name no level.
-    """
+    """Open an array, or the level of full resolution of an OME-Zarr group."""
     if not holds_group(source):
         return open_array(source)
     group = open_group(source)
@@ -77,18 +62,7 @@ def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
 
 
 def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> StatedImage:
-    """Return what the source of an image states.
-
-    Parameters
-    ----------
-    place : callable
-        As of `open_image`.
-
-    Raises
-    ------
-    UnsupportedError
-        Where the axes cannot be those of an OME-Zarr image.
-    """
+    """Return what the source of an image states."""
     above = list(islice(_groups_above(array, place), 2))
     for group, path in above:
         for each in _multiscales(group):

@@ -31,13 +31,7 @@ class Indexed:
 
 
 def check_room(nbytes: int) -> None:
-    """Refuse to read more at one time than fits the setting, or the budget.
-
-    Raises
-    ------
-    BudgetError
-        It says how to read it all the same.
-    """
+    """Refuse to read more at one time than fits the setting, or the budget."""
     if nbytes <= NO_MATTER:
         return
     said = setting("whole-array-limit")

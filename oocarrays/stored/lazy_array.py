@@ -189,13 +189,7 @@ def _times_text(plan: LazyReadsPlan) -> str:
 
 
 def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any) -> BlockLengths:
-    """Return the lengths of the blocks that are asked for.
-
-    Raises
-    ------
-    ChunksError, LayoutError
-        Where they do not fit the array.
-    """
+    """Return the lengths of the blocks that are asked for."""
     if layout is not None:
         if chunks is not None:
             raise ChunksError(f"chunks={chunks!r} and layout={layout!r} both say what the blocks are: give one of them")

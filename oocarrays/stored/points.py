@@ -29,13 +29,7 @@ MOST_AT_ONCE = 16
 
 
 def read_points(file: ArrayFile, taken: Points) -> Any:
-    """Return the elements at points of an array; each chunk in which some lie is asked for once.
-
-    Raises
-    ------
-    CorruptChunkError
-        Where a chunk is cut short, or cannot be decoded.
-    """
+    """Return the elements at points of an array; each chunk in which some lie is asked for once."""
     meter = new_meter()
     out = np.empty((taken.indices.shape[1], *map(len, taken.rest.axes)), file.dtype)
 
@@ -71,15 +65,7 @@ def _product(taken: Points, members: np.ndarray, axes: int) -> tuple[tuple[Taken
 
 
 def write_points(file: ArrayFile, taken: Points, values: Any) -> None:
-    """Write values to points of an array described as written; of several for one element the last stays.
-
-    Raises
-    ------
-    InputError
-        Where the array is open for reading.
-    SelectionError
-        For values that do not fit.
-    """
+    """Write values to points of an array described as written; of several for one element the last stays."""
     check_writable(file)
     data = taken.spread(cast(values, file.dtype))
     lying = replacing(file).lying

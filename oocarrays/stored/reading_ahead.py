@@ -27,22 +27,7 @@ class Prefetched:
         self._ahead = ahead
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the section as a numpy array; what the thread has not begun is read here and now.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait for the thread at most.
-
-        Raises
-        ------
-        OocError
-            What went wrong while it was read.
-        TimeoutError
-            Where the thread is not through in time.
-        concurrent.futures.CancelledError
-            Where it was given up.
-        """
+        """Return the section as a numpy array; what the thread has not begun is read here and now."""
         mine = self._ahead.take_over(self)
         if mine is not None:
             _run(mine, self._future)

@@ -44,11 +44,6 @@ def write(
 def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
     """Return the selection that an index, or a `Section`, makes of an array of some shape.
 
-    Raises
-    ------
-    SelectionError
-        For one that does not fit it.
-
     Examples
     --------
     >>> selection_of(Section((2,), (9,)), (8,))
@@ -69,11 +64,6 @@ def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
 
 def cast(values: Any, dtype: np.dtype) -> np.ndarray:
     """Values to be assigned to elements of a type; those of an array of another type are cast when they are written.
-
-    Raises
-    ------
-    SelectionError
-        For a value without a counterpart of that type, or of which numpy makes no such element.
 
     Examples
     --------

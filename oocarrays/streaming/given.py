@@ -44,13 +44,7 @@ class CellValues:
         return plain and values.shape == self.shape and values.flags.c_contiguous
 
     def call(self, values: Any, where: Any, at: Any) -> tuple[Call, np.dtype]:
-        """Return what a write says, and the type of its items.
-
-        Raises
-        ------
-        InputError
-            Where values, mask or cells do not fit the shape, or values are not of the type of an item.
-        """
+        """Return what a write says, and the type of its items."""
         if where is not None and at is not None:
             raise InputError("where= and at= both say which cells write: one of them is taken")
         ragged = None if where is not None or at is not None else ragged_of(values, self.shape, self.items)

@@ -23,11 +23,6 @@ def as_items(values: Any, item: np.dtype) -> np.ndarray:
 
     >>> as_items([1, 2.0], np.dtype("u1")), as_items(np.array([1.5]), np.dtype("f4"))
     (array([1, 2], dtype=uint8), array([1.5], dtype=float32))
-
-    Raises
-    ------
-    InputError
-        If a value is masked, of another kind, or out of range.
     """
     if np.ma.is_masked(values):
         masked = int(np.ma.getmaskarray(values).sum())
@@ -46,13 +41,7 @@ def as_items(values: Any, item: np.dtype) -> np.ndarray:
 
 
 def as_array(given: Any, name: str) -> np.ndarray:
-    """Return an array of what a caller gives.
-
-    Raises
-    ------
-    InputError
-        If it is nested lists of different lengths.
-    """
+    """Return an array of what a caller gives."""
     try:
         return np.asarray(given)
     except (TypeError, ValueError):
@@ -63,24 +52,13 @@ def check_view(item: np.dtype, wanted: np.dtype, name: str) -> None:
     """Raise if items cannot be read as another type: bytes can be read as any, and any as bytes.
 
     >>> check_view(np.dtype("u1"), np.dtype("f8"), "s.zarr")
-
-    Raises
-    ------
-    InputError
-        It names both types.
     """
     if wanted != item and np.uint8 not in (item, wanted):
         raise InputError(f"dtype={wanted}: {name} has items of dtype {item}; leave out dtype=, or read bytes with 'u1'")
 
 
 def as_fill(value: Any, item: np.dtype, name: str = "fill") -> np.ndarray:
-    """Return a value for missing items as an array without axes.
-
-    Raises
-    ------
-    InputError
-        If it is no scalar, or does not fit.
-    """
+    """Return a value for missing items as an array without axes."""
     try:
         made = as_items(value, item)
     except InputError as error:

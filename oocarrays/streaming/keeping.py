@@ -28,13 +28,7 @@ class Kept:
         self.is_closed = False
 
     def check(self) -> None:
-        """Raise if streams are closed, or a write has failed.
-
-        Raises
-        ------
-        UnsupportedError
-            It says which of these.
-        """
+        """Raise if streams are closed, or a write has failed."""
         if self.is_closed:
             raise UnsupportedError(f"{self.file.name} is closed: open it again")
         if self.failure is not None:
@@ -42,13 +36,7 @@ class Kept:
             raise UnsupportedError(said)
 
     def commit(self, *, is_closed: bool) -> None:
-        """Put all that was written on its device, and say so in the file.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            Where that fails: the file is as it was flushed last.
-        """
+        """Put all that was written on its device, and say so in the file."""
         try:
             meta = committed(self.file.meta, [self.part.settle()])
             if is_closed and meta.ib.block:

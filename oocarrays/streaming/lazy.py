@@ -32,15 +32,7 @@ PIECE_SHARE = 32
 
 
 class RaggedReader:
-    """Reader of blocks, for tasks: it opens the file where it is first used, and again where it was sent.
-
-    Parameters
-    ----------
-    item : numpy.dtype
-        What an item is.
-    budget : int
-        Bytes that may be held, beside blocks.
-    """
+    """Reader of blocks, for tasks: it opens the file where it is first used, and again where it was sent."""
 
     def __init__(self, file: StreamFile, item: np.dtype, budget: int) -> None:
         self._made = file, item, budget
@@ -52,13 +44,7 @@ class RaggedReader:
         return RaggedReader, self._made
 
     def read(self, counts: np.ndarray, cut: ValuesCut) -> np.ndarray:
-        """Read a block of values.
-
-        Parameters
-        ----------
-        counts : numpy.ndarray
-            Items of each of its cells.
-        """
+        """Read a block of values."""
         cells, first, number = parts_of(counts.reshape(-1), cut.start, cut.stop)
         size, cells = self._item.itemsize, cells + cut.lower
         with self._lock:
@@ -73,18 +59,7 @@ class RaggedReader:
 
 
 def dask_ragged(file: StreamFile, item: np.dtype, budget: int, ends: np.ndarray) -> DaskRagged:
-    """Return all streams of a file as Dask arrays of known chunks, which are read when they are computed.
-
-    Parameters
-    ----------
-    ends : numpy.ndarray
-        Bytes of each stream, as they are stored.
-
-    Raises
-    ------
-    BudgetError
-        Where what a task has to know of the cells does not fit.
-    """
+    """Return all streams of a file as Dask arrays of known chunks, which are read when they are computed."""
     import dask.array as da
     from dask.highlevelgraph import HighLevelGraph
 
@@ -129,15 +104,7 @@ class GivenBlocks:
     """Items that are written at one time."""
 
     def calls(self, made: Callable[[Any], np.ndarray], lower: int) -> Iterator[CellBytes]:
-        """Compute blocks one after the other, and yield what each writes.
-
-        Parameters
-        ----------
-        made : callable
-            Makes values items.
-        lower : int
-            The first cell, in the file.
-        """
+        """Compute blocks one after the other, and yield what each writes."""
         counts = self.counts.reshape(-1)
         for start, stop in self._bounds():
             block = np.ascontiguousarray(made(self.values[start:stop].compute()))
@@ -167,20 +134,7 @@ def is_dask(given: Any) -> bool:
 
 
 def given_blocks(given: tuple[Any, Any], shape: tuple[int, ...] | None, budget: int) -> Ragged | GivenBlocks:
-    """Look at ragged items of Dask: those that fit are computed, others are to come in blocks.
-
-    Parameters
-    ----------
-    shape : tuple of int, optional
-        Extent of each axis of the cells.
-
-    Raises
-    ------
-    InputError
-        Where counts and values do not fit each other or the cells, or chunks are of unknown sizes.
-    BudgetError
-        Where a chunk of values is too large for the memory.
-    """
+    """Look at ragged items of Dask: those that fit are computed, others are to come in blocks."""
     counts, values = given
     if shape is not None and np.shape(counts) != shape:
         raise InputError(f"counts of shape {np.shape(counts)} do not fit streams of shape {shape}")

@@ -233,13 +233,7 @@ def _check_same(file: StreamFile, mode: str, shape: Any, dtype: Any) -> None:
 
 
 def check_layout(layout: str | None, ndim: int) -> None:
-    """Refuse a layout that streams do not have: they are dealt in blocks along the first axis.
-
-    Raises
-    ------
-    LayoutError
-        It says what is taken.
-    """
+    """Refuse a layout that streams do not have: they are dealt in blocks along the first axis."""
     if layout is None:
         return
     words = [word for word in re.split(r"[\s(),…]+", str(layout).lower()) if word and word != "..."]

@@ -119,13 +119,7 @@ class DaskRagged(NamedTuple):
         return Ragged(counts, values)
 
     def to_awkward(self) -> Any:
-        """Compute it, and return an array of awkward.
-
-        Raises
-        ------
-        UnsupportedError
-            Where awkward is not installed.
-        """
+        """Compute it, and return an array of awkward."""
         return self.compute().to_awkward()
 
 
@@ -134,11 +128,6 @@ def cell_number(cell: Any, shape: tuple[int, ...]) -> int:
 
     >>> cell_number((1, -1), (2, 3)), cell_number((), ())
     (5, 0)
-
-    Raises
-    ------
-    SelectionError
-        If the shape has no such cell.
     """
     index = cell if isinstance(cell, tuple) else (cell,)
     fits = len(index) == len(shape) and all(
@@ -153,13 +142,7 @@ def cell_number(cell: Any, shape: tuple[int, ...]) -> int:
 
 
 def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
-    """Return counts of cells, to which values of a shape belong.
-
-    Raises
-    ------
-    InputError
-        Where counts are negative, or values are fewer or more.
-    """
+    """Return counts of cells, to which values of a shape belong."""
     counts = as_array(given, "counts")
     if counts.dtype.kind not in "iu" and counts.size:
         raise InputError(f"counts of dtype {counts.dtype} are no whole numbers")
@@ -172,18 +155,7 @@ def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
 
 
 def ragged_of(given: Any, shape: tuple[int, ...], items: Callable[[Any], np.ndarray]) -> Ragged | None:
-    """Return what a person gives as ragged items of cells; None where it is an array.
-
-    Parameters
-    ----------
-    items : callable
-        Makes values items.
-
-    Raises
-    ------
-    InputError
-        Where it is ragged, and not of this shape.
-    """
+    """Return what a person gives as ragged items of cells; None where it is an array."""
     if isinstance(given, Ragged):
         return _of_shape(given, shape)
     if _is_pair(given, shape):

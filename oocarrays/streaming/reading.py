@@ -22,15 +22,7 @@ WHENCES = (0, 1, 2)
 
 
 def moved(part: RanksPart, offset: Any, whence: int) -> int | np.ndarray | None:
-    """Return where streams stand after a seek.
-
-    Raises
-    ------
-    InputError
-        Where the offset is no whole number, nor one for each cell.
-    SelectionError
-        Where that is before the beginning of a stream.
-    """
+    """Return where streams stand after a seek."""
     chosen(whence, "whence", WHENCES)
     given = as_array(offset, "offset=")
     if given.dtype.kind not in "iu" or given.shape not in ((), part.shape):

@@ -50,13 +50,7 @@ class StreamsJob:
         return f"<StreamsJob {self.store}>"
 
     def run(self) -> Rebuilt:
-        """Make the file whole, with all blocks that are there.
-
-        Raises
-        ------
-        TargetError
-            Where somebody writes it.
-        """
+        """Make the file whole, with all blocks that are there."""
         done = rebuilt(self.store)
         self.is_closed = True
         return done

@@ -29,18 +29,7 @@ def steps_of(part: RanksPart, item: np.dtype) -> int:
 def steps_settings(
     store: StoreLike, shape: tuple[int, ...], cells: tuple[int, ...], item: np.dtype, asked: Settings
 ) -> Settings:
-    """Return the settings of an array of steps × cells; a step and some cells in a chunk, unless other are asked for.
-
-    Parameters
-    ----------
-    asked : dict
-        ``chunks``, ``shards`` and ``compressors``, as `rechunk` takes them; None where they are not given.
-
-    Raises
-    ------
-    ChunksError, UnsupportedError
-        Where an array of this shape cannot have them.
-    """
+    """Return the settings of an array of steps × cells; a step and some cells in a chunk, unless other are asked for."""
     given, shards, compressors = asked["chunks"], asked["shards"], asked["compressors"]
     chunks = (1, *cells)
     if given is not None:
@@ -58,16 +47,6 @@ def steps_settings(
 
 def boxes_of(settings: Settings, count: int, budget: int) -> tuple[int, int]:
     """Return the steps, and the rows of cells, that are written together: whole chunks or shards, as many as fit.
-
-    Parameters
-    ----------
-    count : int
-        Cells in all.
-
-    Raises
-    ------
-    BudgetError
-        Where one chunk or shard is too large.
 
     Examples
     --------

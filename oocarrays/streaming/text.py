@@ -96,11 +96,6 @@ def tokens_of(format: str) -> list[Token]:
 
     >>> [(token.text, token.type) for token in tokens_of("%d,%3s")]
     [(b'', <class 'int'>), (b',', None), (b'', <class 'str'>)]
-
-    Raises
-    ------
-    InputError
-        If a conversion is not supported.
     """
     found, place = [], 0
     while place < len(_text(format)):
@@ -175,11 +170,6 @@ def _float_of(data: bytes) -> float | None:
 def scanned(tokens: list[Token], text: bytes) -> tuple[list[Any], int, bool]:
     """Match text from its beginning.
 
-    Returns
-    -------
-    values, place, is_at_end
-        The values, the bytes that are taken, and whether the text ended where a directive needed more.
-
     >>> scanned(tokens_of("%d %f"), b"7  2.5 x"), scanned(tokens_of("%d,%d"), b"7;8")
     (([7, 2.5], 6, False), ([7], 1, False))
     """
@@ -215,11 +205,6 @@ def printed(format: str, values: tuple[Any, ...]) -> bytes:
 
     >>> printed("%d %.1f", (3, 2.25))
     b'3 2.2'
-
-    Raises
-    ------
-    InputError
-        If the format has a conversion that is not supported, or does not fit the values.
     """
     left = list(values)
     try:

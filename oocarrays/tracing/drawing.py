@@ -21,13 +21,7 @@ def trace_html(trace: Trace) -> str:
 
 
 def draw(trace: Trace) -> Figure:
-    """Return a trace as a figure: lines are the wider the more elements flow, weights counted.
-
-    Raises
-    ------
-    UnsupportedError
-        Where matplotlib is not installed.
-    """
+    """Return a trace as a figure: lines are the wider the more elements flow, weights counted."""
     load_picture()
     from matplotlib.figure import Figure
 

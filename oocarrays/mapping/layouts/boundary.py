@@ -56,16 +56,6 @@ def joined(each: tuple[Boundary, ...]) -> Boundaries:
 def checked_boundary(boundary: object, ndim: int, *dtypes: np.dtype) -> Boundaries:
     """Return boundaries that there are, for arrays of so many axes and of these types.
 
-    Parameters
-    ----------
-    boundary : str, number, mapping or sequence
-        Of all axes; by axis, where an axis that is left out has ``"none"``; or one for each.
-
-    Raises
-    ------
-    InputError
-        Where one is neither one of the names nor a number, or a number that such an array cannot hold.
-
     Examples
     --------
     >>> checked_boundary({0: "periodic", -1: 0}, 3), checked_boundary(["nearest", "nearest"], 2)

@@ -32,11 +32,6 @@ def parse_layout(asked: Asked) -> tuple[tuple[Distribution, ...], tuple[int, ...
 
     >>> parse_layout("(block, cyclic) on 2 x 4")
     ((Block(length=None), Cyclic(length=1)), (2, 4))
-
-    Raises
-    ------
-    LayoutError
-        Where a word is none of HPF's.
     """
     named = (
         re.fullmatch(r"(.*)\son\s+(\d+(?:\s*[x×]\s*\d+)*)\s*", asked, re.I | re.S) if isinstance(asked, str) else None
@@ -53,11 +48,6 @@ def parse_distributions(asked: Asked) -> tuple[Distribution, ...]:
     (Block(length=None), Cyclic(length=3), Collapsed())
     >>> parse_distributions("gen_block(1, 2)"), parse_distributions([(1, 2), "*"])
     ((GenBlock(sizes=(1, 2)),), (GenBlock(sizes=(1, 2)), Collapsed()))
-
-    Raises
-    ------
-    LayoutError
-        Where a word is none of HPF's.
     """
     if isinstance(asked, str):
         inner = asked.strip()

@@ -87,11 +87,6 @@ def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> 
 
     >>> depths(1, 3), depths((0, 2), 2), depths({"x": 2}, 2, ("time", "x"))
     ((1, 1, 1), (0, 2), (0, 2))
-
-    Raises
-    ------
-    LayoutError
-        Where it is less than zero, or not one an axis.
     """
     depth = by_axis(depth, axes, 0, names, "depth")
     each: tuple[Any, ...] = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
@@ -101,13 +96,7 @@ def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> 
 
 
 def check_depth(layout: Layout, depth: Depth) -> None:
-    """Refuse a halo along an axis of which a rank holds more than one block.
-
-    Raises
-    ------
-    LayoutError
-        It names the axis.
-    """
+    """Refuse a halo along an axis of which a rank holds more than one block."""
     for number, (axis, d) in enumerate(zip(layout.axes, depth, strict=True)):
         if d and any(len(held) != _span(held) for held in map(partial(_held, axis), range(axis.ranks))):
             raise LayoutError(

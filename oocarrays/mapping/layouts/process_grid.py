@@ -22,18 +22,6 @@ def process_grid(
 ) -> tuple[int, ...]:
     """Ranks along each axis, 1 where it is not distributed.
 
-    Parameters
-    ----------
-    ranks : int
-        Ranks in all.
-    grid : sequence of int
-        Ranks along each axis, or along each distributed one; by default `even_grid` deals ``ranks`` out over them.
-
-    Raises
-    ------
-    LayoutError
-        Where the ranks are not those of the grid, or cannot be dealt out.
-
     Examples
     --------
     >>> process_grid([GenBlock((1, 2)), Collapsed()]), process_grid([GenBlock((1, 2)), Collapsed()], grid=[2])

@@ -27,13 +27,6 @@ def slices_of(key: Any, layout: Layout) -> Slices:
 
     >>> slices_of((slice(2, None), ...), Layout.of((8, 3), "(block, *)", ranks=2))
     (range(2, 8), range(0, 3))
-
-    Raises
-    ------
-    SelectionError
-        For too many axes.
-    LayoutError
-        For what is no slice, or a step back along an axis that is shared out: ranks are in order.
     """
     taken = []
     for number, (entry, axis) in enumerate(zip(one_an_axis(key, len(layout.shape)), layout.axes, strict=False)):

@@ -144,11 +144,6 @@ def planned_dataset(name: str, *, shape: Any, dtype: Any, chunks: Any = None) ->
 
     >>> planned_dataset("made.zarr", shape=(8, 6), dtype="f4", chunks=(2, 6)).nbytes
     192
-
-    Raises
-    ------
-    InputError
-        Where shape, type and chunks are none, or do not fit each other.
     """
     extent, kind = extents(shape), element_type(dtype)
     lengths = extents(chunks, "chunks") if chunks is not None else tuple(max(n, 1) for n in extent)

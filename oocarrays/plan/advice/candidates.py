@@ -42,11 +42,6 @@ Shape = tuple[int, ...]
 def candidates(stored: Stored, uses: Iterable[Use], most_bytes: int = MOST_BYTES) -> np.ndarray:
     """Return chunk shapes, a row each; what is stored is the first.
 
-    Parameters
-    ----------
-    most_bytes : int
-        Of a chunk.
-
     Examples
     --------
     >>> from oocarrays.mapping.grid import ChunkGrid

@@ -116,13 +116,7 @@ class Priced:
 
 
 def priced(unit: ChoiceUnit, resources: Resources) -> Priced:
-    """Price a unit in all its layouts.
-
-    Raises
-    ------
-    BudgetError
-        Where some use fits in memory in none of them; it names the least.
-    """
+    """Price a unit in all its layouts."""
     look = len(unit.shapes), unit.shapes.astype(np.int64).tobytes()
     found = {id(use): _alike(use, unit.stored, *look, resources) for use in _uses(unit)}
     least = max(map(_least_held, found.values()), default=0)
@@ -224,14 +218,6 @@ def choose(
 
     Where Dask cuts its tasks by chunks, layouts of nearly the same seconds are equal, and the one of the fewest chunks
     is taken: what the tasks compute is not priced, and fewer tasks compute the same.
-
-    Parameters
-    ----------
-    worth, worth_a_copy : float
-        What another layout, and a second one beside it, may take at most of the seconds without; with 1.0 the choice is
-        the cheapest of all.
-    least_copy : float
-        Bytes of an array of which a second copy may be made, at least; infinite for one layout.
     """
     one, both = priced.single, priced.table
     may_copy = priced.unit.stored.nbytes >= least_copy
@@ -254,13 +240,7 @@ def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
 
 
 def chosen(priced: Priced, made: int, copied: int, *, both: bool = True) -> Choice:
-    """Return the choice of some layouts, with each reader's cheapest way.
-
-    Parameters
-    ----------
-    both : bool
-        Whether readers may read what was made too, and not its copy alone.
-    """
+    """Return the choice of some layouts, with each reader's cheapest way."""
     ways = []
     for each in priced.reading:
         layout = made if both and each[:, made].min() <= each[:, copied].min() else copied

@@ -70,19 +70,7 @@ class CommunicationGraph:
     def of(
         cls, references: Iterable[Reference], weights: Mapping[tuple[str | None, str], float] | None = None
     ) -> CommunicationGraph:
-        """Return the graph of some references.
-
-        Parameters
-        ----------
-        weights : mapping
-            Of edges. Where none is given a consumer follows each producer of a dataset equally often, once in all.
-
-        Raises
-        ------
-        InputError
-            For a weight or count that is negative or not finite, an edge on which nothing flows, or producers in a
-            cycle.
-        """
+        """Return the graph of some references."""
         references, weights = tuple(references), _checked_edges(weights)
         for each in references:
             checked_weight(each.count, f"the count of {each.block!r} for {each.dataset!r}")

@@ -35,11 +35,6 @@ def preferred(
 ) -> Preferred | None:
     """Add up counts by pattern and choose the highest; None where there are no patterns.
 
-    Parameters
-    ----------
-    cost : callable
-        Of a pattern; decides where several have the highest count. By default the first of them is taken.
-
     Examples
     --------
     >>> preferred([("row", 2), ("column", 3), ("row", 2)]).pattern
@@ -83,11 +78,6 @@ class Selected:
 
 def select(graph: CommunicationGraph, cost: Callable[[Hashable], float] | None = None) -> tuple[Selected, ...]:
     """Choose the storage pattern of each dataset once for each of its producers, and each consumer's strategy.
-
-    Parameters
-    ----------
-    cost : callable
-        Of storing by a pattern; decides ties.
 
     Examples
     --------

@@ -139,11 +139,6 @@ def _by_ranges(use: Use, stored: Stored) -> bool:
 def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -> Prices:
     """Price a use of an array in each of some chunk shapes, its codec and place as they are.
 
-    Parameters
-    ----------
-    chunks : numpy.ndarray
-        Chunk lengths: a row for each shape.
-
     Examples
     --------
     >>> from oocarrays.mapping.grid import ChunkGrid
@@ -282,13 +277,7 @@ def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.n
 
 
 def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, resources: Resources) -> np.ndarray:
-    """Seconds in which an array is rewritten from each of some chunk shapes in each of others: one pass over all.
-
-    Returns
-    -------
-    numpy.ndarray
-        A row for each source and a column for each target; 0 where they are the same.
-    """
+    """Seconds in which an array is rewritten from each of some chunk shapes in each of others: one pass over all."""
     costs, ratio, nbytes = resources.costs, resources.costs.stored_ratio(stored), stored.nbytes
     request = costs.request_seconds if stored.local else costs.store_request_seconds
     counts = [np.prod(-(-np.array(stored.grid.shape) // each), axis=1, dtype=float) for each in (sources, targets)]

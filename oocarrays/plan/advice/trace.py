@@ -324,11 +324,6 @@ def checked_weight(weight: Any, what: str) -> float:
 
     >>> checked_weight(2, "the weight of 'sum'")
     2.0
-
-    Raises
-    ------
-    InputError
-        Where it is not.
     """
     try:
         number = float(weight)

@@ -25,11 +25,6 @@ ALIKE = 1024
 def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[SeenSummary]:
     """Yield what a trace has seen of each block and array.
 
-    Parameters
-    ----------
-    ranks : int, optional
-        Ranks that may read for each other where the trace says nothing of ranks; None for tasks that cannot.
-
     Examples
     --------
     >>> t = Trace().reads("a.zarr", "(block, *)", ranks=4, shape=(8, 6), dtype="f4", chunks=(2, 6), weight=3)

@@ -151,24 +151,7 @@ def verdicts(
     fixed: Callable[[str], bool] = lambda name: False,
     copies: bool = True,
 ) -> tuple[Verdict, ...]:
-    """Decide every array and producer.
-
-    Parameters
-    ----------
-    weights : mapping
-        Of edges between blocks: how often a consumer runs after a producer.
-    fixed : callable
-        Of an array's name: whether it stays as it is.
-    copies : bool
-        Whether a second copy in other chunks may be advised.
-
-    Raises
-    ------
-    InputError
-        For weights that cannot be, and producers in a cycle.
-    BudgetError
-        Where no layout fits in memory; it names the least.
-    """
+    """Decide every array and producer."""
     seen = tuple(seen)
     references = [
         Reference(block=s.block, dataset=s.array, pattern=s.use, writes=s.use.writes, count=s.count) for s in seen

@@ -17,11 +17,6 @@ def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tup
 
     >>> patterns_of("(block, *)", (8, 6), 4)[0][0].largest
     (2, 6)
-
-    Raises
-    ------
-    LayoutError, SelectionError
-        For a layout that does not fit the array, or a section of other axes.
     """
     if isinstance(sections, Section):
         sections = [sections]

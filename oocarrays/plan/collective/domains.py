@@ -143,19 +143,7 @@ class Dealing:
         return 0 if self.times is None else self.times.disks
 
     def disk_seconds(self, mode: str, stored: Stored, nbytes: float, ratio: float, under_way: int) -> float | None:
-        """Return the seconds of disks that were measured for some bytes of chunks; None of others.
-
-        Parameters
-        ----------
-        mode : str
-            ``"read"`` or ``"write"``.
-        nbytes : float
-            As they are stored.
-        ratio : float
-            Bytes as they are stored over those of a chunk.
-        under_way : int
-            Chunks that are read or written at one time.
-        """
+        """Return the seconds of disks that were measured for some bytes of chunks; None of others."""
         chunk = max(stored.chunk_bytes * ratio, 1.0)
         return None if self.times is None else self.times.seconds(mode, nbytes / chunk, under_way)
 
@@ -168,18 +156,6 @@ def file_domains(
     grid: ChunkGrid, requests: Sequence[Axes], aggregators: Sequence[int], dealing: Dealing = BLOCKS
 ) -> tuple[Domain, ...]:
     """Deal out the chunks in file order, to each rank as many as to the others.
-
-    Parameters
-    ----------
-    grid : ChunkGrid
-        Of the chunks that are read, or of the shards or chunks that are written.
-    aggregators : sequence of int
-        The ranks that read or write; there may be fewer than ranks that want something.
-
-    Raises
-    ------
-    InputError
-        Where one of them is none of these, or there are no aggregators.
 
     Examples
     --------

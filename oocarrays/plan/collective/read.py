@@ -288,19 +288,7 @@ def two_phase(
     workers: int | None = None,
     table: AccessTable | None = None,
 ) -> CollectivePlan:
-    """Plan that aggregators read for all.
-
-    Parameters
-    ----------
-    aggregators : sequence of int
-        The ranks that read; by default all.
-    dealing : Dealing
-        What is dealt out to them, and how.
-    buffer_bytes : int
-        Bytes that one reads in a round, at least one chunk.
-    table : AccessTable, optional
-        Of the same requests, where it is known already.
-    """
+    """Plan that aggregators read for all."""
     assert dealing.partition != "auto", "whoever plans has chosen"
     table, ranks = table or AccessTable(stored.grid, requests), len(requests)
     domains = file_domains(stored.grid, requests, aggregators or range(ranks), dealing)

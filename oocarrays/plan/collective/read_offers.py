@@ -58,22 +58,6 @@ def plan_collective(
 ) -> CollectivePlan:
     """Plan a collective read: as is asked for, or the cheapest that keeps the budget.
 
-    Parameters
-    ----------
-    requests : sequence of axes
-        What each rank wants.
-    dealing : Dealing
-        How chunks are dealt out to aggregators.
-
-    Raises
-    ------
-    InputError
-        For a method, partition or aggregators that there are not.
-    BudgetError
-        Where the parts and one chunk are too much.
-    ScheduleError
-        Where there is no such schedule, or it does not take so many ranks.
-
     Examples
     --------
     >>> from oocarrays.mapping.grid import ChunkGrid
@@ -172,11 +156,6 @@ def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[t
     ([(0, 1, 2, 3), (0, 2), (0,)], [(0, 2)], [(3,)])
     >>> chosen_aggregators("auto", 4, disks=3)
     [(0, 1, 2, 3), (0, 1, 2), (0, 2), (0,)]
-
-    Raises
-    ------
-    InputError
-        Where there are no such ranks.
     """
     if isinstance(asked, str) and asked == "auto":
         counts = {ceil_div(ranks, 2**k) for k in range(ranks.bit_length())} | ({min(disks, ranks)} if disks else set())

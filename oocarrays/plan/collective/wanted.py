@@ -36,11 +36,6 @@ Place = tuple[slice | np.ndarray, ...]
 def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ...]:
     """Return the parts of a layout as requests, one a rank, in the order in which the rank holds its elements.
 
-    Parameters
-    ----------
-    within : Section, optional
-        What of an array is laid out; by default all of it.
-
     Examples
     --------
     >>> requests_of(Layout.of((8,), "cyclic(2)", ranks=2))[1]
@@ -225,13 +220,7 @@ class AccessTable:
 
 
 def check_boxes(requests: Sequence[Axes], grid: ChunkGrid) -> None:
-    """Refuse sections of more boxes of chunks than can be listed.
-
-    Raises
-    ------
-    InputError
-        There.
-    """
+    """Refuse sections of more boxes of chunks than can be listed."""
     boxes = sum(_boxes(axes, grid.chunks) for axes in requests)
     check_count(boxes, "a collective read or write", "take contiguous sections")
 

@@ -44,28 +44,7 @@ def plan_collective_write(
     dealing: Dealing = BLOCKS,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> CollectiveWritePlan:
-    """Plan a collective write in a budget.
-
-    Parameters
-    ----------
-    stored : Stored
-        The file, as it is written.
-    requests : sequence of axes
-        What each rank writes.
-    method : "auto", "independent" or "two-phase"
-        By default each rank writes for itself where no chunk is written by two.
-    resources : Resources
-        The budget is what each process may hold beside the parts.
-    dealing : Dealing
-        How chunks are dealt out to aggregators.
-
-    Raises
-    ------
-    InputError
-        For a method that there is not, or ranks that write the same chunk each for itself.
-    BudgetError
-        Where the messages for one chunk, and the chunk, are too much.
-    """
+    """Plan a collective write in a budget."""
     costs = resources.costs
     coverage = Coverage(grid=stored.grid, requests=tuple(requests))
     chosen = _method(method, shared=coverage.shared)

@@ -64,22 +64,7 @@ class Carrier:
     def orders(
         self, sizes: np.ndarray, asked: str | Schedule | None = "auto", *, most: int = QUICK
     ) -> tuple[list[Schedule], list[str]]:
-        """Return the schedules that an exchange may go by, and the names of those that would take long to price.
-
-        Parameters
-        ----------
-        sizes : array
-            Bytes from each rank to each.
-        asked : str or Schedule
-            One, or its name, or "auto" for all; "unordered" is priced as a complete exchange.
-        most : int
-            Ranks that are asked at most, in all steps.
-
-        Raises
-        ------
-        ScheduleError
-            Where there is no such schedule, or not for so many ranks.
-        """
+        """Return the schedules that an exchange may go by, and the names of those that would take long to price."""
         ranks = max(np.shape(sizes))
         if is_coloring(asked):
             return [colored(square(sizes))], []

@@ -27,16 +27,6 @@ MOST_ALIKE = 2**16
 def colored(sizes: np.ndarray) -> Schedule:
     """Return the schedule of the fewest steps in which some messages go, one from and one to a rank in each.
 
-    Parameters
-    ----------
-    sizes : array
-        Bytes from each rank to each: square; what a rank has for itself takes no step.
-
-    Raises
-    ------
-    ScheduleError
-        Where sizes are not of as many ranks on both sides.
-
     Examples
     --------
     >>> schedule = colored(np.array([[0, 5, 0], [0, 0, 7], [2, 3, 0]]))

@@ -69,19 +69,7 @@ class Exchange:
 
     @classmethod
     def of(cls, schedule: Schedule, sizes: np.ndarray | int) -> Exchange:
-        """Return an exchange, checked.
-
-        Parameters
-        ----------
-        sizes : array or int
-            Bytes from each source to each target, where either side may have fewer ranks than the schedule; or the
-            bytes that every pair exchanges.
-
-        Raises
-        ------
-        ScheduleError
-            Where there are more ranks in ``sizes`` than in the schedule, or sizes are negative.
-        """
+        """Return an exchange, checked."""
         ranks = schedule.ranks
         if np.ndim(sizes) not in (0, 2) or max(np.shape(sizes), default=0) > ranks:
             raise ScheduleError(f"sizes of shape {np.shape(sizes)} are not of a schedule of {ranks} ranks")

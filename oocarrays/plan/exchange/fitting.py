@@ -40,13 +40,6 @@ def parts(exchange: Exchange, network: Network) -> np.ndarray:
 def fitted(measured: Iterable[tuple[Exchange, float]], network: Network, known: Constants) -> Constants:
     """Constants by which exchanges take the seconds that were measured, as nearly as they can: in ratio, none negative.
 
-    Parameters
-    ----------
-    measured : iterable of (Exchange, float)
-        Exchanges, and the seconds that each took: of some sizes, so that α and β can be told apart.
-    known : Constants
-        What holds for those of which nothing was measured.
-
     Examples
     --------
     >>> from oocarrays.plan.exchange.network import FlatCluster

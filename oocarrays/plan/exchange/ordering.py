@@ -30,20 +30,6 @@ come."""
 def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Schedule:
     """Return the schedule of an exchange in steps.
 
-    Parameters
-    ----------
-    name : str
-        One of the schedules' names, or ``"auto"``: PEX for a power of two of ranks, GEN otherwise (but see
-        `worth_trying`), which are the steps of ``"unordered"`` too, where an exchange has steps; or ``"coloring"``.
-    sizes : array, optional
-        Bytes from each rank to each, of which the steps of ``"coloring"`` are made; by default every rank has a message
-        for every other, and they are those of ``"auto"``.
-
-    Raises
-    ------
-    ScheduleError
-        Where there is no such schedule, or it does not take so many ranks.
-
     Examples
     --------
     >>> schedule_for("auto", 6).name, schedule_for("bex", 4).name, schedule_for("coloring", 4).name
@@ -59,11 +45,6 @@ def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Sche
 
 def schedules_for(name: str, counts: Iterable[int]) -> list[Schedule]:
     """Return the schedule for each number of ranks that it takes, the most first.
-
-    Raises
-    ------
-    ScheduleError
-        Where it takes none of them, or only one rank, which has nothing to exchange.
 
     Examples
     --------

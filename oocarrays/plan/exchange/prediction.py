@@ -130,11 +130,6 @@ def schedule_seconds(
 ) -> float:
     """Seconds of a whole exchange, empty messages left out.
 
-    Parameters
-    ----------
-    sizes : array or int
-        Bytes from each source to each target, or those that every pair exchanges.
-
     Examples
     --------
     >>> round(schedule_seconds(Schedule.of("pex", 16), 1024, Mesh(rows=4, columns=4), DELTA), 4)
@@ -159,16 +154,6 @@ def predicted(
 
 def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedule:
     """Return the schedule that is asked for; where that is "auto", the one of least predicted time between workers.
-
-    Parameters
-    ----------
-    sizes : array
-        Bytes from each rank to each other.
-
-    Raises
-    ------
-    ScheduleError
-        Where there is none of this name, or not for so many ranks.
 
     >>> order_for("Auto", 3, np.ones((3, 3)), Costs()).name, order_for("pex", 4, np.ones((4, 4)), Costs()).name
     ('GEN', 'PEX')

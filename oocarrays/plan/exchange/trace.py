@@ -161,13 +161,6 @@ def in_order(
     Where there are several exchanges and no schedule is the cheapest of each, what it costs that each goes by its own
     cheapest is among them.
 
-    Parameters
-    ----------
-    asked : str or Schedule
-        As in `Carrier.orders`.
-    most : int
-        Ranks that are asked at most, in all steps: of large exchanges only the likelier schedules are priced.
-
     Examples
     --------
     >>> from oocarrays.plan.exchange.network import Mesh

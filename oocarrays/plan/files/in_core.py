@@ -49,13 +49,7 @@ class Slabs:
 
     @classmethod
     def of(cls, shape: Sequence[int], *, depth: Depth, order: Sequence[int], itemsize: int, budget: int) -> Slabs:
-        """The largest slabs that fit ``budget`` bytes with their halo.
-
-        Raises
-        ------
-        BudgetError
-            Where one element does not fit with its halo.
-        """
+        """The largest slabs that fit ``budget`` bytes with their halo."""
         least = math.prod(1 + 2 * d for d in depth) * itemsize
         if budget < least:
             raise BudgetError(budget, least, "a slab of one element and its halo")

@@ -65,20 +65,10 @@ def image_axes(
 ) -> tuple[ImageAxis, ...]:
     """Return the axes of an image in the order of the array, by their names or the usual names.
 
-    Parameters
-    ----------
-    types : mapping, optional
-        Types of axes by name, where the source states them.
-
     Examples
     --------
     >>> [axis.type for axis in image_axes(("Y", "X", "S"), 3)], [axis.name for axis in image_axes(None, 3)]
     (['space', 'space', 'channel'], ['z', 'y', 'x'])
-
-    Raises
-    ------
-    UnsupportedError
-        Where they cannot be axes of an OME-Zarr image.
     """
     found = NAMES.get(ndim) if names is None or None in names else tuple(map(str, names))
     known = {name: axis_type(name, found or ()) for name in found or ()} | dict(types or {})
@@ -158,21 +148,7 @@ def multiscales(
     name: str,
     omero: Document | None = None,
 ) -> Document:
-    """Return the attributes of the group of an image.
-
-    Parameters
-    ----------
-    axes : sequence of ImageAxis
-        Of the levels.
-    levels : sequence of Coarsening
-        Elements of the finest level for each of every level, along each axis; the path of a level is its number.
-    method : str
-        How levels were made.
-    name : str
-        Of the image.
-    omero : dict, optional
-        Channels as viewers show them.
-    """
+    """Return the attributes of the group of an image."""
     datasets = [
         {"path": str(number), "coordinateTransformations": _transformations(axes, level, method)}
         for number, level in enumerate(levels)
@@ -214,22 +190,7 @@ def finest_path(image: Mapping[str, Any]) -> str | None:
 
 
 def stated_axes(image: Mapping[str, Any], path: str, ndim: int) -> tuple[ImageAxis, ...] | None:
-    """Return the axes that multiscales state of a level; None if the level is not theirs.
-
-    Parameters
-    ----------
-    image : mapping
-        One of the multiscales of a group.
-    path : str
-        Of the level.
-    ndim : int
-        Number of axes of the level.
-
-    Raises
-    ------
-    UnsupportedError
-        Where the axes cannot be those of an image.
-    """
+    """Return the axes that multiscales state of a level; None if the level is not theirs."""
     level = next((each for each in image.get("datasets", ()) if each.get("path") == path), None)
     stated = [each if isinstance(each, Mapping) else {"name": each} for each in image.get("axes", ())]
     if level is None or len(stated) != ndim:

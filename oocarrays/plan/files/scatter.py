@@ -314,22 +314,7 @@ def plan_files(
     *,
     room: int | None = None,
 ) -> FilesPlan:
-    """Choose rounds that fit a budget: as few as can be.
-
-    Parameters
-    ----------
-    room : int, optional
-        Chunks of the global file in a round, at most; fewer, where so many do not fit.
-
-    Raises
-    ------
-    BudgetError
-        Where not one chunk at a time fits; it names the least budget that would do.
-    ScheduleError
-        Where there is no such schedule, or it does not take so many ranks.
-    InputError
-        Where there are more rounds than can be run.
-    """
+    """Choose rounds that fit a budget: as few as can be."""
     order = schedule_for(resources.schedule, layout.ranks)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes) if room is None else room
     tried: list[int] = []

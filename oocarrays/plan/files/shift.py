@@ -249,13 +249,7 @@ class ShiftPlan(Holding, OnePass):
         return pass_seconds(self.traffic, self.costs, self.read[0], self.written[0], pipeline)
 
     def checked(self) -> ShiftPlan:
-        """The plan itself, where it fits its budget.
-
-        Raises
-        ------
-        BudgetError
-            Where it does not: borders travel all at one time.
-        """
+        """The plan itself, where it fits its budget."""
         if self.peak_bytes > self.budget:
             raise BudgetError(self.budget, self.peak_bytes, "this shift")
         return self

@@ -252,20 +252,6 @@ def plan_update(
 ) -> UpdatePlan:
     """Plan to put what has changed of a source into an array.
 
-    Parameters
-    ----------
-    source, target : Stored
-        Both as large as the source is now.
-    changed : sequence of Section
-        What has changed: no two have any element in common.
-    lengths : sequence of int, optional
-        Target chunks of a part along each axis; by default as many as the budget holds changed elements of.
-
-    Raises
-    ------
-    BudgetError
-        Where what has changed of one target chunk does not fit.
-
     Examples
     --------
     >>> source = Stored(grid=ChunkGrid.of((101, 64), (1, 64)), itemsize=4, local=True)

@@ -54,13 +54,7 @@ class AlltoallPlan(Holding):
         row: tuple[int, ...] = (),
         itemsize: int = 8,
     ) -> AlltoallPlan:
-        """Return the plan, checked.
-
-        Raises
-        ------
-        LayoutError
-            Where counts are not a number of rows for each pair of ranks, or are more than a rank has.
-        """
+        """Return the plan, checked."""
         has = np.asarray(lengths, np.int64)
         many = _whole(counts, "counts", len(has))
         first = _displaced(many) if displacements is None else _whole(displacements, "displacements", len(has))

@@ -53,25 +53,7 @@ class Messaging:
         assembly: str,
         costs: Costs | None,
     ) -> Messaging:
-        """Return how they are made, checked.
-
-        Parameters
-        ----------
-        itemsize : int
-            Bytes of an element.
-        schedule : str or Schedule
-            One of the schedules, or its name; ``"auto"`` for the one of least predicted time, ``"coloring"`` for steps
-            of the messages, ``"unordered"`` for no steps.
-        costs : Costs, optional
-            What workers take for messages; None for threads, which take what they need without any.
-
-        Raises
-        ------
-        ScheduleError
-            Where there is no such schedule, or it does not take so many ranks.
-        InputError
-            Where the assembly is none.
-        """
+        """Return how they are made, checked."""
         assembly = chosen(assembly, "assembly", get_args(Assembly))
         direct = assembly == "asynchronous"
         known = tuple(_schedule(schedule, transfer, itemsize, costs, direct) for transfer in transfers)
@@ -100,13 +82,7 @@ class Messaging:
 
 
 def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
-    """Seconds in which a rank that has a core copies what stays with it, or between threads all that it is to hold.
-
-    Parameters
-    ----------
-    messages : bool
-        Whether the rest comes in messages, whose constants include their copies; short pieces take longer than those.
-    """
+    """Seconds in which a rank that has a core copies what stays with it, or between threads all that it is to hold."""
     work = transfer.work
     copied = int((work.kept if messages else work.due).max(initial=0)) * itemsize
     pieces = int(work.pieces.max(initial=0)) * PIECE_SECONDS
@@ -153,13 +129,6 @@ def held_elements(
 ) -> np.ndarray:
     """Return the most elements that each rank holds in a transfer, at any moment.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        None where ranks are threads, which take what they need without messages.
-    ordered : bool
-        Whether a step waits for the one before; otherwise all that a rank sends may be packed at one time.
-
     Examples
     --------
     >>> from oocarrays.mapping.layouts.layout import Layout
@@ -182,11 +151,6 @@ def held_messages(
     ordered: bool = True,
 ) -> np.ndarray:
     """Return the most elements that each rank holds in messages of an exchange, at any moment.
-
-    Parameters
-    ----------
-    sizes : array
-        Elements from each rank to each; what a rank has for itself makes no message.
 
     Examples
     --------

@@ -70,13 +70,7 @@ class Halos:
 
     @classmethod
     def of(cls, layout: Layout, depth: Depth, boundary: Boundaries) -> Halos:
-        """Return the exchange of borders, checked.
-
-        Raises
-        ------
-        LayoutError
-            Where a rank holds more than one block along an axis with a halo.
-        """
+        """Return the exchange of borders, checked."""
         check_depth(layout, depth)
         return cls(layout, depth, boundary)
 

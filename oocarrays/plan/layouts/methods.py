@@ -77,13 +77,7 @@ def _block_between(s: Axis, t: Axis, rule: Callable[[int, int], int]) -> int | N
 def _axis_after_axis(
     source: Layout, target: Layout, changed: list[int], rule: Callable[[int, int], int] | None = None
 ) -> tuple[Transfer, ...]:
-    """The first axis first: the order makes no difference to what it costs (Thakur 1995, 3.6.1).
-
-    Parameters
-    ----------
-    rule : callable, optional
-        What makes the block by way of which each axis changes, where it does so.
-    """
+    """The first axis first: the order makes no difference to what it costs (Thakur 1995, 3.6.1)."""
     between = [source]
     for axis in changed:
         block = rule and _block_between(source.axes[axis], target.axes[axis], rule)

@@ -130,13 +130,7 @@ def _highest_bit(place: int) -> int:
 
 
 def plan_multicast(layout: Layout, selection: Selection, root: int | None, itemsize: int) -> MulticastPlan:
-    """Who sends it to whom; by default from the rank that has most of it, the lowest of equals.
-
-    Raises
-    ------
-    LayoutError
-        Where there is no such rank.
-    """
+    """Who sends it to whom; by default from the rank that has most of it, the lowest of equals."""
     plan = MulticastPlan(layout=layout, selection=selection, root=root or 0, itemsize=itemsize)
     layout.coordinates(plan.root)
     if root is None:

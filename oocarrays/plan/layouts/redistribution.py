@@ -211,26 +211,6 @@ def plan_redistribution(
 ) -> Redistribution:
     """Return how to change a layout: by the method that is asked for, or by the cheapest.
 
-    Parameters
-    ----------
-    itemsize : int
-        Bytes of an element.
-    method : str
-        One of ``METHODS``, or "auto".
-    costs : Costs
-        What this machine takes for messages and copies.
-    carrier : Carrier
-        The network that carries messages, and what it takes for them; by default a flat one, and what costs say.
-    schedule : str or Schedule
-        The order of messages, or its name; "auto" for the one of least predicted time in each transfer.
-
-    Raises
-    ------
-    LayoutError
-        Where the layouts are of different shapes, or there is no such method for them.
-    ScheduleError
-        Where there is no such schedule, or it does not take so many ranks.
-
     Examples
     --------
     >>> layouts = Layout.of((8, 8), "(block, *)", ranks=4), Layout.of((8, 8), "(*, block)", ranks=4)

@@ -65,22 +65,6 @@ def plan_blocks(
 ) -> BlocksPlan:
     """Choose how the blocks of a lazy array get to the chunks of ``target`` within a budget.
 
-    Parameters
-    ----------
-    blocks : tuple of tuples of int
-        Lengths of the blocks along each axis, in elements.
-    resources : Resources
-        Blocks are computed on all threads of each process at one time.
-    straight : bool
-        Whether blocks may go straight to the target, where they are aligned.
-    choices
-        As of `plan_rechunk`, for what comes after the blocks.
-
-    Raises
-    ------
-    BudgetError
-        Where nothing fits; it names the least budget that would do.
-
     Examples
     --------
     >>> target = Stored(grid=ChunkGrid.of((60, 40), (60, 4)), itemsize=8, local=True)
@@ -137,13 +121,7 @@ class BlocksPlan(Holding):
         return largest(writing, self.rechunk.memory)
 
     def checked(self, budget: int) -> BlocksPlan:
-        """Return the plan if it keeps a budget.
-
-        Raises
-        ------
-        BudgetError
-            Where it does not.
-        """
+        """Return the plan if it keeps a budget."""
         if self.peak_bytes > budget:
             raise BudgetError(budget, self.peak_bytes, "writing the blocks")
         return self

@@ -152,24 +152,6 @@ def plan_lazy_reads(
 ) -> LazyReadsPlan:
     """Choose how blocks are read.
 
-    Parameters
-    ----------
-    axes : sequence of range
-        The elements that the lazy array has, along each axis of the stored one, ascending.
-    blocks : tuple of tuples of int
-        Lengths of its blocks along each axis.
-    resources : Resources
-        The budget of a process is shared out to its threads, and to what takes the blocks.
-    scratch_room : int
-        Bytes that a plain copy may take on disk; 0 where there can be none.
-    strict : bool
-        Whether a budget is refused that has no room for one block.
-
-    Raises
-    ------
-    BudgetError
-        There.
-
     Examples
     --------
     >>> from oocarrays.mapping.grid import ChunkGrid
@@ -365,13 +347,6 @@ def _longest(lengths: Sequence[int], groups: Iterable[tuple[int, int]]) -> int:
 
 def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False) -> tuple[int, ...]:
     """Elements along each axis that are read at one time: whole chunks, unless they are large and can be read in parts.
-
-    Parameters
-    ----------
-    most : int
-        Bytes that a tile has, where a chunk has no more.
-    whole : bool
-        Whether chunks are never cut.
 
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> tile_of(Stored(grid=ChunkGrid.of((4096, 4096), (256, 256)), itemsize=4, local=True))

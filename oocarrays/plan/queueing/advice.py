@@ -247,18 +247,6 @@ def advised(
 ) -> StripingPlan:
     """Return the block, and the blocks of a disk under way, that a model advises.
 
-    Parameters
-    ----------
-    memory : int, optional
-        Bytes that blocks under way hold at most.
-    cores : int
-        Processors that ranks can use.
-
-    Raises
-    ------
-    InputError
-        Where nothing was measured, or not one block of each disk fits into memory.
-
     Examples
     --------
     >>> seen = [Measured(block=2**16, cpu=1e-5, alone=(0.02,) * 4, spread=(0.0,) * 4, together=13e6)]

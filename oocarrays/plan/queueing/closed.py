@@ -67,14 +67,7 @@ class ClosedNetwork:
 
     @classmethod
     def of(cls, stations: Sequence[Centre], classes: Sequence[RequestClass]) -> ClosedNetwork:
-        """Return a network, checked.
-
-        Raises
-        ------
-        InputError
-            Where two stations or classes have one name, a class has no requests, takes no time, or takes it at a
-            station that there is not.
-        """
+        """Return a network, checked."""
         network = cls(tuple(stations), tuple(classes))
         for what, names in (("stations", network.station_names), ("classes", [each.name for each in classes])):
             if len(set(names)) < len(names) or not names:

@@ -40,13 +40,7 @@ class KeptDisks:
 
     @classmethod
     def from_json(cls, said: Any) -> KeptDisks:
-        """Read what `to_json` made.
-
-        Raises
-        ------
-        InputError
-            Where it is something else.
-        """
+        """Read what `to_json` made."""
         try:
             rows = tuple(
                 Measured(

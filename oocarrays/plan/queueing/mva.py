@@ -39,16 +39,6 @@ CLOSE, MOST_ROUNDS = 1e-10, 20_000
 def solve(network: ClosedNetwork, method: str = "auto") -> Solution:
     """Return the mean values of a network.
 
-    Parameters
-    ----------
-    method : str
-        "exact" for mean value analysis, "approximate" for Bard and Schweitzer; "auto" for the first within its reach.
-
-    Raises
-    ------
-    InputError
-        Where there is no such method, or exact analysis would take too long.
-
     Examples
     --------
     >>> from oocarrays.plan.queueing.closed import RequestClass, Centre

@@ -63,16 +63,6 @@ class Routings:
 def routings(network: Network, source: int, places: Sequence[int]) -> Routings:
     """Return which of the messages from a rank to some places wait for each other.
 
-    Parameters
-    ----------
-    places : sequence of int
-        The rank beside each disk; the source's own is a routing by itself.
-
-    Raises
-    ------
-    ScheduleError
-        Where the network has no such rank.
-
     Examples
     --------
     >>> routings(Hypercube(dimensions=10), 3, [7, 11, 15])
@@ -129,11 +119,6 @@ def channel_nodes(io_node: int, channels: int = 8) -> tuple[int, ...]:
 
 def by_routings(network: Network, places: Sequence[int | Sequence[int]]) -> list[Routings]:
     """Return every rank's routings to some disks, those with the most first: who should do the I/O for all.
-
-    Parameters
-    ----------
-    places : sequence of int or of sequences
-        The rank beside each disk; on a hypercube perhaps several, of which each rank takes the nearest.
 
     Examples
     --------

@@ -98,18 +98,6 @@ class StripedRate:
 def striped_network(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> ClosedNetwork:
     """Return the network of a striped file: Figure 6.
 
-    Parameters
-    ----------
-    buffers : int
-        Blocks of each disk under way: C.
-    routings : int or sequence of int
-        Channel-disjoint routings, which neighbouring disks share; or the routing of each disk.
-
-    Raises
-    ------
-    InputError
-        Where a number is below 1, or there are no disks, or not a routing for each.
-
     Examples
     --------
     >>> times = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
@@ -186,13 +174,6 @@ def least_buffers(
 ) -> int:
     """Return the fewest blocks of a disk under way that make so much of what there is to be had.
 
-    Parameters
-    ----------
-    share : float
-        Of `most_rate`, between 0 and 1.
-    most : int
-        Blocks of a disk, at most: what is returned where fewer do not do.
-
     Examples
     --------
     >>> times = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
@@ -209,18 +190,6 @@ def best_block(
     """Return the block size, and the blocks of a disk under way, of the highest rate in some memory.
 
     Of those that come within `SATURATED` of the highest, it is the one that holds least.
-
-    Parameters
-    ----------
-    tried : iterable of BlockTimes
-        One for each block size.
-    memory : int, optional
-        Bytes that blocks under way hold at most: B · D · C.
-
-    Raises
-    ------
-    InputError
-        Where not one block of each disk fits.
 
     Examples
     --------

@@ -28,11 +28,6 @@ LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}}
 def to_json(plan: RechunkPlan) -> Document:
     """The plan as dicts, lists and plain values, which `from_json` takes.
 
-    Raises
-    ------
-    TypeError
-        Where a field holds what is not a dataclass, a tuple, a number, a text, a truth value or None.
-
     Examples
     --------
     >>> import json
@@ -54,11 +49,6 @@ def to_json(plan: RechunkPlan) -> Document:
 def from_json(data: Any) -> RechunkPlan:
     """The plan that `to_json` made ``data`` of.
 
-    Raises
-    ------
-    JournalError
-        Where ``data`` is not such a plan: it names the place, and what was expected there.
-
     Examples
     --------
     >>> from_json([1, 2])
@@ -75,11 +65,6 @@ def written(value: Any) -> Any:
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> written(ChunkGrid.of((64, 64), (8, 64)))
     {'shape': [64, 64], 'chunks': [8, 64]}
-
-    Raises
-    ------
-    TypeError
-        Where it holds anything that has no JSON.
     """
     if isinstance(value, Memory):
         return value.nbytes
@@ -100,11 +85,6 @@ def read_as(hint: Any, data: Any, where: str) -> Any:
     >>> from oocarrays.mapping.grid import ChunkGrid
     >>> read_as(ChunkGrid, {"shape": [64, 64], "chunks": [8, 64]}, "grid")
     ChunkGrid(shape=(64, 64), chunks=(8, 64))
-
-    Raises
-    ------
-    JournalError
-        Where it stands for none: it names the place, and what was expected there.
     """
     origin = get_origin(hint)
     if hint is Memory:

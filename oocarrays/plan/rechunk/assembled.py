@@ -196,13 +196,7 @@ def stage_shape(piece: tuple[int, ...], itemsize: int, limit: int = STAGE_BYTES)
 
 
 def stage_bytes(tile: tuple[int, ...], box: Sequence[int], target: Stored) -> int:
-    """Bytes in which pieces of a box are laid out: many small ones, or a tile of a long one.
-
-    Parameters
-    ----------
-    box : sequence of int
-        Its elements along each axis.
-    """
+    """Bytes in which pieces of a box are laid out: many small ones, or a tile of a long one."""
     grid = target.grid
     most = math.prod(
         min(ceil_div(b, c) + 1, ceil_div(n, c)) * c for b, c, n in zip(box, grid.chunks, grid.shape, strict=True)

@@ -24,13 +24,7 @@ REGIONS = 100
 
 
 class Infeasible(Exception):
-    """No pass of this kind fits the budget.
-
-    Parameters
-    ----------
-    least : int
-        Bytes that the smallest one needs.
-    """
+    """No pass of this kind fits the budget."""
 
     def __init__(self, least: int):
         self.least = least
@@ -43,13 +37,7 @@ def counted_passes(problem: Problem, method: Method) -> Iterator[Counted]:
 
 
 def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass:
-    """The cheapest pass that fits, of those that were counted.
-
-    Raises
-    ------
-    Infeasible
-        Where even one chunk a rank is too much.
-    """
+    """The cheapest pass that fits, of those that were counted."""
     ways = list(counted)
     fitting = [way for way in ways if way.peak_bytes <= problem.resources.budget]
     if not fitting:

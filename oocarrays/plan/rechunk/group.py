@@ -138,20 +138,6 @@ class GroupPlan(Holding):
 def plan_copies(arrays: Sequence[ToCopy], resources: Resources, *, at_once: int, local: bool) -> CopyPlan:
     """Plan how some arrays are copied as they are, in a budget of bytes.
 
-    Parameters
-    ----------
-    resources : Resources
-        Each worker has one task at a time, and without workers each thread.
-    at_once : int
-        Objects that a task may have under way.
-    local : bool
-        Whether from files to files: the system copies those, and this process holds nothing of them.
-
-    Raises
-    ------
-    BudgetError
-        Where one object is larger than the budget.
-
     Examples
     --------
     >>> lat = ToCopy(name="lat", nbytes=400, object_bytes=400)

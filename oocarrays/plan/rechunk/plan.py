@@ -143,13 +143,7 @@ class RechunkPlan(Holding):
         return self.traffic.write_requests
 
     def draw(self) -> Any:
-        """A ``matplotlib.figure.Figure``: which rank has which part of source and target, and when; predicted seconds.
-
-        Raises
-        ------
-        UnsupportedError
-            Where matplotlib is not installed.
-        """
+        """A ``matplotlib.figure.Figure``: which rank has which part of source and target, and when; predicted seconds."""
         return shown.by("draw")(self)
 
     def _repr_html_(self) -> str:
@@ -182,27 +176,6 @@ def plan_rechunk(
     remote_scratch: bool = False,
 ) -> RechunkPlan:
     """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` by the resources that there are.
-
-    Parameters
-    ----------
-    resources : Resources
-        Memory, processors and requests. Where no number of ranks is asked for, what is cheapest of the cores, one and,
-        for stores that are not local and where chunks are assembled, twice the cores; on a cluster of one for each
-        worker, one for each of its threads, and fewer: as many as keep the cores of crowded workers busy, or one for
-        eight workers.
-    method : str
-        One of `METHODS`, or ``"auto"``.
-    remote_scratch : bool
-        Whether scratch arrays are made in a store that is reached over a network.
-
-    Raises
-    ------
-    BudgetError
-        Where nothing fits; it names the least budget that would do.
-    InputError
-        Where ``method`` or ``ranks`` is not one of those.
-    ScheduleError
-        Where there is no such schedule, or it takes none of the numbers of ranks.
 
     Examples
     --------

@@ -248,13 +248,7 @@ def _single(problem: Problem, methods: Sequence[Method]) -> Way:
 
 
 def _assembled(problem: Problem, fewer: Sequence[Problem] = ()) -> Way:
-    """The cheapest way to assemble the target, or the least bytes where there is none.
-
-    Parameters
-    ----------
-    fewer : sequence of Problem
-        The same with fewer ranks: one of several passes is done by so many, where the budget has no room for more.
-    """
+    """The cheapest way to assemble the target, or the least bytes where there is none."""
     parts = [_single(leg, (name,)) for leg, name in _assembling(problem)]
     for place, part in enumerate(parts):
         if not part.passes and len(parts) > 1:
@@ -304,13 +298,7 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
 
 
 def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[Stored, Stored], Way]) -> Way:
-    """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit.
-
-    Parameters
-    ----------
-    known : dict
-        Legs that have been planned: paths share them.
-    """
+    """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit."""
     way = Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
     for leg in legs(problem, path):
         ends = leg.source, leg.target

@@ -271,13 +271,7 @@ class ReducePlan(Holding, OnePass):
         return pass_seconds(self.traffic, self.costs, self.cut.source, self.target or self.cut.source, pipeline)
 
     def within(self, threads: int) -> ReducePlan:
-        """Return the same with as many threads as there is memory for.
-
-        Raises
-        ------
-        BudgetError
-            Where there is none for one.
-        """
+        """Return the same with as many threads as there is memory for."""
         least = replace(self, threads=1)
         if least.peak_bytes > self.budget:
             raise BudgetError(self.budget, least.peak_bytes, "this reduction")

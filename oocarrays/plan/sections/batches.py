@@ -91,16 +91,6 @@ def decoding_bytes(stored: Stored) -> int:
 def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -> float:
     """Bytes that are read in the time of a request: a shorter hole is read.
 
-    Parameters
-    ----------
-    requests : int
-        Requests that are under way at one time to a store that is not on this machine.
-
-    Raises
-    ------
-    InputError
-        Where there is no such method.
-
     Examples
     --------
     >>> from oocarrays.mapping.grid import ChunkGrid

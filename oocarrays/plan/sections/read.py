@@ -194,13 +194,7 @@ class SectionPlan:
 
 
 class Kind:
-    """Chunks that are cut alike along every axis, and what is asked of each.
-
-    Parameters
-    ----------
-    cuts : tuple of Cut
-        One an axis.
-    """
+    """Chunks that are cut alike along every axis, and what is asked of each."""
 
     def __init__(self, plan: SectionPlan, cuts: tuple[AxisCut, ...]) -> None:
         self.plan = plan

@@ -77,21 +77,6 @@ def requests_of(
 ) -> RequestCounts:
     """Count the requests of a layout's ranks.
 
-    Parameters
-    ----------
-    orientation : str or sequence of int
-        How the array is stored: ``"row"``, ``"column"``, or its axes from the slowest to the fastest.
-    chunk : int or sequence of int, optional
-        Elements of a stripe of the file (the paper's S_stripe), or the lengths of the chunks in which it is stored,
-        each in the same orientation and whole: an array file as Zarr keeps it.
-
-    Raises
-    ------
-    LayoutError
-        Where the orientation is no order of the axes.
-    ChunksError
-        Where chunks do not fit the array, or a stripe has no element.
-
     Examples
     --------
     >>> halves = Layout.of((8, 8), "(block, *)", ranks=2)

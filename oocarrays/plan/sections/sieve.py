@@ -156,13 +156,6 @@ class Sieve:
     def of(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> Sieve:
         """Return the ranges for what is taken of a chunk.
 
-        Parameters
-        ----------
-        inside : tuple of range or array
-            What is taken along each axis, counted from the chunk's beginning; something.
-        gap : float
-            Bytes: a hole up to this length is read.
-
         Examples
         --------
         >>> sieve = Sieve.of((range(0, 8, 4), range(2, 9, 3)), (8, 10), 1, gap=3)

@@ -230,24 +230,6 @@ def plan_section_write(
 ) -> SectionWritePlan:
     """Plan to write what is taken along each axis of a stored array.
 
-    Parameters
-    ----------
-    stored : Stored
-        The array as it is written.
-    method : str
-        See `WriteMethod`.
-    buffer_bytes : int, optional
-        Bytes to hold at most, beside the values; by default `BUFFER_BYTES`, or what one chunk needs.
-    requests : int
-        Chunks to have under way at one time, as far as the buffer goes.
-
-    Raises
-    ------
-    UnsupportedError
-        For ``"direct"`` where a chunk's bytes cannot be changed in place; for another method.
-    BudgetError
-        Where the buffer is too small for one chunk.
-
     Examples
     --------
     >>> columns = Stored(grid=ChunkGrid.of((32, 2048), (16, 2048)), itemsize=4, local=True)

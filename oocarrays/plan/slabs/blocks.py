@@ -100,15 +100,7 @@ def kernel_bytes(plan: SlabPlan) -> float:
 
 
 def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, threads: int = 1) -> float:
-    """Predicted seconds of a pass, by a slab that is like most: to tell which of two takes more.
-
-    Parameters
-    ----------
-    work : callable
-        Gives the bytes that one core copies in the time of the kernel for a slab.
-    threads : int
-        Processors of a process that compute, also where it has fewer ranks.
-    """
+    """Predicted seconds of a pass, by a slab that is like most: to tell which of two takes more."""
     if not plan.count:
         return 0.0
     costs, ranks = Costs(), max(plan.ranks, 1)

@@ -43,20 +43,6 @@ def plan_slabs(
     Where none fits, and no axis or height is asked for, they are cut along as many axes as it takes: on chunk
     boundaries of targets. Where they fit for some of the ranks only, they may be cut so for more, but along no axis in
     which a kernel sees no neighbours: it may need all of that.
-
-    Parameters
-    ----------
-    sources, targets : sequence of Stored
-        All of one shape; where each rank has files of its own, the largest ones.
-    price : callable
-        Which windows are best: those of the least.
-
-    Raises
-    ------
-    InputError
-        Where depth, axis, height, window or prefetch is impossible.
-    BudgetError
-        Where no slab fits; it names the least budget that would do.
     """
     shape = options.shape_of(sources)
     asked = options.checked(shape)
@@ -252,11 +238,6 @@ class _Cut:
     def windows(self, tried: list[SlabPlan], price: Price, fewest: int = 1) -> SlabPlan | None:
         """The windows that are asked for, or best, of as many ranks as have room; those that do not fit are put
         among those that were ``tried``.
-
-        Parameters
-        ----------
-        fewest : int
-            Ranks that they must be for; of more than one only windows of kernels that see neighbours in each axis.
         """
         if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
             return None

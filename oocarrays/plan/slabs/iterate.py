@@ -174,27 +174,7 @@ def plan_iterate(
     costs: Costs,
     threads: int = 1,
 ) -> IteratePlan:
-    """Choose how many sweeps are fused, and the slabs.
-
-    Parameters
-    ----------
-    sources : sequence of Stored
-        Of one shape: those that are swept, and others that every pass reads and every sweep sees as they are. Where
-        each rank has files of its own, the largest ones, also of the others.
-    scratch, targets : sequence of Stored
-        One for each that is swept: where passes hand it on, and where the last one writes it.
-    costs : Costs
-        What the machine takes.
-    threads : int
-        Processors of a process: what its ranks leave idle, they use for tiles.
-
-    Raises
-    ------
-    InputError
-        Where something cannot be.
-    BudgetError
-        Where no slab fits, or with a number that is asked for none.
-    """
+    """Choose how many sweeps are fused, and the slabs."""
     sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(options.shape_of(sources))
     _check_counts(sweeps, fuse)
     swept, beside = tuple(sources[: len(targets)]), tuple(sources[len(targets) :])

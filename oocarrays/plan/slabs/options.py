@@ -97,11 +97,6 @@ class SlabOptions(SlabTerms):
         >>> named = SlabOptions(**asked).along(2, ("time", "x"))
         >>> named.depth, named.heights, named.axis
         ((1, 0), (None, 8), 1)
-
-        Raises
-        ------
-        InputError
-            Where there is no such axis, or one is named twice.
         """
         numbers = {name: axis for axis, name in enumerate(names or ()) if name is not None}
         boundary: Any = self.boundary
@@ -120,11 +115,6 @@ class SlabOptions(SlabTerms):
 
         >>> SlabOptions(depth=1).checked((9, 4)).depth
         (1, 1)
-
-        Raises
-        ------
-        InputError
-            Where depth, axis, height or prefetch cannot be of an array of this shape.
         """
         depth, axis, height, prefetch = self.depth, self.axis, self.height, self.prefetch
         given: Any = depth
@@ -153,13 +143,7 @@ class SlabOptions(SlabTerms):
         return replace(self, depth=tuple(map(int, depths)), heights=heights, height=height)
 
     def check_whole(self, shape: Sequence[int], heights: Sequence[int | None]) -> None:
-        """Refuse slabs that cut groups of elements for which one of a target stands.
-
-        Raises
-        ------
-        InputError
-            It names an axis, and what stands together there.
-        """
+        """Refuse slabs that cut groups of elements for which one of a target stands."""
         for axis, (height, extent) in enumerate(zip(heights, shape, strict=False)):
             unit = math.lcm(*(coarse.unit(axis, extent) for coarse in self.coarser))
             if height is not None and height < extent and height % unit:

@@ -15,13 +15,7 @@ REQUESTS = 16
 
 
 def reading(stored: Stored, axes: Axes, *, packed: bool = False) -> SectionPlan:
-    """How a part of a source is read.
-
-    Parameters
-    ----------
-    packed : bool
-        Whether it goes to one piece of memory.
-    """
+    """How a part of a source is read."""
     gap, most = gap_bytes("auto", stored, Costs(), REQUESTS), buffer_bytes(stored, math.prod(map(len, axes)))
     return SectionPlan(stored=stored, axes=axes, gap=gap, buffer_bytes=most, packed=packed and stored.local)
 

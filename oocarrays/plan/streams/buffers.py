@@ -33,11 +33,6 @@ class CellRun:
 class Buffers:
     """Buffers of ``cells`` cells, each of ``block`` bytes.
 
-    Parameters
-    ----------
-    padding : int
-        The byte that fills up a block that is not full.
-
     Examples
     --------
     >>> buffers = Buffers(2, 4)
@@ -59,17 +54,7 @@ class Buffers:
         self._width = block
 
     def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
-        """Take bytes of some cells, and give the whole blocks that come of them.
-
-        Parameters
-        ----------
-        cells : numpy.ndarray
-            Cells that rise, each once.
-        counts : numpy.ndarray
-            Bytes of each.
-        values : numpy.ndarray
-            Contiguous bytes of all, one cell after the other.
-        """
+        """Take bytes of some cells, and give the whole blocks that come of them."""
         if len(cells) == self.cells and len(cells) and self._is_level(counts):
             return self._push_level(int(counts[0]), values.reshape(-1).view(np.uint8))
         self._narrow(counts)
@@ -180,15 +165,6 @@ def grouped(cells: np.ndarray, items: np.ndarray, most: int) -> tuple[np.ndarray
 
     A cell and the place of an event make one number, and these are sorted: numpy sorts plain numbers many times faster
     than it finds an order.
-
-    Parameters
-    ----------
-    cells : numpy.ndarray
-        The cell of each event.
-    items : numpy.ndarray
-        The events, along the first axis.
-    most : int
-        Cells that there are.
 
     Examples
     --------

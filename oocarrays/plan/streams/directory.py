@@ -35,11 +35,6 @@ LEVEL = -2
 def cut(start: int, lengths: np.ndarray, superblock: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut runs that lie one after the other from ``start`` on where superblocks end.
 
-    Returns
-    -------
-    of, starts, lengths : numpy.ndarray
-        Of each piece the run that it is of, where it begins, and its bytes.
-
     Examples
     --------
     >>> [each.tolist() for each in cut(6, np.array([8, 2]), 8)]
@@ -68,11 +63,6 @@ def level_entries(
     cells: np.ndarray, counts: np.ndarray, blocks: np.ndarray, nbytes: int, pointers_each: int
 ) -> np.ndarray:
     """Return level entries: of each the first cell, how many there are, and where their blocks begin.
-
-    Parameters
-    ----------
-    nbytes : int
-        Bytes of each cell.
 
     Examples
     --------
@@ -127,13 +117,6 @@ class Extents(NamedTuple):
 
 def extents_of(cells: np.ndarray, entries: np.ndarray, block: int) -> Extents:
     """Return the extents of some cells, out of entries that stand in the order in which they were written.
-
-    Parameters
-    ----------
-    cells : numpy.ndarray
-        Cells that rise.
-    entries : numpy.ndarray
-        Words of each entry; those of other cells are passed over.
 
     Examples
     --------
@@ -205,11 +188,6 @@ def are_whole(entries: np.ndarray, cells: int, block: int, superblock: int) -> n
 def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return what of some bytes of each cell lies where: in the segment, in a result, and how many bytes.
 
-    Parameters
-    ----------
-    offsets, counts : numpy.ndarray
-        Of each cell, the first byte of its IB part and the bytes; a result has them one cell after the other.
-
     Examples
     --------
     >>> extents = Extents(np.array([0, 0]), np.array([0, 64]), np.array([640, 0]), np.array([64, 8]))
@@ -227,15 +205,6 @@ def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple
 
 def linked(entries: np.ndarray, first_id: int, head: np.ndarray) -> np.ndarray:
     """Link the entries of one superblock, those after it being linked: the same with their nexts.
-
-    Parameters
-    ----------
-    entries : numpy.ndarray
-        Words of each entry; the cell of one that is empty is -1. Level entries have no next.
-    first_id : int
-        Number of the first of them in the directory.
-    head : numpy.ndarray
-        Of each cell its first entry after these; its first one of these, after this call.
 
     Examples
     --------

@@ -24,13 +24,7 @@ class WriterFacts:
 
 
 def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) -> Meta:
-    """Return what a file is to say once all of its ranks have settled.
-
-    Parameters
-    ----------
-    begins_ib : bool
-        Whether IB begins now, without anything in it.
-    """
+    """Return what a file is to say once all of its ranks have settled."""
     one, ranks, ib = facts[0], meta.cells.ranks, meta.ib
     nb_block = max(each.blocks[0] for each in facts)
     nb = Regular(block=nb_block if one.nb else 0, nbytes=one.nb)

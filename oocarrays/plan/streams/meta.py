@@ -59,11 +59,6 @@ class Cells:
     def of(cls, shape: tuple[int, ...], ranks: int, cell_bytes: int = 8) -> Cells:
         """Deal cells to ranks, in chunks of a convenient size.
 
-        Parameters
-        ----------
-        cell_bytes : int
-            Bytes of each cell in one step, about.
-
         Examples
         --------
         >>> Cells.of((10, 4), 3)
@@ -206,13 +201,7 @@ class Meta:
 
 
 def meta_from(found: Any, place: str) -> Meta:
-    """Read what `Meta.as_json` wrote.
-
-    Raises
-    ------
-    DescriptorError
-        Where it is something else.
-    """
+    """Read what `Meta.as_json` wrote."""
     try:
         if found["version"] != VERSION:
             raise DescriptorError(f"{place} holds streams of version {found['version']}; this one reads {VERSION}")
@@ -230,11 +219,6 @@ def meta_from(found: Any, place: str) -> Meta:
 
 def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int] | None = None) -> Independent:
     """Choose the blocks of IB for so many cells of a process: as large as fit a third of its budget.
-
-    Parameters
-    ----------
-    asked : mapping
-        What is given: ``block``, ``pointers``, ``superblock``.
 
     Examples
     --------
@@ -256,13 +240,7 @@ def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int]
 
 
 def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: bool) -> None:
-    """Refuse a budget in which the buffers of all cells of a process do not fit, whatever mode it comes to.
-
-    Raises
-    ------
-    BudgetError
-        It names what is needed.
-    """
+    """Refuse a budget in which the buffers of all cells of a process do not fit, whatever mode it comes to."""
     ib = meta.ib
     block, pointers = (ib.block, ib.pointers) if ib.block else (LEAST_IB_BLOCK, LEAST_POINTERS)
     buffers = Buffers.held_bytes(cells, block) + Buffers.held_bytes(cells, 8 * pointers) if writes else 0

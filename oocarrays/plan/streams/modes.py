@@ -32,19 +32,6 @@ class ModeAnswer(NamedTuple):
 def write_mode(current: Mode, nbytes: int, everywhere: bool, contiguous: bool, block: int) -> Mode:
     """Find the mode of a write at the end of all streams.
 
-    Parameters
-    ----------
-    current : str
-        The mode that the file is in.
-    nbytes : int
-        Bytes of each cell; -1 where they differ.
-    everywhere : bool
-        Whether all cells write.
-    contiguous : bool
-        Whether the values of a cell follow those of the cell before it in memory.
-    block : int
-        Bytes of a block of NB; 0 where nothing has been written.
-
     Examples
     --------
     >>> write_mode("NB", 8, True, True, 0), write_mode("NB", 4, True, True, 8), write_mode("CB", 8, False, True, 8)
@@ -59,17 +46,6 @@ def write_mode(current: Mode, nbytes: int, everywhere: bool, contiguous: bool, b
 
 def read_mode(offset: int, nbytes: int, block: int, nb_end: int, cb_end: int) -> Mode:
     """Find the mode of a read of the same bytes of all streams.
-
-    Parameters
-    ----------
-    offset : int
-        Bytes before it in each stream; -1 where they differ.
-    nbytes : int
-        Bytes of each cell; -1 where they differ.
-    block : int
-        Bytes of a block of NB.
-    nb_end, cb_end : int
-        Bytes of each stream in the NB segment, and in that and the CB segment.
 
     Examples
     --------

@@ -62,13 +62,6 @@ class Chunking(NamedTuple):
     def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, into: np.ndarray) -> Pieces:
         """Return where bytes of some cells lie.
 
-        Parameters
-        ----------
-        offsets, counts : numpy.ndarray
-            Of each cell, the first byte in the segment and the bytes.
-        into : numpy.ndarray
-            Of each, where its bytes begin in a result.
-
         Examples
         --------
         >>> one, zero = np.array([5]), np.array([0])
@@ -101,13 +94,6 @@ class Segments(NamedTuple):
 
 def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, ends: np.ndarray) -> Segments:
     """Divide bytes of some cells over the segments of a file.
-
-    Parameters
-    ----------
-    offsets, counts : numpy.ndarray
-        Of each cell the first byte, and the bytes.
-    ends : numpy.ndarray
-        Bytes of each stream.
 
     Examples
     --------

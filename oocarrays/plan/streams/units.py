@@ -76,13 +76,6 @@ def before(counts: np.ndarray) -> np.ndarray:
 def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:
     """Put what each cell wrote in many calls side by side.
 
-    Parameters
-    ----------
-    items : numpy.ndarray
-        Of each call, bytes of every cell.
-    width : int
-        Bytes of a cell in one call.
-
     Examples
     --------
     >>> side_by_side(np.array([1, 2, 3, 4], "u1"), 2, 1).tolist()
@@ -95,13 +88,7 @@ def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:
 
 
 def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
-    """Copy runs of bytes: ``out[into[k] : into[k] + counts[k]] = data[of[k] : of[k] + counts[k]]`` for each k.
-
-    Parameters
-    ----------
-    out, data : numpy.ndarray
-        Contiguous bytes, whose lengths are whole numbers of 16 bytes where all runs lie on such.
-    """
+    """Copy runs of bytes: ``out[into[k] : into[k] + counts[k]] = data[of[k] : of[k] + counts[k]]`` for each k."""
     if not len(counts):
         return
     if len(counts) <= FEW_RUNS or int(counts.min()) >= LONG_RUN:

@@ -9,13 +9,7 @@ from oocarrays.errors import UnsupportedError
 
 
 def load_picture(room: str = "plans") -> ModuleType:
-    """A room that draws: ``"plans"``, ``"exchanges"``, ``"schedules"``, ``"advice"`` or ``"sweep"``.
-
-    Raises
-    ------
-    UnsupportedError
-        Where matplotlib is not installed.
-    """
+    """A room that draws: ``"plans"``, ``"exchanges"``, ``"schedules"``, ``"advice"`` or ``"sweep"``."""
     try:
         return importlib.import_module(f"oocarrays.show.pictures.{room}")
     except ImportError as error:

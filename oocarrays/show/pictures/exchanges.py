@@ -59,13 +59,7 @@ def draw_plan(plan: Redistribution, *, network: Network | str | None = None, sch
 
 
 def draw(outlook: Outlook) -> Figure:
-    """Return the cheapest of what was priced, in one figure.
-
-    Returns
-    -------
-    Figure
-        With four axes for each transfer: messages, links, and by step the busiest link and the seconds.
-    """
+    """Return the cheapest of what was priced, in one figure."""
     plan = outlook.plan
     rows = len(plan.transfers) if outlook.priced else 0
     figure = Drawing(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")

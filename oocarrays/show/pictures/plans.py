@@ -45,13 +45,7 @@ class Drawing(Figure):
 
 
 def check_file(path: str) -> None:
-    """Refuse a file that a picture cannot be written to.
-
-    Raises
-    ------
-    InputError
-        Where its folder is not there, or its ending is none that matplotlib knows.
-    """
+    """Refuse a file that a picture cannot be written to."""
     known = FigureCanvasBase.get_supported_filetypes()
     ending = os.path.splitext(path)[1].lower().lstrip(".")
     if ending not in known:
@@ -63,20 +57,7 @@ def check_file(path: str) -> None:
 def draw(
     plan: RechunkPlan, *, names: Sequence[str | None] | None = None, measured: Mapping[str, float] | None = None
 ) -> Figure:
-    """Return a plan in one figure.
-
-    Parameters
-    ----------
-    names : sequence of str, optional
-        Names of the axes.
-    measured : mapping of float, optional
-        Seconds of each phase, all ranks together, and of the whole run (``"wall"``).
-
-    Returns
-    -------
-    Figure
-        With an axes for each array, and one for the seconds.
-    """
+    """Return a plan in one figure."""
     seen = view(plan)
     figure = Drawing(figsize=(3.2 * len(seen.panels) + 4.4, 4.4), layout="constrained", facecolor="white")
     panels = figure.subplots(1, len(seen.panels) + 1, squeeze=False, width_ratios=[1.0] * len(seen.panels) + [1.25])[0]

@@ -47,15 +47,7 @@ def is_animation(path: str) -> bool:
 
 
 def check(schedule: Schedule, path: str) -> None:
-    """Refuse what cannot be drawn.
-
-    Raises
-    ------
-    InputError
-        Where no picture can be written to ``path``.
-    ScheduleError
-        Where ranks or steps are too many to be told apart.
-    """
+    """Refuse what cannot be drawn."""
     check_file(f"{os.path.splitext(path)[0]}.png" if is_animation(path) else path)
     if schedule.ranks > MOST_RANKS or len(schedule) > MOST_STEPS:
         raise ScheduleError(

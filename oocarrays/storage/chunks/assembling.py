@@ -35,15 +35,7 @@ Take = Callable[[Section, np.ndarray], None]
 
 
 class Assembler:
-    """Places pieces in the chunks of one plain array file.
-
-    Parameters
-    ----------
-    mark : str
-        What is in the names of unfinished chunks.
-    past_cache : bool
-        Whether to write past the system's cache; all runs of all pieces lie on sectors then.
-    """
+    """Places pieces in the chunks of one plain array file."""
 
     def __init__(self, file: ArrayFile, meter: Meter, mark: str, *, past_cache: bool) -> None:
         blobs = blobs_of(file.zarr)
@@ -68,17 +60,6 @@ class Assembler:
         kept: Collection[str] = (),
     ) -> Iterator[tuple[Index, str, int | None]]:
         """Place the same piece of some chunks side by side, unless it holds nothing but the fill value.
-
-        Parameters
-        ----------
-        piece : Section
-            As it lies in each chunk, with what is beyond the array's edge.
-        stage : numpy.ndarray
-            Memory for all of them, or where it is one for ``tile`` elements.
-        tile : tuple of int
-            How much of a long piece is laid out at a time.
-        kept : collection of str
-            Keys of chunks that stay as they are.
 
         Yields
         ------

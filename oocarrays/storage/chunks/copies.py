@@ -55,28 +55,7 @@ def copy_part(
     receipts: Unkept = UNKEPT,
     fresh: bool = True,
 ) -> None:
-    """Copy a part of an array's objects; what is there already is replaced, each object at once.
-
-    Parameters
-    ----------
-    target : path or Store
-        Where the same array is to be.
-    part : tuple of two int
-        Which part, and of how many.
-    at_once : int
-        Objects under way at one time, where they are no local files.
-    receipts : Unkept
-        Takes those of all objects of the part, and says which are there already, and are not copied again.
-    fresh : bool
-        Whether there is nothing yet where they go; where there may be, what the source has not is removed.
-
-    Raises
-    ------
-    DiskFullError
-        Where there is no room.
-    StoreFailure
-        Where a store refuses, or an object has gone since it was listed.
-    """
+    """Copy a part of an array's objects; what is there already is replaced, each object at once."""
     place = source.store_path
     here, there = local_folder(place.store, place.path), local_folder(target)
 
@@ -94,13 +73,7 @@ def copy_part(
 
 
 def copy_documents(source: zarr.Array, target: StoreLike, *, meter: Meter, durable: bool) -> None:
-    """Copy the metadata documents of an array whose chunks are copied: from then on there is an array.
-
-    Raises
-    ------
-    DiskFullError, StoreFailure
-        Where there is no room, or a store refuses.
-    """
+    """Copy the metadata documents of an array whose chunks are copied: from then on there is an array."""
     asked = ((name, sync((source.store_path / name).get())) for name in DOCUMENTS)
     found = {name: each.to_bytes() for name, each in asked if each is not None}
     try:
@@ -111,15 +84,7 @@ def copy_documents(source: zarr.Array, target: StoreLike, *, meter: Meter, durab
 
 
 def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *, durable: bool) -> None:
-    """Make the draft of an array for the elements of another in another Zarr format, unless it is there.
-
-    Raises
-    ------
-    UnsupportedError
-        Where the format has no such codecs.
-    DiskFullError, StoreFailure
-        Where it cannot be made.
-    """
+    """Make the draft of an array for the elements of another in another Zarr format, unless it is there."""
     settings: Any = target_settings(source, tuple(source.chunks), zarr_format=zarr_format)
     try:
         if not is_node(target):
@@ -131,15 +96,7 @@ def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *,
 def convert_part(
     source: zarr.Array, target: StoreLike, part: tuple[int, int], *, meter: Meter, receipts: Unkept = UNKEPT
 ) -> None:
-    """Write a part of an array's chunks again in another Zarr format, by way of Zarr; parameters as of `copy_part`.
-
-    Raises
-    ------
-    CorruptChunkError
-        Where a chunk cannot be decoded.
-    DiskFullError, StoreFailure
-        Where there is no room, or a store refuses.
-    """
+    """Write a part of an array's chunks again in another Zarr format, by way of Zarr; parameters as of `copy_part`."""
     made, grid = open_array(target, mode="r+", unfinished=True), ChunkGrid.of(source.shape, tuple(source.chunks))
     for index in np.ndindex(*grid.counts):
         key = made.metadata.encode_chunk_key(index)

@@ -86,15 +86,6 @@ def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, in
 def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarray | object) -> None:
     """Copy ``data``, the elements of ``section``, to where they lie in a chunk-major buffer.
 
-    Parameters
-    ----------
-    buffer : numpy.ndarray
-        Of shape ``counts + chunks``: the chunks of a region, each one contiguous.
-    origin : tuple of int
-        The first element of the region in each axis.
-    data : numpy.ndarray or scalar
-        Of shape ``section.shape``, or one value for all.
-
     Examples
     --------
     >>> buffer = np.zeros((2, 3), int)

@@ -50,13 +50,7 @@ class PieceWriter:
         self._folder: str = file.folder
 
     def write(self, section: Section, data: np.ndarray) -> None:
-        """Write the elements of ``section``: ``data.shape == section.shape``.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            Where the file system does not take them.
-        """
+        """Write the elements of ``section``: ``data.shape == section.shape``."""
         grid = self.file.stored.grid
         for index in grid.indices(section) if section.size else ():
             chunk = grid.section(index)

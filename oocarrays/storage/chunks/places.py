@@ -41,13 +41,7 @@ class FoundChunks(NamedTuple):
 
 
 class Places:
-    """Where the chunks of an array file lie in local files.
-
-    Parameters
-    ----------
-    scattered : bool
-        Whether the device is to bring what is asked for only, and not as much again behind each range.
-    """
+    """Where the chunks of an array file lie in local files."""
 
     def __init__(self, file: ArrayFile, meter: Meter, *, scattered: bool = False) -> None:
         self._file = file
@@ -61,13 +55,7 @@ class Places:
         self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
 
     def find(self, chunks: tuple[range, ...], files: dict[str, int]) -> FoundChunks:
-        """Those of a box of chunks that are stored.
-
-        Parameters
-        ----------
-        files : dict
-            Files that are open, by their keys, -1 where there is none; what is opened is added.
-        """
+        """Those of a box of chunks that are stored."""
         if self._shard and self._indices:
             return self._in_shards(chunks, files, self._shard, self._indices)
         found = []

@@ -33,17 +33,7 @@ Blob = LocalBlob | StoreBlob | PartBlob
 
 
 class ChunkReader:
-    """Reads the chunks of one array file.
-
-    Parameters
-    ----------
-    file : ArrayFile
-        The array.
-    read_ahead : bool
-        Whether the system is asked to fetch the next chunks whole.
-    requests : int
-        Requests that each rank has under way at one time, in stores that are not on this machine.
-    """
+    """Reads the chunks of one array file."""
 
     def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False, requests: int = 1) -> None:
         assert file.stored.order is None, "elements that lie in another order are read by a TurnedReader"

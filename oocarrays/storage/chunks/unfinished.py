@@ -49,19 +49,6 @@ class _Open:
 class UnfinishedChunks:
     """The unfinished chunks of one plain array in a local folder. Threads may share it.
 
-    Parameters
-    ----------
-    folder : str or LocalBlobs
-        That of the array.
-    mark : str
-        What is in their names: 32 hexadecimal digits.
-    nbytes : int
-        Of a chunk.
-    past_cache : bool
-        Whether pieces are written past the system's cache: each must lie on sectors, in the file and in memory.
-    most : int, optional
-        Files that are open at one time, but for those that are written to.
-
     Examples
     --------
     >>> import tempfile
@@ -98,15 +85,7 @@ class UnfinishedChunks:
         return os.path.exists(self.path(key))
 
     def write(self, key: str, offset: int, data: memoryview) -> None:
-        """Place bytes in a chunk.
-
-        Raises
-        ------
-        DiskFullError
-            Where there is no room for the chunk.
-        StoreFailure
-            Where it cannot be written.
-        """
+        """Place bytes in a chunk."""
         self.write_runs(key, [offset], data)
 
     def write_runs(self, key: str, offsets: list[int], data: memoryview) -> None:
@@ -167,13 +146,7 @@ class UnfinishedChunks:
         return open_regular(path, flags, mode_of(path))
 
     def finish(self, key: str) -> bool:
-        """Give a chunk its name: nothing of it is missing. Return whether anything was placed in it.
-
-        Raises
-        ------
-        StoreFailure
-            Where it cannot be renamed.
-        """
+        """Give a chunk its name: nothing of it is missing. Return whether anything was placed in it."""
         with self._lock:
             there = self._files.pop(key, None)
         path, final = self.path(key), self.final(key)

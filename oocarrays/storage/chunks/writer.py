@@ -29,19 +29,7 @@ from oocarrays.storage.stores.store_blobs import StoreBlobs
 
 
 class ChunkWriter:
-    """Writes whole chunks of one array file, or whole shards. What holds nothing but the fill value is not stored.
-
-    Parameters
-    ----------
-    past_cache : bool
-        Whether to write past the system's cache: local files only.
-    behind : bool
-        Whether a coded chunk is written while the next is encoded.
-    requests : int
-        Chunks of each rank that are under way at one time, to stores that are not on this machine.
-    fresh : bool
-        Whether there is nothing yet where it writes; where there may be, what is not stored is removed.
-    """
+    """Writes whole chunks of one array file, or whole shards. What holds nothing but the fill value is not stored."""
 
     def __init__(
         self,

@@ -132,18 +132,7 @@ def _with(codec: Any, **changed: Any) -> Any:
 
 
 def check_filters(settings: Settings, array: zarr.Array) -> None:
-    """Refuse filters through which elements do not come back: Zarr is tried on a few, in memory.
-
-    Parameters
-    ----------
-    settings : dict
-        The arguments of ``zarr.create_array`` by which the array was made.
-
-    Raises
-    ------
-    UnsupportedError
-        It names the filters.
-    """
+    """Refuse filters through which elements do not come back: Zarr is tried on a few, in memory."""
     names = [codec_name(codec) for codec in array.filters]
     if array.dtype.kind not in "biufcmM" or {*names} <= {"transpose", *OF_TEXTS, *BYTE_FILTERS}:
         return

@@ -174,13 +174,7 @@ def most_shard_bytes(chain: Chain, itemsize: int) -> int:
 
 
 def check_codecs(array: zarr.Array) -> None:
-    """Refuse chunks that are larger than a codec takes.
-
-    Raises
-    ------
-    ChunksError
-        It names the codec, and the most that it takes.
-    """
+    """Refuse chunks that are larger than a codec takes."""
     chunks, nbytes = array.chunks, math.prod(array.chunks) * array.dtype.itemsize
     for codec in (*array.filters, *array.compressors):
         name = codec.codec_id if isinstance(codec, numcodecs.abc.Codec) else codec.to_dict().get("name")
@@ -190,18 +184,7 @@ def check_codecs(array: zarr.Array) -> None:
 
 
 def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: object) -> None:
-    """Decode one chunk into ``out``.
-
-    Parameters
-    ----------
-    name : object
-        Its text names the chunk in errors.
-
-    Raises
-    ------
-    CorruptChunkError
-        Where it cannot be decoded, or holds another number of bytes; it names ``name``.
-    """
+    """Decode one chunk into ``out``."""
     try:
         length, decoded = decoded_length(codec, coded), None
         if length is None and codec.codec_id not in DECODE_IN_PLACE and not isinstance(codec, Chained):

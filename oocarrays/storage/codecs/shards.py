@@ -88,13 +88,7 @@ class ShardLayout:
         return shard, sum(i % n * step for i, n, step in zip(index, self.counts, self.steps, strict=True))
 
     def read_index(self, data: bytes, name: str) -> np.ndarray:
-        """Offset and length of every chunk: ``shape == (count, 2)``.
-
-        Raises
-        ------
-        CorruptChunkError
-            Where ``data`` is not the index of such a shard; it names ``name``.
-        """
+        """Offset and length of every chunk: ``shape == (count, 2)``."""
         if len(data) != self.index_bytes:
             raise CorruptChunkError(f"{name} is cut short: its index has {len(data)} bytes, not {self.index_bytes}")
         entries = data[: self.count * ENTRY.itemsize]
@@ -148,13 +142,7 @@ class ShardKey:
 
 
 class ShardedBlobs:
-    """The chunks in the shards of one array, as blobs.
-
-    Parameters
-    ----------
-    blobs : Blobs
-        The shards.
-    """
+    """The chunks in the shards of one array, as blobs."""
 
     def __init__(self, blobs: LocalBlobs | StoreBlobs, layout: ShardLayout, meter: Meter) -> None:
         self._blobs = blobs
@@ -164,13 +152,7 @@ class ShardedBlobs:
         self._indices: dict[str, Future[np.ndarray]] = {}
 
     def open(self, key: ShardKey, read_ahead: bool = False) -> PartBlob:
-        """Return the chunk under ``key``, open for reading.
-
-        Raises
-        ------
-        MissingBlob
-            Where it, or its shard, is not stored.
-        """
+        """Return the chunk under ``key``, open for reading."""
         place = self.place(key)
         if place is None:
             raise MissingBlob(key.shard)
@@ -251,24 +233,7 @@ def pack_shard(
     is_fill: Callable[[np.ndarray], bool],
     out: np.ndarray,
 ) -> tuple[int, int]:
-    """Lay the chunks of a shard out in ``out``, with their index.
-
-    Parameters
-    ----------
-    shard : numpy.ndarray
-        All elements of the shard.
-    encode : callable
-        The stored bytes of a chunk.
-    is_fill : callable
-        Whether a chunk holds the fill value only, and is left out.
-    out : numpy.ndarray
-        Bytes enough.
-
-    Returns
-    -------
-    tuple of int
-        Bytes of the shard, and elements of the chunks that are stored in it.
-    """
+    """Lay the chunks of a shard out in ``out``, with their index."""
     nbytes, stored = lay_out(layout, _coded(layout, shard, encode, is_fill), out)
     return nbytes, stored * math.prod(layout.chunks)
 
@@ -285,20 +250,7 @@ def _coded(
 
 
 def lay_out(layout: ShardLayout, chunks: Iterable[tuple[int, np.ndarray]], out: np.ndarray) -> tuple[int, int]:
-    """Lay stored chunks out in ``out``, one behind the other, with their index.
-
-    Parameters
-    ----------
-    chunks : iterable of (int, numpy.ndarray)
-        The number of each chunk in the shard, and its bytes, which are copied before the next is asked for.
-    out : numpy.ndarray
-        Bytes enough.
-
-    Returns
-    -------
-    tuple of int
-        Bytes of the shard, and chunks that are stored in it.
-    """
+    """Lay stored chunks out in ``out``, one behind the other, with their index."""
     entries = np.full((layout.count, 2), NOT_STORED, np.uint64)
     at, stored = 0 if layout.at_end else layout.index_bytes, 0
     for number, data in chunks:

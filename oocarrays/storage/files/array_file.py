@@ -163,15 +163,7 @@ def _carried(array: zarr.Array, written: bool, presence: Presence, lying: bool =
 
 
 def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
-    """Open a Zarr array.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no store, or no array in it.
-    UnfinishedError
-        Where a run that died left it, unless ``unfinished``.
-    """
+    """Open a Zarr array."""
     array = store if isinstance(store, zarr.Array) else _open(store, mode)
     array = as_regular(array, location(array)) if is_uneven(array) else array
     if MARK in array.attrs and not unfinished:
@@ -257,18 +249,7 @@ def _names_below(file: ArrayFile) -> int:
 
 
 def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None = None) -> ArrayFile:
-    """How the chunks of an open array are read, or ``written``: the unit of writing is a shard, where there are any.
-
-    Parameters
-    ----------
-    missing : str, optional
-        What is made of chunks that are missing; None where nobody asks, as of what a run writes itself.
-
-    Raises
-    ------
-    UnsupportedError
-        For chunks that are not regular, and elements of no fixed size.
-    """
+    """How the chunks of an open array are read, or ``written``: the unit of writing is a shard, where there are any."""
     if array.dtype.kind in "OT" or array.dtype.itemsize == 0:
         raise UnsupportedError(f"{location(array)} has dtype {array.dtype}: its elements have no fixed size")
     try:
@@ -295,13 +276,7 @@ def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
 
 
 def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: StoreLike | None = None) -> Stored:
-    """Describe an array in ``chunks`` to planners; these are shards where the chain has any.
-
-    Parameters
-    ----------
-    place : path or store, optional
-        Where the array is to be, if not where it is.
-    """
+    """Describe an array in ``chunks`` to planners; these are shards where the chain has any."""
     store = array.store_path if place is None else place
     files = in_files(store)
     local, travels = (
@@ -374,15 +349,7 @@ def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tu
 
 
 def preview(settings: Settings, store: StoreLike) -> Stored:
-    """Describe the array that these settings would give, without making it where it is to be.
-
-    Raises
-    ------
-    UnsupportedError
-        Where Zarr does not take the settings.
-    ChunksError
-        Where a codec does not take chunks of that size.
-    """
+    """Describe the array that these settings would give, without making it where it is to be."""
     try:
         with np.errstate(over="ignore"):  # of the fill value, which is checked below
             array = zarr.create_array({}, **settings)

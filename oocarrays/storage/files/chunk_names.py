@@ -27,13 +27,7 @@ PAGE = 1000
 
 
 def holds_chunks(place: str | StorePath) -> bool:
-    """Return whether there is any chunk of an array in its folder, or in its place in a store.
-
-    Raises
-    ------
-    StoreFailure
-        Where it cannot be listed.
-    """
+    """Return whether there is any chunk of an array in its folder, or in its place in a store."""
     if isinstance(place, str):
         return any(True for _ in _files(place))
     seen = any(map(CHUNK.match, _listed(lambda: place.store.list_dir(place.path), place)))
@@ -49,13 +43,7 @@ def seems_to_hold_chunks(place: str | StorePath) -> bool:
 
 
 def count_chunks(place: str | StorePath, most: int) -> int | None:
-    """Return how many chunks are stored, each shard as one; None where that takes long, or cannot be told.
-
-    Parameters
-    ----------
-    most : int
-        Chunks that there can be.
-    """
+    """Return how many chunks are stored, each shard as one; None where that takes long, or cannot be told."""
     try:
         if isinstance(place, str):
             count = sum(1 for _ in islice(_files(place), MOST_COUNTED + 1))
@@ -66,13 +54,7 @@ def count_chunks(place: str | StorePath, most: int) -> int | None:
 
 
 def count_all(place: str | StorePath) -> int | None:
-    """Return the same however long that takes; None where the store lists nothing.
-
-    Raises
-    ------
-    StoreFailure
-        Where it cannot be listed.
-    """
+    """Return the same however long that takes; None where the store lists nothing."""
     return sum(1 for _ in _files(place)) if isinstance(place, str) else _count_listed(place)
 
 

@@ -61,26 +61,13 @@ BOOT = "oocarrays:boot"
 
 
 def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
-    """Refuse a target that would cost the user data.
-
-    Raises
-    ------
-    TargetError
-        Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
-        for; and where it is a directory that is not a Zarr array, whatever is asked for.
-    """
+    """Refuse a target that would cost the user data."""
     check_apart(source, store)
     check_place(store, overwrite=overwrite)
 
 
 def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
-    """Refuse a target that is the source, and one where the one lies inside the other.
-
-    Raises
-    ------
-    TargetError
-        It names both; or what is given is no place for an array.
-    """
+    """Refuse a target that is the source, and one where the one lies inside the other."""
     check_target_place(store)
     check_replaces(store, new=True)
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
@@ -92,13 +79,7 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
 
 
 def check_target_place(store: Any) -> None:
-    """Raise if a target is not a place of an array.
-
-    Raises
-    ------
-    TargetError
-        It names the type.
-    """
+    """Raise if a target is not a place of an array."""
     if not isinstance(store, Place):
         raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
 
@@ -121,13 +102,7 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
 
 
 def is_free(store: StoreLike) -> bool:
-    """Return whether a target can be made where nothing is.
-
-    Raises
-    ------
-    TargetError
-        If its parent folder does not exist: a mistyped path makes no folders.
-    """
+    """Return whether a target can be made where nothing is."""
     if not is_empty(store):
         return False
     inner = innermost(store.store if isinstance(store, StorePath) else store)
@@ -159,17 +134,7 @@ def _is_array(store: StoreLike) -> bool:
 def create_target(
     store: StoreLike, settings: Settings, run: str, *, overwrite: bool, durable: bool = True
 ) -> ArrayFile:
-    """Make the target, unfinished: the draft of it. Its new folder is named on its device with all that a run syncs.
-
-    Raises
-    ------
-    TargetError
-        Where it has appeared meanwhile.
-    RunError
-        Where it goes again while it is made.
-    StoreFailure
-        Where it cannot be made.
-    """
+    """Make the target, unfinished: the draft of it. Its new folder is named on its device with all that a run syncs."""
 
     def made(mark: str) -> Documents:
         return array_documents(marked(settings, mark))
@@ -191,13 +156,7 @@ def create_target(
 def create_scratch(
     folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False, boot: str = ""
 ) -> ArrayFile:
-    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it.
-
-    Parameters
-    ----------
-    boot : str
-        The start of the system that it does not outlive: it stays in the cache. Empty where it is on a device.
-    """
+    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
     if not is_scratch(folder):
         remove_scratch(folder)
     with suppress(NotFoundError):
@@ -252,11 +211,6 @@ def remove_scratch(folder: str | RemoteStore) -> None:
 def finish_target(file: ArrayFile, *, durable: bool = True) -> None:
     """Put the documents of a target, without the mark: every chunk is stored, and where that is to be ``durable`` on
     its device.
-
-    Raises
-    ------
-    RunError
-        Where it is not there any more, or is another one.
     """
     take_mark_away(partial(_publish, file, _finished(file), durable=durable))
 
@@ -265,11 +219,6 @@ def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
     """Write the documents without the mark where nobody finds them; what is returned puts them in their place.
 
     Where that is to be ``durable``, all is synced in between, and so the device is asked once less.
-
-    Raises
-    ------
-    RunError
-        As of `finish_target`.
     """
     if file.folder is None or not durable:
         return partial(finish_target, file, durable=durable)

@@ -115,18 +115,7 @@ def _block(distribution: Any, axis: Any) -> int:
 
 
 def descriptor_of(attributes: Mapping[str, Any], name: str) -> Descriptor | None:
-    """Read the descriptor of an array file; None where it has none.
-
-    Parameters
-    ----------
-    name : str
-        Where it is, for the error.
-
-    Raises
-    ------
-    DescriptorError
-        Where what it says cannot be, in one line: what, and what it should be.
-    """
+    """Read the descriptor of an array file; None where it has none."""
     if KEY not in attributes:
         return None
     try:
@@ -216,13 +205,7 @@ def _same(said: Mapping[str, Any], name: str, due: list[Any]) -> None:
 
 
 def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:
-    """Refuse a descriptor that does not fit the Zarr array that it stands in.
-
-    Raises
-    ------
-    DescriptorError
-        It names what does not fit.
-    """
+    """Refuse a descriptor that does not fit the Zarr array that it stands in."""
     if said.placement == "local" and said.rank is None:
         raise DescriptorError(f"the descriptor of {name} is that of a group of local array files, not of an array")
     due = said.shape if said.rank is None else said.part(said.rank).shape
@@ -237,13 +220,7 @@ def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:
 
 
 def check_same(said: Descriptor, of_rank: Descriptor | None, rank: int, name: str) -> None:
-    """Refuse a file of a rank that says something else than its group.
-
-    Raises
-    ------
-    DescriptorError
-        Where it says nothing, or something else.
-    """
+    """Refuse a file of a rank that says something else than its group."""
     due = said.of_rank(rank)
     if of_rank is None:
         raise DescriptorError(f"{name} has no descriptor: it is not the file of rank {rank}")

@@ -104,15 +104,7 @@ def _document_in(folder: str, name: str) -> Document | None:
 
 
 def check_documents(folder: str) -> None:
-    """Check what a library is about to read in a folder.
-
-    Raises
-    ------
-    NotFoundError
-        If it is a file, in a format that is not read.
-    StoreFailure
-        Where a FIFO, socket or device has the name of a metadata document.
-    """
+    """Check what a library is about to read in a folder."""
     check_format(folder)
     for name in (*NODES, ".zattrs"):
         check_regular(os.path.join(folder, name))

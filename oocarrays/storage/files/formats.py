@@ -47,27 +47,7 @@ def target_settings(
     filters: Any = None,
     order: tuple[int, ...] | None = None,
 ) -> Settings:
-    """Return the arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks.
-
-    Parameters
-    ----------
-    shards : tuple of int, optional
-        Length of a shard in each axis, in elements.
-    zarr_format : 2 or 3, optional
-        None keeps that of the source.
-    compressors, filters
-        As ``zarr.create_array`` takes them, compressors in the words of either format; None carries over those of the
-        source.
-    order : tuple of int, optional
-        The order in which a chunk's axes are stored, the fastest last; None carries over that of the source.
-
-    Raises
-    ------
-    ChunksError
-        Where a shard is not made of whole chunks.
-    UnsupportedError
-        Where the format does not have what is asked for.
-    """
+    """Return the arguments of ``zarr.create_array`` for a copy of ``source`` in other chunks."""
     metadata: Any = source.metadata
     asked = metadata.zarr_format if zarr_format is None else zarr_format
     wanted = chosen(asked, "zarr_format", (2, 3), error=UnsupportedError)
@@ -139,13 +119,7 @@ def mask_of_text(value: Any, dtype: np.dtype) -> Any:
 
 
 def carried_compressors(source: zarr.Array) -> Any:
-    """Return the compressors of an array, to be carried over; of filters of another format what does the same in Zarr.
-
-    Parameters
-    ----------
-    source : zarr.Array
-        Its filters are those of HDF5, TIFF and others where it is in such a file: no other Zarr reader knows of them.
-    """
+    """Return the compressors of an array, to be carried over; of filters of another format what does the same in Zarr."""
     if not is_foreign(source):
         return as_stored(source).compressors
     return [BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=source.dtype.itemsize)]
@@ -157,13 +131,7 @@ def is_foreign(array: zarr.Array) -> bool:
 
 
 def check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int) -> None:
-    """Refuse shards that a format does not have, or that are not whole chunks.
-
-    Raises
-    ------
-    ChunksError, UnsupportedError
-        It names them.
-    """
+    """Refuse shards that a format does not have, or that are not whole chunks."""
     if shards is None:
         return
     if zarr_format == 2:
@@ -278,13 +246,7 @@ def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
 
 
 def in_order(made: Settings, order: tuple[int, ...] | None) -> Settings:
-    """The same arguments of ``zarr.create_array`` for chunks whose axes are stored in an order, the fastest last.
-
-    Raises
-    ------
-    UnsupportedError
-        Where the format does not have it.
-    """
+    """The same arguments of ``zarr.create_array`` for chunks whose axes are stored in an order, the fastest last."""
     rows = tuple(range(len(order or ())))
     if order in (None, rows):
         return made
@@ -300,11 +262,6 @@ def with_axes(made: Settings, axes: Sequence[int | None]) -> Settings:
     """The same arguments of ``zarr.create_array`` for an array of other axes, but for shape and chunks.
 
     Names stay with their axes, and elements lie in row order.
-
-    Parameters
-    ----------
-    axes : sequence of int
-        Which of those each axis was; None of one that is new.
     """
     if made["zarr_format"] == 2:
         attributes = dict(made["attributes"])
@@ -349,11 +306,6 @@ def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
 
     >>> compressors_in(3, "gzip", 4), compressors_in(2, "none", 4)
     ([GzipCodec(level=5)], None)
-
-    Raises
-    ------
-    UnsupportedError
-        If a name is unknown, or the format has no such codec.
     """
     if isinstance(compressors, str) and compressors == "auto":
         return compressors

@@ -120,15 +120,7 @@ def group_location(group: zarr.Group | zarr.Array) -> str:
 
 
 def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> zarr.Group:
-    """Open a Zarr group, as it is and not as its consolidated metadata may say.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no store, or no group in it.
-    UnfinishedError
-        Where a run that died left it, unless ``unfinished``.
-    """
+    """Open a Zarr group, as it is and not as its consolidated metadata may say."""
     place = store.store_path if isinstance(store, zarr.Group) else store
     if (folder := local_folder(place)) is not None:
         check_documents(folder)
@@ -176,17 +168,7 @@ def holds_group(store: Any) -> bool:
 
 
 def describe_group(group: zarr.Group) -> GroupFile:
-    """Describe the arrays and groups in a group.
-
-    Raises
-    ------
-    NotFoundError
-        Where what one of its arrays or groups says of itself cannot be read.
-    StoreFailure
-        Where the store does not let us look.
-    UnfinishedError
-        Where a run that died left one of its arrays.
-    """
+    """Describe the arrays and groups in a group."""
     try:
         return _described(group)
     except OocError:
@@ -249,14 +231,7 @@ def member_store(store: StoreLike, name: str) -> StoreLike:
 
 
 def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
-    """Refuse a target that would cost the user data.
-
-    Raises
-    ------
-    TargetError
-        Where the target is the source, or one lies inside the other; where it exists and ``overwrite`` is not asked
-        for; and where it is a directory that is not a Zarr group, whatever is asked for.
-    """
+    """Refuse a target that would cost the user data."""
     place = source.store_path
     here, there = place_name(place.store, place.path), place_name(store)
     if there is None and not isinstance(store, str | os.PathLike):
@@ -285,15 +260,7 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
 
 
 def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool, durable: bool = True) -> None:
-    """Make the target and the groups below it, with their attributes; the target is marked unfinished.
-
-    Raises
-    ------
-    TargetError
-        Where it has appeared meanwhile.
-    DiskFullError, StoreFailure
-        Where it cannot be made.
-    """
+    """Make the target and the groups below it, with their attributes; the target is marked unfinished."""
     settings = {"zarr_format": source.zarr_format, "attributes": dict(source.zarr.attrs.asdict())}
     make_group(store, settings, run, groups=source.groups, overwrite=overwrite, durable=durable)
 
@@ -307,15 +274,7 @@ def make_group(
     overwrite: bool,
     durable: bool = True,
 ) -> None:
-    """Make a group and those below it, of which ``groups`` are the attributes, by path; it is marked unfinished.
-
-    Raises
-    ------
-    TargetError
-        Where it has appeared meanwhile.
-    DiskFullError, StoreFailure
-        Where it cannot be made.
-    """
+    """Make a group and those below it, of which ``groups`` are the attributes, by path; it is marked unfinished."""
 
     def made(mark: str) -> Documents:
         return group_documents(marked(settings, mark))
@@ -348,13 +307,6 @@ def finish_group(
 ) -> str:
     """Put the documents of a group that is finished, with consolidated metadata where the source has it; returns the
     place.
-
-    Parameters
-    ----------
-    nodes : iterable of str
-        Paths of groups and arrays in it of which there are drafts: their documents are put before.
-    attributes : dict
-        What the group says of itself from then on, beside what it says already.
     """
     try:
         place = _unfinished_place(store, durable=durable)

@@ -72,13 +72,7 @@ class LocalFiles:
         return group_file.member_store(self.store, rank_name(rank))
 
     def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
-        """Return the Zarr array of a rank, checked against what the group says.
-
-        Raises
-        ------
-        DescriptorError
-            Where it is not there, or does not fit.
-        """
+        """Return the Zarr array of a rank, checked against what the group says."""
         try:
             array = array_file.open_array(self.place(rank), mode=mode, unfinished=unfinished)
         except NotFoundError as error:
@@ -114,13 +108,7 @@ def rank_name(rank: int) -> str:
 
 
 def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> LocalFiles | None:
-    """Return the local array files in a group; None where the group is another.
-
-    Raises
-    ------
-    DescriptorError
-        Where the descriptor cannot be, or is not that of a group.
-    """
+    """Return the local array files in a group; None where the group is another."""
     group = group_file.open_group(store, unfinished=unfinished)
     name = group_file.group_location(group)
     said = descriptor_of(group.attrs.asdict(), name)
@@ -157,13 +145,7 @@ def largest_settings(descriptor: Descriptor, settings: Settings) -> Settings:
 
 
 def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
-    """Refuse a place for local array files where something else is.
-
-    Raises
-    ------
-    TargetError
-        Where something is there and ``overwrite`` is not asked for, or it is no group of local array files.
-    """
+    """Refuse a place for local array files where something else is."""
     if getattr(store, "read_only", False):
         raise TargetError(f"the target {store} is opened read-only")
     if is_free(store):
@@ -185,13 +167,7 @@ def create_group(
     overwrite: bool,
     durable: bool = True,
 ) -> None:
-    """Make the group, marked unfinished.
-
-    Raises
-    ------
-    TargetError
-        Where something has appeared there meanwhile.
-    """
+    """Make the group, marked unfinished."""
     described = {
         "zarr_format": settings["zarr_format"],
         "attributes": {**settings["attributes"], KEY: descriptor.as_json()},
@@ -221,13 +197,7 @@ def _replace(store: StoreLike, settings: Settings, run: str, descriptor: Descrip
 def create_file(
     place: StoreLike, settings: Settings, run: str | None, *, overwrite: bool, durable: bool = True
 ) -> None:
-    """Make the file of one rank: as a draft, where a ``run`` writes it.
-
-    Raises
-    ------
-    TargetError
-        Where something is there.
-    """
+    """Make the file of one rank: as a draft, where a ``run`` writes it."""
     folder = local_folder(place)
     if folder is not None:
         os.makedirs(os.path.dirname(folder), exist_ok=True)

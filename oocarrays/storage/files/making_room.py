@@ -72,22 +72,7 @@ def put_target(
     durable: bool,
     named: bool = True,
 ) -> None:
-    """Put the drafts of a target, whose documents are ``made`` with a mark.
-
-    Parameters
-    ----------
-    overwrite : bool
-        Whether the array or group that is there goes, with all that is in it but the journal.
-    durable : bool
-        Whether each step is on the device before the next one begins.
-    named : bool
-        Whether the name of the folder is on the device when that is ``durable``; where not, what syncs all does that.
-
-    Raises
-    ------
-    ContainsArrayError
-        Where something is there, and ``overwrite`` is not asked for.
-    """
+    """Put the drafts of a target, whose documents are ``made`` with a mark."""
     if not overwrite and is_node(store):
         raise ContainsArrayError("", str(store))
     if overwrite and (set(names_in(store)) - {OURS} or is_node(store)):
@@ -113,13 +98,7 @@ def is_leftover(store: StoreLike) -> bool:
 
 
 def check_only_ours(store: StoreLike) -> None:
-    """Refuse to replace an array or a group that holds anything else, by the names of what is in it.
-
-    Raises
-    ------
-    TargetError
-        It names one that is neither a document nor a chunk.
-    """
+    """Refuse to replace an array or a group that holds anything else, by the names of what is in it."""
     other = next((key for key in _keys(store) if not _is_part(key)), None)
     if other is not None:
         raise TargetError(

@@ -102,13 +102,7 @@ def store_path(store: StoreLike) -> StorePath:
 
 
 def check_is_place(given: Any) -> None:
-    """Raise if an object is not a place of an array.
-
-    Raises
-    ------
-    InputError
-        It names the type, and the functions that take it.
-    """
+    """Raise if an object is not a place of an array."""
     if not isinstance(given, Place):
         kind = type(given)
         library = kind.__module__.partition(".")[0]

@@ -85,27 +85,13 @@ class Presence:
     """Chunks that were stored when a plan was made; None where nobody counted them."""
 
     def check(self) -> None:
-        """Look at the metadata, in one small read, and for any chunk where there was one.
-
-        Raises
-        ------
-        RunError
-            Where the array has gone, is another one, or has lost all its chunks.
-        StoreFailure
-            Where that cannot be told.
-        """
+        """Look at the metadata, in one small read, and for any chunk where there was one."""
         self._check_document()
         if self.had_chunks and not holds_chunks(self.place):
             raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
 
     def check_planned(self) -> None:
-        """Count chunks before any is read, where they were counted for the plan.
-
-        Raises
-        ------
-        RunError
-            Where there are fewer now.
-        """
+        """Count chunks before any is read, where they were counted for the plan."""
         now = count_chunks(self.place, self.chunks) if self.planned else None
         if self.planned and now is not None and now < self.planned:
             raise RunError(
@@ -131,22 +117,7 @@ class Presence:
             )
 
     def found_missing(self, count: int, first: Sequence[Index], meter: Meter) -> None:
-        """Take chunks for the fill value that a reader found missing in one batch: all readers say so here.
-
-        Parameters
-        ----------
-        count : int
-            Chunks that are missing.
-        first : sequence of tuple of int
-            The indices of some of them.
-        meter : Meter
-            What counts for the run.
-
-        Raises
-        ------
-        RunError
-            Where the array itself is not there, as `check` has it; or where no chunk may be missing.
-        """
+        """Take chunks for the fill value that a reader found missing in one batch: all readers say so here."""
         self.check() if isinstance(self.place, str) else self._check_document()  # a run lists a store at its end
         if self.missing is None:
             return
@@ -158,15 +129,7 @@ class Presence:
             raise RunError(f"{self.name} lacks {count} chunk{'s' * (count > 1)}, and missing='error'{which}")
 
     def look_for_missing(self, meter: Meter) -> None:
-        """Tell what is missing of what is copied by its names, and not read, where anybody asks for that.
-
-        Raises
-        ------
-        RunError
-            Where no chunk may be missing.
-        StoreFailure
-            Where the chunks cannot be listed.
-        """
+        """Tell what is missing of what is copied by its names, and not read, where anybody asks for that."""
         if self.missing in (None, "fill") or not self.chunks:
             return
         stored = count_all(self.place)
@@ -197,13 +160,7 @@ class Presence:
 
 
 class Missing:
-    """The chunks that a batch lacks; several threads may read it, and it reports them when the batch is at its end.
-
-    Parameters
-    ----------
-    axes : tuple of int, optional
-        Which axes of the array those of the indices are, where they stand in another order.
-    """
+    """The chunks that a batch lacks; several threads may read it, and it reports them when the batch is at its end."""
 
     def __init__(self, presence: Presence, meter: Meter, axes: tuple[int, ...] | None = None) -> None:
         self._presence, self._meter, self._axes = presence, meter, axes
@@ -223,13 +180,7 @@ class Missing:
             self.count += len(indices)
 
     def tell(self) -> None:
-        """Tell of them all.
-
-        Raises
-        ------
-        RunError
-            Where chunks are missing because the array is.
-        """
+        """Tell of them all."""
         if self.count:
             self._presence.found_missing(self.count, self.first, self._meter)
 
@@ -243,17 +194,7 @@ class Missing:
 
 
 def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | None = None) -> Presence:
-    """Return an open array as it is now.
-
-    Parameters
-    ----------
-    name : str
-        Where it is, as a person writes it.
-    read : bool
-        Whether nobody here takes its chunks away, so that it keeps some where it has any.
-    missing : str, optional
-        What is made of chunks that are missing.
-    """
+    """Return an open array as it is now."""
     place = _place(array)
     return Presence(
         name=name,
@@ -293,13 +234,7 @@ def _identity_in(document: bytes, format: int) -> Identity | None:
 
 
 def read_document(path: str) -> bytes | None:
-    """Return a local document; None where there is none.
-
-    Raises
-    ------
-    StoreFailure
-        Where that cannot be told.
-    """
+    """Return a local document; None where there is none."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             return file.read()

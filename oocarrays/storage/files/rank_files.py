@@ -26,13 +26,7 @@ from oocarrays.storage.stores.remote import RemoteStore
 
 
 class RankFiles:
-    """The files of all ranks, each opened once in a process, when it is used there.
-
-    Parameters
-    ----------
-    written : bool
-        Whether they are written to, and not finished yet.
-    """
+    """The files of all ranks, each opened once in a process, when it is used there."""
 
     def __init__(self, files: LocalFiles, *, written: bool = False) -> None:
         self.files = files

@@ -17,15 +17,7 @@ from oocarrays.storage.files.formats import MASKED, mask_as_text, mask_of_text
 
 
 def retyped(made: Settings, old: np.dtype, new: np.dtype) -> tuple[Settings, tuple[str, ...]]:
-    """Return the arguments for computed elements, and a notice of codecs of the source that do not hold them all.
-
-    Parameters
-    ----------
-    made : dict
-        Arguments of ``zarr.create_array`` for a copy of the source.
-    old, new : numpy.dtype
-        Of the source's elements, and of the computed ones.
-    """
+    """Return the arguments for computed elements, and a notice of codecs of the source that do not hold them all."""
     left_out: list[str] = []
     new = new if made["zarr_format"] == 2 else new.newbyteorder("=")  # in format 3 a codec orders bytes
     changed: Settings = {"dtype": new, "fill_value": _fill(made["fill_value"], old, new)}

@@ -62,20 +62,7 @@ def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:
 def uneven_target(
     target: StoreLike, settings: Settings, lengths: tuple[tuple[int, ...], ...] | None, *, durable: bool
 ) -> tuple[StoreLike, Settings]:
-    """Return the place and the arguments of ``zarr.create_array`` by which a run makes an array of such chunks.
-
-    Parameters
-    ----------
-    settings : dict
-        Those of an array of regular chunks, the longest along each axis.
-    lengths : tuple of tuple of int
-        None where chunks are to be regular: then both come back as they were given.
-
-    Raises
-    ------
-    UnsupportedError
-        Where zarr-python does not know them, or the format.
-    """
+    """Return the place and the arguments of ``zarr.create_array`` by which a run makes an array of such chunks."""
     if lengths is None:
         return target, settings
     name = name_of(target)

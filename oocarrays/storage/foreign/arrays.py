@@ -135,20 +135,7 @@ def alone(name: str, facts: Facts) -> ForeignArray:
 
 
 def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str]) -> ForeignArray:
-    """Return the array of several files, one behind the other along an axis.
-
-    Parameters
-    ----------
-    all : sequence of Facts
-        Of the array in each file.
-    path : callable
-        The name of a file, by its number.
-
-    Raises
-    ------
-    UnsupportedError
-        Where they cannot be joined: it names two files.
-    """
+    """Return the array of several files, one behind the other along an axis."""
     bounds = [0]
     for number, each in enumerate(all):
         _check_shape(name, all[0], each, axis, (path(0), path(number)))
@@ -267,13 +254,7 @@ class Contents:
         return Stacked(format=format, dim=str(self.dim), names=self.stacked) if self.stacked else format
 
     def array(self, name: str) -> ForeignArray:
-        """Return an array; all files are looked at when it is asked for first.
-
-        Raises
-        ------
-        UnsupportedError
-            Where files do not agree, or its type has no place in Zarr.
-        """
+        """Return an array; all files are looked at when it is asked for first."""
         if name not in self.known:
             with _looking:
                 if name not in self.known:
@@ -332,13 +313,7 @@ class Contents:
         return self.told.pop(name)
 
     def prepare(self, inner: str) -> None:
-        """Look at what is going to be asked for, while nobody waits for an answer: with many files that takes seconds.
-
-        Parameters
-        ----------
-        inner : str
-            The array or the group that is named; "" for all.
-        """
+        """Look at what is going to be asked for, while nobody waits for an answer: with many files that takes seconds."""
         if self.dim is None:
             return
         wanted = [name for name in self.names if name == inner or not inner or name.startswith(f"{inner}/")]

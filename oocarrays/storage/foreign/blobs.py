@@ -54,26 +54,14 @@ class RangeBlob(PartBlob):
 
 
 class RangeBlobs(LocalBlobs):
-    """The chunks of an array in local files of another format.
-
-    Parameters
-    ----------
-    path : str
-        The array in its store.
-    """
+    """The chunks of an array in local files of another format."""
 
     def __init__(self, store: Ranges, path: str) -> None:
         super().__init__(str(store.source_files.root))
         self._store, self._array = store, path
 
     def range_of(self, key: str) -> tuple[str, int, int]:
-        """The file of a chunk, where it begins in it, and its bytes.
-
-        Raises
-        ------
-        MissingBlob
-            Where it is not stored.
-        """
+        """The file of a chunk, where it begins in it, and its bytes."""
         found = self._store.place(self._array, key)
         if found is None:
             raise MissingBlob(key)
@@ -81,13 +69,7 @@ class RangeBlobs(LocalBlobs):
         return self._store.source_files.path(number), offset, nbytes
 
     def check_file(self, key: str, file: int) -> None:
-        """Refuse a file that is not as it was found.
-
-        Raises
-        ------
-        RunError
-            Where it has changed.
-        """
+        """Refuse a file that is not as it was found."""
         found = self._store.place(self._array, key)
         if found is not None:
             self._store.source_files.check(found[0], file)

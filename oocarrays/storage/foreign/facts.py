@@ -277,13 +277,7 @@ def file_name(file: Readable) -> str:
 
 @contextmanager
 def opened_file(file: Readable, kind: str) -> Iterator[BinaryIO]:
-    """Open a file by its path, or take one that is open.
-
-    Raises
-    ------
-    NotFoundError
-        If it cannot be opened as a file of this kind.
-    """
+    """Open a file by its path, or take one that is open."""
     if not isinstance(file, str):
         yield file
         return

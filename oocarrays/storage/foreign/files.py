@@ -66,15 +66,7 @@ class Files:
         return reader  # type: ignore[no-any-return]
 
     def check(self, number: int, file: int | str) -> None:
-        """Refuse a local file, or one that is open, that is not as it was found.
-
-        Raises
-        ------
-        RunError
-            Where it has changed.
-        StoreFailure
-            Where it has gone.
-        """
+        """Refuse a local file, or one that is open, that is not as it was found."""
         try:
             status = os.fstat(file) if isinstance(file, int) else os.stat(file)
         except OSError as error:
@@ -83,13 +75,7 @@ class Files:
             raise RunError(f"{self.path(number)} has changed since it was opened: open it again")
 
     def check_all(self) -> None:
-        """Refuse files of which one is not as it was found.
-
-        Raises
-        ------
-        RunError
-            It names the first one.
-        """
+        """Refuse files of which one is not as it was found."""
         if not self.local:
             self._check_remote(range(len(self.names)))
             return
@@ -109,13 +95,7 @@ class Files:
                 raise RunError(f"{self.path(number)} has gone, or has changed since it was opened: open it again")
 
     async def range(self, number: int, start: int, stop: int) -> np.ndarray:
-        """Bytes of a file, from ``start`` to ``stop``, or to its end where that comes before.
-
-        Raises
-        ------
-        RunError, StoreFailure
-            Where they cannot be had, or the file has changed.
-        """
+        """Bytes of a file, from ``start`` to ``stop``, or to its end where that comes before."""
         stop = min(stop, self.sizes[number])
         if isinstance(self.root, str):
             return self._pread(number, start, stop)
@@ -191,13 +171,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def local_files(pattern: str) -> Files:
-    """Return the local files of a name with wildcards, or of one without, in the order of their names.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is none.
-    """
+    """Return the local files of a name with wildcards, or of one without, in the order of their names."""
     found = [pattern] if os.path.isfile(pattern) else sorted(filter(os.path.isfile, glob.glob(pattern)))
     return listed_files(found, pattern)
 
@@ -221,13 +195,7 @@ def listed_files(paths: Sequence[str], pattern: str) -> Files:
 
 
 def remote_files(store: RemoteStore, pattern: str) -> Files:
-    """Return the files below a prefix of a store whose names fit, in their order.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is none.
-    """
+    """Return the files below a prefix of a store whose names fit, in their order."""
     if "*" not in pattern:
         one = sync(store.detail(pattern))
         listed = [] if one is None else [(pattern, *one)]

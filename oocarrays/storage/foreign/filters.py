@@ -72,13 +72,7 @@ class Chained(Codec):  # type: ignore[misc]
         return data
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Decode bytes, into ``out`` where it is given.
-
-        Raises
-        ------
-        ValueError
-            Where there are other bytes than ``out`` has room for.
-        """
+        """Decode bytes, into ``out`` where it is given."""
         data, into = buf, None if out is None else out.reshape(-1).view(np.uint8)
         for number, codec in reversed(list(enumerate(self.codecs))):
             last = number == 0 and codec.codec_id == "shuffle" and into is not None
@@ -129,13 +123,7 @@ def chained(codecs: Iterable[Codec | None]) -> Codec | None:
 
 @lru_cache(256)
 def codec_of(filters: tuple[str, ...], library: str | None) -> Codec | None:
-    """Return the codec of some filters; None of none.
-
-    Raises
-    ------
-    UnsupportedError
-        Where numcodecs has none of that name.
-    """
+    """Return the codec of some filters; None of none."""
     made = [_made(each) for each in filters]
     if library:
         return Chained(made, library)

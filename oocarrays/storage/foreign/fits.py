@@ -123,13 +123,7 @@ class Fits:
         return {name: part.why_not for name, part in _parts(file).items() if part.why_not is not None}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some images.
-
-        Raises
-        ------
-        NotFoundError
-            If there is none of that name, or the file is damaged.
-        """
+        """Facts of some images."""
         parts = _parts(file)
         found = [_part(parts, name, file) for name in names]
         return [_facts(part, _axes(parts, name, part.shape)) for name, part in zip(names, found, strict=True)]
@@ -213,13 +207,7 @@ def _part(parts: dict[str, HeaderDataUnit], name: str, file: Readable) -> Header
 
 
 def _parts(file: Readable) -> dict[str, HeaderDataUnit]:
-    """Read all headers of a file.
-
-    Raises
-    ------
-    NotFoundError
-        If it is damaged, or the file ends before the last element does.
-    """
+    """Read all headers of a file."""
     if not isinstance(file, str):
         return _named(_read(file))
     with opened_file(file, "FITS") as opened:
@@ -267,13 +255,7 @@ def _header(opened: BinaryIO, number: int, size: int) -> HeaderDataUnit:
 
 
 def _checked(cards: Document) -> list[int]:
-    """Return the lengths of the axes of a header, NAXIS1 first.
-
-    Raises
-    ------
-    ValueError, KeyError
-        If a card is not as the standard has it, or is missing.
-    """
+    """Return the lengths of the axes of a header, NAXIS1 first."""
     axes = range(1, cards["NAXIS"] + 1) if _is_count(cards["NAXIS"]) else ()
     counts = {name: cards[name] for name in ("NAXIS", *(f"NAXIS{axis}" for axis in axes))}
     counts |= {name: cards[name] for name in ("PCOUNT", "GCOUNT") if name in cards}

@@ -61,27 +61,13 @@ class Hdf5:
             return {path: why for path, node in _walked_datasets(root) if (why := _reason(node)) is not None}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some datasets.
-
-        Raises
-        ------
-        NotFoundError
-            Where there is none of that name.
-        UnsupportedError
-            Where elements of its type have no place in Zarr.
-        """
+        """Facts of some datasets."""
         with _datasets(file, names) as found:
             path = file if isinstance(file, str) else "the file"
             return [_facts(node, name, path, brief=brief) for node, name in zip(found, names, strict=True)]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where the chunks of a dataset lie.
-
-        Raises
-        ------
-        UnsupportedError
-            Where a chunk was stored without one of its filters.
-        """
+        """Where the chunks of a dataset lie."""
         with _datasets(file, (name,)) as found:
             return _table(found[0].id, name, facts)
 
@@ -110,13 +96,7 @@ def _h5py() -> Any:
 
 @contextmanager
 def _opened(file: Readable) -> Iterator[Any]:
-    """An open file.
-
-    Raises
-    ------
-    NotFoundError
-        Where it is none.
-    """
+    """An open file."""
     with _h5py_file(_h5py(), file) as root:
         yield root
 
@@ -158,13 +138,7 @@ def _stands_for_an_axis(node: Any) -> bool:
 
 @contextmanager
 def _datasets(file: Readable, names: tuple[str, ...]) -> Iterator[list[Any]]:
-    """Some datasets of a file, opened without h5py's own words: a third of the time, where there are many files.
-
-    Raises
-    ------
-    NotFoundError
-        Where one is not there.
-    """
+    """Some datasets of a file, opened without h5py's own words: a third of the time, where there are many files."""
     h5py = _h5py()
     try:
         if not isinstance(file, str):

@@ -32,15 +32,7 @@ HEADER_BYTES = 30
 
 
 class ReferenceStore(OnlyRead):
-    """References as fsspec has them, which are read by the bytes of their files where these are on this machine.
-
-    Parameters
-    ----------
-    inner : FsspecStore
-        What answers all else.
-    url : str
-        What a person calls it.
-    """
+    """References as fsspec has them, which are read by the bytes of their files where these are on this machine."""
 
     is_what, why = "are references, and have", "references are only read"
 
@@ -188,15 +180,7 @@ def _local(url: Any) -> str | None:
 
 
 class ZipRanges(OnlyRead):
-    """A zip file that is read by ranges.
-
-    Parameters
-    ----------
-    files : Files
-        The one file.
-    url : str
-        The URL that opens it again.
-    """
+    """A zip file that is read by ranges."""
 
     why = "a zip file that is not on this machine is only read"
 

@@ -95,13 +95,7 @@ class Netcdf3:
         return {}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some variables.
-
-        Raises
-        ------
-        NotFoundError
-            If there is none of that name, or the file ends before it does.
-        """
+        """Facts of some variables."""
         header = _header(file)
         return [_facts(header, name, file) for name in names]
 
@@ -187,13 +181,7 @@ def _plain(value: Any) -> Any:
 
 
 def _header(file: Readable) -> Header:
-    """Read the header of a file.
-
-    Raises
-    ------
-    NotFoundError
-        If it is damaged, or the file ends before its last element does.
-    """
+    """Read the header of a file."""
     with opened_file(file, "NetCDF-3") as opened:
         size = opened.seek(0, os.SEEK_END)
         length = 2**16

@@ -123,13 +123,7 @@ def piece_facts(shape: tuple[int, ...], dtype: np.dtype, *, columns: bool) -> Fa
 
 
 class ArrayInMemory(MemoryStore):
-    """A NumPy array as a store that holds one Zarr array.
-
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Not copied: it must not change while it is read.
-    """
+    """A NumPy array as a store that holds one Zarr array."""
 
     def __init__(self, array: np.ndarray) -> None:
         chunks: Any = ArrayChunks(np.asarray(array) if isinstance(array, np.matrix) else array)
@@ -187,13 +181,7 @@ class ArrayChunks(Mapping[str, Buffer]):
 
 
 def facts_of(array: np.ndarray) -> Facts:
-    """Return the facts of an array, its chunks as it lies in memory.
-
-    Raises
-    ------
-    UnsupportedError
-        If the array is masked, or Zarr has no such elements.
-    """
+    """Return the facts of an array, its chunks as it lies in memory."""
     if isinstance(array, np.ma.MaskedArray):
         raise UnsupportedError("a masked array has no mask in Zarr: pass x.filled(value)")
     columns = array.flags.f_contiguous and not array.flags.c_contiguous

@@ -74,20 +74,7 @@ def told(facts: Facts) -> tuple[Any, ...]:
 
 
 def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, list[Packing], Document]:
-    """How arrays that do not say the same are joined: type and attributes of the whole, and how each is unpacked.
-
-    Parameters
-    ----------
-    all : sequence of Facts
-        One for each way to say it.
-    names : sequence of str
-        A file that says so, for each.
-
-    Raises
-    ------
-    UnsupportedError
-        Where they cannot be: it names two files, and what differs.
-    """
+    """How arrays that do not say the same are joined: type and attributes of the whole, and how each is unpacked."""
     first = all[0]
     attributes = {name: value for name, value in first.attributes.items() if name not in PACKED}
     if any(np.dtype(each.dtype).kind not in "biuf" for each in all):

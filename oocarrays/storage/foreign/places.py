@@ -282,11 +282,6 @@ def _stacked(found: Files, reader: Reader, names: tuple[str, ...], dim: Any) -> 
 def _common_axis(found: Files, reader: Reader, names: tuple[str, ...]) -> str:
     """Return the axis along which files are joined by default: the only unlimited one, or that of the only
     coordinate that differs between the files.
-
-    Raises
-    ------
-    InputError
-        If neither is there.
     """
     facts = reader.facts(found.readable(0), names)
     endless = sorted(set().union(*(each.endless for each in facts)))

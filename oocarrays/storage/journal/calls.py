@@ -45,21 +45,7 @@ def call_content(
     functions: Sequence[Callable[..., Any] | None] = (),
     **options: Any,
 ) -> Document:
-    """Write down a call, as `CALL` of a journal.
-
-    Parameters
-    ----------
-    sources : sequence of str
-        Where each source is; None for one that has no name.
-    memory : int
-        Bytes that each process may hold.
-    processes : int, optional
-        Workers that it is planned for; None for threads of one process.
-    functions : sequence of callable
-        What only the caller has.
-    options : object
-        All else that it was asked for: plain values that JSON keeps.
-    """
+    """Write down a call, as `CALL` of a journal."""
     kept = [None if each is None else {NAME: name_of(each), CODE: code_of(each)} for each in functions]
     call = {"function": function, "source": list(sources), "functions": kept, "memory": memory, "processes": processes}
     plain: Document = json.loads(json.dumps(call | {"options": options}, default=_plain))
@@ -125,11 +111,6 @@ def imported(name: Any) -> Callable[..., Any]:
 
     >>> imported("textwrap:dedent")("  a")
     'a'
-
-    Raises
-    ------
-    InputError
-        Where there is none of that name.
     """
     if callable(name):
         return name  # type: ignore[no-any-return]
@@ -146,20 +127,7 @@ def imported(name: Any) -> Callable[..., Any]:
 def given_again(
     call: Mapping[str, Any], given: Sequence[Callable[..., Any]], target: str, *, as_is: bool = False
 ) -> list[Callable[..., Any] | None]:
-    """The functions of a call: those that are given again, or known.
-
-    Parameters
-    ----------
-    given : sequence of callable
-        Those that the call took, in order.
-    as_is : bool
-        Whether one may be given whose code has changed.
-
-    Raises
-    ------
-    JournalError
-        Where one lacks, or is another one than it was: it names it.
-    """
+    """The functions of a call: those that are given again, or known."""
     kept, left = call["functions"], list(given)
     found: list[Callable[..., Any] | None] = []
     for each in kept:

@@ -88,13 +88,7 @@ class LocalEntries:
         sync_path(os.path.dirname(path)) if durable else written(path)
 
     def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
-        """Write ``data`` where nobody finds it; what is returned puts it under ``key`` if nothing is there.
-
-        Parameters
-        ----------
-        durable : bool
-            Whether it is on its device at once, and not only when all is synced.
-        """
+        """Write ``data`` where nobody finds it; what is returned puts it under ``key`` if nothing is there."""
         path = self._path(key)
         return functools.partial(_publish, _written_beside(path, data, durable=durable), path)
 

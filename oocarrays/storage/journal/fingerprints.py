@@ -45,13 +45,7 @@ Listed = tuple[str, int, int, int]
 
 
 def fingerprint(array: zarr.Array, each: Callable[[Sequence[Listed]], None] | None = None) -> Document | None:
-    """The fingerprint of what is stored in an array, as JSON keeps it; None where its store lists nothing of use.
-
-    Parameters
-    ----------
-    each : callable, optional
-        Is shown all chunks that are listed, some at a time.
-    """
+    """The fingerprint of what is stored in an array, as JSON keeps it; None where its store lists nothing of use."""
     found = listed(array)
     if found is None:
         return None
@@ -76,18 +70,7 @@ def _groups(array: zarr.Array) -> int:
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any], *, moved: bool = False) -> float:
-    """The share of an array that has changed between two fingerprints, as far as their groups tell.
-
-    Parameters
-    ----------
-    moved : bool
-        Whether the array was copied, or may have been: inodes do not count.
-
-    Raises
-    ------
-    JournalError
-        Where one of them is no fingerprint.
-    """
+    """The share of an array that has changed between two fingerprints, as far as their groups tell."""
     kind = KINDS - 2 if moved or before.get("place") != now.get("place") else KINDS - 1
     old, new = _sums(before)[kind], _sums(now)[kind]
     if len(old) != len(new):
@@ -114,13 +97,7 @@ def _add(sums: np.ndarray, chunks: Sequence[Listed]) -> None:
 
 
 def words_of(chunks: Sequence[Listed], mixed: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield a word for each chunk: of its size; and of its time or ETag with that; and of its inode with both.
-
-    Parameters
-    ----------
-    mixed : array of words
-        What else is in the word of each.
-    """
+    """Yield a word for each chunk: of its size; and of its time or ETag with that; and of its inode with both."""
     _, *told = zip(*chunks, strict=True)
     for values in told:
         mixed = _mixed(mixed ^ np.array([value % 2**64 for value in values], np.uint64))

@@ -56,14 +56,6 @@ class Journal:
 
     It can be pickled where its store can; the hold on the lock stays behind.
 
-    Parameters
-    ----------
-    store : path or Store
-        That of the target array. Nothing is read.
-    durable : bool
-        Whether what it is told at once is whole, if it can be read, after a loss of power; when to say it is the run's
-        business.
-
     Examples
     --------
     >>> from zarr.storage import MemoryStore
@@ -96,20 +88,7 @@ class Journal:
         return Notes(self.store)
 
     def begin(self, run: str, content: Document, *, instead: bool = False) -> None:
-        """Write down what ``run`` will do, on its device: before anything is written that is to be found by it.
-
-        Parameters
-        ----------
-        content : dict
-            Anything that JSON can hold.
-        instead : bool
-            Whether it takes the place of what an earlier run has left.
-
-        Raises
-        ------
-        TargetError
-            Where there is a journal already, and this one is not to take its place.
-        """
+        """Write down what ``run`` will do, on its device: before anything is written that is to be found by it."""
         plan, text = plan_text(run, content)
         with writing(self.store):
             there = not instead and self._entries.get(PLAN) is not None
@@ -125,15 +104,7 @@ class Journal:
         raise TargetError(f"{self.store} has a journal already: resume its run, or write the target with overwrite")
 
     def read(self) -> tuple[str, Document]:
-        """The run, and what it was asked to do.
-
-        Raises
-        ------
-        NotFoundError
-            Where there is no journal.
-        JournalError
-            Where it cannot be read, or has been changed.
-        """
+        """The run, and what it was asked to do."""
         with reading(self.store):
             text = self._entries.get(PLAN)
         if text is None:
@@ -154,13 +125,7 @@ class Journal:
             return self._entries.get(PLAN) is not None
 
     def replace(self, run: str, content: Document, kept: Kept | None = None) -> None:
-        """Write down that ``run`` does something else from now on, of which no part is finished; at once.
-
-        Parameters
-        ----------
-        kept : mapping
-            Receipts of chunks that are stored, and stay, by the name of the place where they are.
-        """
+        """Write down that ``run`` does something else from now on, of which no part is finished; at once."""
         (_, _, digest, folder), text = plan_text(run, content, replaced=True)
         with writing(self.store):
             self._entries.clear(folder)
@@ -177,13 +142,7 @@ class Journal:
                 self._entries.clear(name)
 
     def kept(self) -> dict[str, dict[str, Receipt]]:
-        """Receipts of what plans before this one have stored, by the name of the place where it is.
-
-        Raises
-        ------
-        NotFoundError, JournalError
-            As `parts`; also where a plan that took the place of another no longer has them.
-        """
+        """Receipts of what plans before this one have stored, by the name of the place where it is."""
         digest = self._known_digest()
         if self._folder == DONE:
             return {}
@@ -193,34 +152,13 @@ class Journal:
         return receipts_in(entry, KEPT, self.store) or {}
 
     def record(self, part: tuple[int, ...], stored: Kept | None = None) -> None:
-        """Write down that ``part`` is finished; fine where it is written down already.
-
-        Parameters
-        ----------
-        stored : mapping
-            Receipts of the chunks of the part, by the name of the place where they are.
-
-        Raises
-        ------
-        NotFoundError
-            Where there is no journal, or no longer.
-        DiskFullError, StoreFailure
-            Where it cannot be written.
-        """
+        """Write down that ``part`` is finished; fine where it is written down already."""
         self.prepare(part, stored, durable=self.durable)()
 
     def prepare(
         self, part: tuple[int, ...], stored: Kept | None = None, *, durable: bool = False
     ) -> Callable[[], None]:
-        """Write down that ``part`` is finished where nobody finds it; what is returned gives that its name.
-
-        Parameters
-        ----------
-        stored : mapping
-            As of `record`, whose errors both may raise.
-        durable : bool
-            Whether it is on its device at once, and need not be synced before it gets its name.
-        """
+        """Write down that ``part`` is finished where nobody finds it; what is returned gives that its name."""
         entry, key = entry_text(self._known_digest(), stored or None), self._key(part)
         with writing(self.store):
             try:
@@ -241,13 +179,7 @@ class Journal:
         self._done.add(part)
 
     def keep(self, part: tuple[int, ...], data: bytes) -> None:
-        """Keep bytes of a part that is not written to the target, for who goes on; before it is recorded.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            Where they cannot be written.
-        """
+        """Keep bytes of a part that is not written to the target, for who goes on; before it is recorded."""
         with writing(self.store):
             self._entries.make_folder(STATES)
             self._entries.create(
@@ -262,15 +194,7 @@ class Journal:
         return data if digest == self._known_digest().encode() else None
 
     def has(self, part: tuple[int, ...]) -> bool:
-        """Whether ``part`` is finished. This process looks in the store until it has seen it there once.
-
-        Raises
-        ------
-        NotFoundError
-            Where there is no journal.
-        JournalError
-            Where the entry belongs to another plan.
-        """
+        """Whether ``part`` is finished. This process looks in the store until it has seen it there once."""
         if part in self._done:
             return True
         digest = self._known_digest()
@@ -283,26 +207,12 @@ class Journal:
         return True
 
     def parts(self) -> set[tuple[int, ...]]:
-        """All parts that are finished.
-
-        Raises
-        ------
-        NotFoundError
-            Where there is no journal.
-        JournalError
-            Where an entry is not named after a part, or belongs to another plan.
-        """
+        """All parts that are finished."""
         self._done = set(self._found())
         return set(self._done)
 
     def stored(self) -> dict[tuple[int, ...], dict[str, dict[str, Receipt]] | None]:
-        """Read what each finished part has stored; None of those that were written down without receipts.
-
-        Raises
-        ------
-        NotFoundError, JournalError
-            As `parts`.
-        """
+        """Read what each finished part has stored; None of those that were written down without receipts."""
         return {part: receipts_in(entry, self._key(part), self.store) for part, entry in self._found().items()}
 
     def _found(self) -> dict[tuple[int, ...], bytes]:
@@ -331,13 +241,7 @@ class Journal:
         self._done -= parts
 
     def remove(self, *, ended: str | None = None) -> None:
-        """Remove the journal, its plan first; fine where there is none.
-
-        Parameters
-        ----------
-        ended : str, optional
-            The run that has said that it ended: its word stays.
-        """
+        """Remove the journal, its plan first; fine where there is none."""
         with writing(self.store):
             self._entries.delete([PLAN])
             if ended is None:
@@ -362,13 +266,7 @@ class Journal:
         entries_of(self.store).clear_if_empty()
 
     def sweep(self) -> None:
-        """Remove what a run that has finished its target could not remove; its word that it ended stays.
-
-        Raises
-        ------
-        TargetError
-            Where a run is at work.
-        """
+        """Remove what a run that has finished its target could not remove; its word that it ended stays."""
         if self.is_there():
             self.claim()
             try:
@@ -388,21 +286,6 @@ class Journal:
 
         A folder for the journal is made where there is none. Only local folders have locks: for other stores, and
         file systems without them, this does nothing.
-
-        Parameters
-        ----------
-        wait : float
-            Seconds to wait for another run to end.
-
-        Returns
-        -------
-        bool
-            Whether there is a lock, and this object holds it; also where it did so before.
-
-        Raises
-        ------
-        TargetError
-            Where another run is at work.
         """
         if self._hold is None:
             return False
@@ -417,11 +300,6 @@ class Journal:
         """Hold the lock beside the process that claimed it, as long as this one works for the same run.
 
         Nothing is made where there is no journal: the run may be over.
-
-        Returns
-        -------
-        bool
-            Whether there is a lock, and this object holds it.
         """
         if self._hold is None:
             return False

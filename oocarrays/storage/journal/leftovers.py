@@ -66,15 +66,7 @@ class Leftover:
     """Whether a living run uses it, or may."""
 
     def remove(self) -> None:
-        """Remove it from the disk, with all that is in it; fine where it has gone.
-
-        Raises
-        ------
-        TargetError
-            Where it is alive, or is no longer what it was when it was found.
-        StoreFailure
-            Where the file system does not let us.
-        """
+        """Remove it from the disk, with all that is in it; fine where it has gone."""
         if self.alive:
             raise TargetError(f"{self.path} is not removed: a run is at work on it")
         try:
@@ -109,16 +101,6 @@ def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
     """All that runs have left in a folder and the folders below it, by path.
 
     Symbolic links are not followed, and what may not be read is passed over. Chunks are not looked into.
-
-    Parameters
-    ----------
-    path : path
-        A local folder, for example that of one array, or one that holds many.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no such folder.
     """
     check_path(path, "the folder")
     root = os.path.realpath(from_home(path))
@@ -128,15 +110,7 @@ def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
 
 
 def hold(folder: str) -> Hold:
-    """Say that this process uses ``folder``, until the result is closed or collected, or the process dies.
-
-    Raises
-    ------
-    DiskFullError, StoreFailure
-        Where the folder or its lock file cannot be made.
-    TargetError
-        Where it is being removed.
-    """
+    """Say that this process uses ``folder``, until the result is closed or collected, or the process dies."""
     held = Hold(os.path.join(os.path.realpath(folder), LOCK))
     try:
         held.share(make=True)
@@ -327,13 +301,7 @@ def _young(folder: str) -> bool:
 
 
 def remove_unfinished(store: StoreLike) -> None:
-    """Remove an array or a group that its own run has only begun.
-
-    Raises
-    ------
-    StoreFailure
-        Where the store does not let us.
-    """
+    """Remove an array or a group that its own run has only begun."""
     folder = local_folder(store)
     try:
         if folder is not None:

@@ -29,22 +29,7 @@ class Busy(Exception):
 
 
 def try_lock(path: str, how: int, *, make: bool = False) -> int | None:
-    """The lock file, open and locked; None where there is none, or where its file system has no such locks.
-
-    Parameters
-    ----------
-    how : int
-        ``fcntl.LOCK_EX`` or ``fcntl.LOCK_SH``.
-    make : bool
-        Whether to make the file, and its folder, where there is none.
-
-    Raises
-    ------
-    Busy
-        Where another open file has it.
-    OSError
-        Where the file cannot be opened or made.
-    """
+    """The lock file, open and locked; None where there is none, or where its file system has no such locks."""
     while True:
         try:
             file = _open(path, make)
@@ -93,11 +78,6 @@ class Hold:
 
     It ends too when this object is collected: keep it. It is safe in threads; two of these in one process are as two
     processes.
-
-    Parameters
-    ----------
-    path : str
-        The lock file.
     """
 
     def __init__(self, path: str) -> None:
@@ -107,23 +87,11 @@ class Hold:
         self._mutex = threading.Lock()
 
     def share(self, *, make: bool) -> bool:
-        """Hold it beside others that share it; False where there is no lock file, or none is to be had.
-
-        Raises
-        ------
-        Busy
-            Where another process keeps it alone.
-        """
+        """Hold it beside others that share it; False where there is no lock file, or none is to be had."""
         return self._held(lambda: try_lock(self.path, fcntl.LOCK_SH, make=make), SHARE_SECONDS)
 
     def claim(self, wait: float) -> bool:
-        """Hold it alone for a moment, then shared; False where locks are not to be had.
-
-        Raises
-        ------
-        Busy
-            Where others still hold it after ``wait`` seconds.
-        """
+        """Hold it alone for a moment, then shared; False where locks are not to be had."""
         return self._held(self._alone_then_shared, wait)
 
     def _alone_then_shared(self) -> int | None:

@@ -21,11 +21,6 @@ from oocarrays.storage.journal.texts import ENDED, FOLDER, MADE, NOTE, plan_in, 
 class Notes:
     """The notes beside one target.
 
-    Parameters
-    ----------
-    store : path or Store
-        That of the target. Nothing is read.
-
     Examples
     --------
     >>> from zarr.storage import MemoryStore
@@ -49,13 +44,7 @@ class Notes:
             self._beside.create(NOTE, text)
 
     def noted(self) -> Document | None:
-        """Read what a run that was killed has noted that it writes to what is there; None where none has.
-
-        Raises
-        ------
-        JournalError
-            Where it cannot be read, or has been changed.
-        """
+        """Read what a run that was killed has noted that it writes to what is there; None where none has."""
         text = self._text()
         return None if text is None else plan_in(text, self.store, NOTE).content
 

@@ -68,13 +68,7 @@ class Unkept:
 
 
 class Receipts(Unkept):
-    """Keeps receipts, of many threads at once.
-
-    Parameters
-    ----------
-    there : container of str
-        Keys of what is stored already, and stays as it is.
-    """
+    """Keeps receipts, of many threads at once."""
 
     def __init__(self, there: Container[str] = ()) -> None:
         self.kept: dict[str, Receipt] = {}
@@ -113,13 +107,7 @@ class Store:
         return {key: None if size is None else [size][: size >= 0] for key, size in self._sizes(list(keys)).items()}
 
     def unlike(self, receipts: Mapping[str, Sequence[Receipt]], verify: bool) -> list[str]:
-        """The keys under which there is nothing that one of their receipts is of.
-
-        Parameters
-        ----------
-        verify : bool
-            Whether bytes are read; those of which no checksum was kept are trusted no more than others.
-        """
+        """The keys under which there is nothing that one of their receipts is of."""
         sizes = self._sizes(list(receipts))
         fitting = {key: [each for each in all if _fits(sizes[key], each)] for key, all in receipts.items()}
         odd = [key for key, left in fitting.items() if not left]

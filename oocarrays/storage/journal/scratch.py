@@ -43,20 +43,7 @@ def is_scratch_folder(folder: str) -> bool:
 
 
 def trusted_scratch(named: str | RemoteStore, id: str, otherwise: str | RemoteStore) -> str | RemoteStore:
-    """Where a run that goes on has its scratch: where its journal says, if that is there; else where one would be now.
-
-    Parameters
-    ----------
-    named : folder or prefix
-        What the journal says.
-    otherwise : folder or prefix
-        Where a run that begins now would have it.
-
-    Raises
-    ------
-    JournalError
-        Where what is there is no scratch.
-    """
+    """Where a run that goes on has its scratch: where its journal says, if that is there; else where one would be now."""
     if isinstance(named, RemoteStore):
         same = isinstance(otherwise, RemoteStore) and otherwise.name == named.name
         return named if same or isinstance(otherwise, str) else otherwise
@@ -69,18 +56,7 @@ def trusted_scratch(named: str | RemoteStore, id: str, otherwise: str | RemoteSt
 
 
 def check_scratch_place(scratch: str | RemoteStore, **arrays: str | None) -> None:
-    """Refuse scratch in an array: whoever reads, copies or removes the array would meet it there.
-
-    Parameters
-    ----------
-    arrays : str
-        The folder, or the URL, of the source and the target; None where there is none.
-
-    Raises
-    ------
-    InputError
-        It names both.
-    """
+    """Refuse scratch in an array: whoever reads, copies or removes the array would meet it there."""
     there = scratch.name if isinstance(scratch, RemoteStore) else os.path.realpath(scratch)
     for what, array in arrays.items():
         if array and f"{there}/".startswith(f"{array.rstrip('/')}/"):

@@ -50,13 +50,7 @@ class Source:
 
     @classmethod
     def seen(cls, array: zarr.Array) -> tuple[Source, Document] | None:
-        """See how an array is now, and with it the fingerprint of the same look; None where its store lists nothing.
-
-        Raises
-        ------
-        StoreFailure
-            Where it cannot be listed.
-        """
+        """See how an array is now, and with it the fingerprint of the same look; None where its store lists nothing."""
         grid = ChunkGrid.of(tuple(array.shape), tuple(array.shards or array.chunks))
         words = np.zeros((WORDS, grid.count), np.uint64)
 
@@ -80,11 +74,6 @@ class Source:
         >>> more = np.array([[5, 9, 0], [5, 9, 0]], np.uint64)
         >>> before.changed(Source(place="/a", kind="", grid=ChunkGrid.of((5,), (2,)), words=more)).tolist()
         [False, True, True]
-
-        Raises
-        ------
-        JournalError
-            Where it is no longer of the same kind, or has become smaller: it says so.
         """
         if self.kind != now.kind or len(self.grid.shape) != len(now.grid.shape):
             raise JournalError("its type of elements, fill value, codecs or chunks are others now")
@@ -129,18 +118,7 @@ def can_keep(store: StoreLike) -> bool:
 
 
 def keep_source(store: StoreLike, source: Source, *, durable: bool = False) -> None:
-    """Keep what the array in ``store`` is made of, in the place of what it kept.
-
-    Parameters
-    ----------
-    durable : bool
-        Whether it is on its device at once, and not only when all is synced.
-
-    Raises
-    ------
-    DiskFullError, StoreFailure
-        Where it cannot be written.
-    """
+    """Keep what the array in ``store`` is made of, in the place of what it kept."""
     body = zlib.compress(source.words.astype("<u8").tobytes(), 1)
     head = {
         "place": source.place,
@@ -154,13 +132,7 @@ def keep_source(store: StoreLike, source: Source, *, durable: bool = False) -> N
 
 
 def kept_source(store: StoreLike) -> Source | None:
-    """Read what the array in ``store`` was made of; None where it keeps nothing of that.
-
-    Raises
-    ------
-    JournalError
-        Where it is cut short, or has been changed.
-    """
+    """Read what the array in ``store`` was made of; None where it keeps nothing of that."""
     with reading(store):
         text = entries_of(store).get(SOURCE)
     if text is None:

@@ -63,13 +63,7 @@ def plan_text(run: str, content: Document, *, replaced: bool = False) -> tuple[P
 
 
 def plan_in(text: bytes, store: StoreLike, name: str = PLAN) -> PlanText:
-    """Read the text of a plan, or of a note, in the journal of ``store``.
-
-    Raises
-    ------
-    JournalError
-        Where it is cut short, or has been changed.
-    """
+    """Read the text of a plan, or of a note, in the journal of ``store``."""
     try:
         data = json.loads(text)
         run, content, digest = data["run"], data["content"], data["digest"]
@@ -101,25 +95,13 @@ def entry_text(digest: str, receipts: Kept | None) -> bytes:
 
 
 def check_entry(entry: bytes, digest: str, name: str, store: StoreLike) -> None:
-    """Refuse an entry that was written for another plan.
-
-    Raises
-    ------
-    JournalError
-        It names the entry and the journal.
-    """
+    """Refuse an entry that was written for another plan."""
     if entry.partition(b"\n")[0] != digest.encode():
         raise JournalError(f"{name} in the journal of {store} was finished by a run of another plan")
 
 
 def receipts_in(entry: bytes, name: str, store: StoreLike) -> dict[str, dict[str, Receipt]] | None:
-    """Read the receipts in an entry; None where it was written without any.
-
-    Raises
-    ------
-    JournalError
-        Where they are cut short, or no receipts.
-    """
+    """Read the receipts in an entry; None where it was written without any."""
     _, _, text = entry.partition(b"\n")
     if not text:
         return None
@@ -166,11 +148,6 @@ def part_named(name: str, store: StoreLike) -> tuple[int, ...]:
 
     >>> part_named("0.12", "a.zarr"), part_named("-", "a.zarr")
     ((0, 12), ())
-
-    Raises
-    ------
-    JournalError
-        Where that is the name of no part.
     """
     if not NAME.fullmatch(name):
         raise JournalError(f"{name!r} in the journal of {store} is not the name of a part")

@@ -53,35 +53,11 @@ class Versions:
 
     @classmethod
     def of(cls, file: ArrayFile, requests: Sequence[Axes] | None = None) -> Versions | None:
-        """Look at the chunks of an array; None where its store does not list them, or at too high a price.
-
-        Parameters
-        ----------
-        requests : sequence of axes, optional
-            What is read of it; by default all.
-
-        Raises
-        ------
-        StoreFailure
-            Where a folder cannot be listed.
-        """
+        """Look at the chunks of an array; None where its store does not list them, or at too high a price."""
         return _seen(file, None if requests is None else keys_of(file, requests))
 
     def check(self, file: ArrayFile, request: Axes | None = None, *, compared: bool = True) -> None:
-        """Look again, unless the responses of the store have been compared.
-
-        Parameters
-        ----------
-        request : axes, optional
-            What was read of it; by default all.
-        compared : bool
-            Whether it was read in the context that `reading` gives.
-
-        Raises
-        ------
-        RunError
-            Where a chunk has another version, has gone, or is new.
-        """
+        """Look again, unless the responses of the store have been compared."""
         if compared and tells_versions(file.zarr.store_path.store):
             return
         keys = None if request is None else keys_of(file, [request])
@@ -115,31 +91,14 @@ class Versions:
         return ResponseCheck(f"{place.store}/{place.path}/" if place.path else f"{place.store}/", self._is_listed)
 
     def check_responses(self, file: ArrayFile, responses: ResponseCheck | None, **then: str) -> None:
-        """Raise if a chunk has had another version, or had gone, in a response.
-
-        Parameters
-        ----------
-        **then
-            ``then=``: how the error says to go on.
-
-        Raises
-        ------
-        RunError
-            It names the array.
-        """
+        """Raise if a chunk has had another version, or had gone, in a response."""
         unlike = self._unlike(file, dict(responses.unlike)) if responses is not None and responses.unlike else 0
         if unlike:
             raise self._changed(unlike, **then)
 
     @contextmanager
     def reading(self, file: ArrayFile) -> Iterator[None]:
-        """Return a context for reading the array, in which responses of a store are compared with its listing.
-
-        Raises
-        ------
-        RunError
-            On leaving it, where a chunk has another version, or has gone; also where one could not be decoded.
-        """
+        """Return a context for reading the array, in which responses of a store are compared with its listing."""
         responses = self.responses(file)
         try:
             yield
@@ -171,13 +130,7 @@ class Versions:
 
 @contextmanager
 def unchanged(files: Sequence[ArrayFile]) -> Iterator[None]:
-    """Raise on leaving the context if an array has changed in it.
-
-    Raises
-    ------
-    RunError
-        It names the array.
-    """
+    """Raise on leaving the context if an array has changed in it."""
     seen = [(file, versions) for file in files if (versions := Versions.of(file)) is not None]
     with ExitStack() as stack:
         for file, versions in seen:

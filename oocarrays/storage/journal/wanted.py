@@ -33,11 +33,6 @@ def sections_again(kept: Any, shape: Sequence[int]) -> Any:
     True
     >>> print(sections_again(kept_sections(Layout.of((4, 6), "(block, *)", ranks=2), []), (4, 6)))
     (block, *) on 2 × 1
-
-    Raises
-    ------
-    JournalError
-        Where they are no sections of an array of this shape.
     """
     try:
         if isinstance(kept, dict):

@@ -56,13 +56,7 @@ class MissingBlob(Exception):
 
 
 class LocalBlob:
-    """A chunk in a local file.
-
-    Raises
-    ------
-    MissingBlob
-        On opening, where there is no such file.
-    """
+    """A chunk in a local file."""
 
     local = True
 
@@ -156,15 +150,7 @@ HOLE_BYTES = 2**16
 
 
 class LocalBlobs:
-    """The chunks below one local directory.
-
-    Parameters
-    ----------
-    root : str
-        The directory of the array.
-    past_cache : bool
-        Whether to write past the system's cache.
-    """
+    """The chunks below one local directory."""
 
     def __init__(self, root: str, *, past_cache: bool = False) -> None:
         self.root = root.rstrip("/") or "/"  # of an array that is its store's root the name ends with a slash
@@ -178,13 +164,7 @@ class LocalBlobs:
         return self._below + key
 
     def range_of(self, key: str) -> tuple[str, int, int | None]:
-        """The file of a chunk, where it begins in it, and its bytes; None for all of the file.
-
-        Raises
-        ------
-        MissingBlob
-            Where it is known that there is none.
-        """
+        """The file of a chunk, where it begins in it, and its bytes; None for all of the file."""
         return self.path(key), 0, None
 
     def check_file(self, key: str, file: int) -> None:
@@ -214,26 +194,12 @@ class LocalBlobs:
         fetch_ahead([self.path(key) for key in keys])
 
     def put(self, key: str, data: memoryview) -> None:
-        """Replace the chunk under ``key`` by ``data``, at once.
-
-        Raises
-        ------
-        DiskFullError
-            Where there is no room.
-        StoreFailure
-            Where the file cannot be written.
-        """
+        """Replace the chunk under ``key`` by ``data``, at once."""
         with self._replacing(key) as partial:
             self._write(partial, data)
 
     def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
-        """Replace the chunk under ``key`` by pieces, each written as it comes, at once when all are there.
-
-        Returns
-        -------
-        bool
-            Whether there were any; where not, nothing is done.
-        """
+        """Replace the chunk under ``key`` by pieces, each written as it comes, at once when all are there."""
         first = next(pieces, None)
         if first is None:
             return False
@@ -258,13 +224,7 @@ class LocalBlobs:
         return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def change(self, key: str, pieces: Iterable[Piece]) -> None:
-        """Write pieces of a chunk that is there where they are: a reader, or a crash, can come between two.
-
-        Raises
-        ------
-        MissingBlob
-            Where there is none.
-        """
+        """Write pieces of a chunk that is there where they are: a reader, or a crash, can come between two."""
         path = self.path(key)
         try:
             file = open_regular(path, os.O_WRONLY)
@@ -307,13 +267,7 @@ class LocalBlobs:
             raise
 
     def check(self) -> None:
-        """Refuse to write where the directory of the array has gone: it is not made again.
-
-        Raises
-        ------
-        StoreFailure
-            It names the directory.
-        """
+        """Refuse to write where the directory of the array has gone: it is not made again."""
         try:
             os.stat(self.root)
         except OSError as error:

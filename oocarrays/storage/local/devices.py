@@ -55,13 +55,7 @@ def sync_path(path: str) -> None:
 
 
 def sync_file_system(folder: str) -> None:
-    """Put all of a folder's file system on its device.
-
-    Raises
-    ------
-    OSError
-        Where something could not be written: also what others wrote.
-    """
+    """Put all of a folder's file system on its device."""
     file = os.open(folder, os.O_RDONLY)
     try:
         if libc().syncfs(file):

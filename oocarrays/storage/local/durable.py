@@ -32,18 +32,7 @@ def make_named(folder: str, *, named: bool = True) -> None:
 
 
 def replace(path: str, data: bytes, *, named: bool = True) -> None:
-    """Put a small file on its device under ``path``, at once: whoever looks, at any time, sees the old or the new.
-
-    Parameters
-    ----------
-    named : bool
-        Whether the name of its folder is on the device, too; where not, what syncs all puts it there.
-
-    Raises
-    ------
-    DiskFullError, StoreFailure
-        Where it cannot be written: what was there stays.
-    """
+    """Put a small file on its device under ``path``, at once: whoever looks, at any time, sees the old or the new."""
     with told(path):
         make_named(os.path.dirname(path), named=named)
         _rename(_beside(path, data, synced=True), path)
@@ -96,13 +85,7 @@ class DocumentStore(LocalStore):
 
 
 class Prepared:
-    """Documents that are written where nobody finds them, until all is synced.
-
-    Parameters
-    ----------
-    folder : str
-        Where they are to be.
-    """
+    """Documents that are written where nobody finds them, until all is synced."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

@@ -91,13 +91,7 @@ def can_map() -> bool:
 
 
 def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> np.ndarray:
-    """Bytes of an open file from ``offset`` on, by default all, read only, in memory when this returns.
-
-    Raises
-    ------
-    StoreFailure
-        Where the device does not give them.
-    """
+    """Bytes of an open file from ``offset`` on, by default all, read only, in memory when this returns."""
     size = os.fstat(file).st_size - offset if nbytes is None else nbytes
     if size <= 0:
         return np.empty(0, np.uint8)

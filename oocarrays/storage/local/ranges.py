@@ -145,17 +145,6 @@ def read_ranges(
 ) -> np.ndarray:
     """Read ranges of open files into ``into``: bytes of each, or the negative number of its error.
 
-    Parameters
-    ----------
-    files, offsets, lengths : numpy.ndarray
-        Of each range: the open file, where it begins, and its bytes.
-    into : numpy.ndarray
-        Bytes, contiguous.
-    places : numpy.ndarray
-        Where each range goes.
-    wait : bool
-        Whether to wait for the device; else it is only asked.
-
     Examples
     --------
     >>> import tempfile

@@ -21,11 +21,6 @@ KINDS = {
 def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     """Open a regular file; also an ``opener`` of ``open``.
 
-    Raises
-    ------
-    OSError
-        As ``os.open``; ``EINVAL`` for a file of another kind.
-
     Examples
     --------
     >>> open_regular("/dev/null")
@@ -46,13 +41,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
 
 
 def check_regular(path: str) -> None:
-    """Check a file that another library opens, which sees itself whether it exists, or is a folder.
-
-    Raises
-    ------
-    StoreFailure
-        For a FIFO, socket or device.
-    """
+    """Check a file that another library opens, which sees itself whether it exists, or is a folder."""
     try:
         kind = os.stat(path).st_mode
     except OSError:

@@ -83,13 +83,7 @@ def _is_text(head: bytes) -> bool:
 
 
 def check_format(path: str) -> None:
-    """Raise if a local path is a file in a format that is not read, or names something in such a file.
-
-    Raises
-    ------
-    NotFoundError
-        It names the format, where that is known, and the formats that are read.
-    """
+    """Raise if a local path is a file in a format that is not read, or names something in such a file."""
     before = path.rpartition(":/")[0]
     file = before if before and os.path.isfile(before) else path
     while not os.path.lexists(file):

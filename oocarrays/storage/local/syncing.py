@@ -38,18 +38,6 @@ def start_writing(file: int) -> None:
 class Syncer:
     """Puts what a run writes in this process on its devices.
 
-    Parameters
-    ----------
-    places : callable
-        The local folders in which the run writes.
-    active : bool
-        Whether anything is synced: where not, all is said at once.
-    patience : float
-        Seconds that what is to be said may wait for more, which is synced with it. A run that is over by then has
-        nothing to say: it is begun again where it dies before, in less time than it takes to say all.
-    spare : callable
-        Folders whose files need not be on a device: one that holds them is synced file by file, where these are few.
-
     Examples
     --------
     >>> said = []
@@ -118,21 +106,7 @@ class Syncer:
         return whole and (many or not shared)
 
     def then(self, prepare: Prepare, *, ahead: int = 1) -> None:
-        """Have something said when all that is written now is on its device, and do not wait for that.
-
-        Parameters
-        ----------
-        prepare : callable
-            Writes what is to be said where nobody finds it; it is synced with the rest. What it returns says it.
-        ahead : int
-            What may wait beside this while something is synced: a process that dies loses no more, and what it wrote
-            in the last seconds of `patience`.
-
-        Raises
-        ------
-        StoreFailure
-            Where something could not be put there before.
-        """
+        """Have something said when all that is written now is on its device, and do not wait for that."""
         if not self.active:
             prepare()()
             return
@@ -145,24 +119,12 @@ class Syncer:
                 threading.Thread(target=self._work, name="sync", daemon=True).start()
 
     def wait(self) -> None:
-        """Wait until all has been said.
-
-        Raises
-        ------
-        StoreFailure
-            Where something could not be put on its device.
-        """
+        """Wait until all has been said."""
         self.stop()
         self._check()
 
     def finish(self) -> None:
-        """Put all on its device, also what nobody waits to say; what is still to be said may be dropped then.
-
-        Raises
-        ------
-        StoreFailure
-            Where something could not be put there.
-        """
+        """Put all on its device, also what nobody waits to say; what is still to be said may be dropped then."""
         if not self.patience:
             self.wait()
         with self._alone():

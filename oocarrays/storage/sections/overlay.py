@@ -43,15 +43,7 @@ class Covering(Protocol):
 
 
 class Overlay(Unit):
-    """A chunk, or shard, of which several ranks write something.
-
-    Parameters
-    ----------
-    units : sequence of Unit
-        Those of the ranks, the one last whose elements stay.
-    needs : callable
-        Whether a chunk of some index has to be read first; and one of those in a shard.
-    """
+    """A chunk, or shard, of which several ranks write something."""
 
     def __init__(self, units: Sequence[Unit], needs: Needs, inner: Needs) -> None:
         self.index, self.lower = units[0].index, units[0].lower
@@ -93,19 +85,7 @@ def write_pieces(
     at_once: int = 1,
     meter: Meter | None = None,
 ) -> None:
-    """Write pieces of an array file, each chunk once, and leave the rest as it is.
-
-    Parameters
-    ----------
-    file : ArrayFile
-        Described as written: the unit is a shard, where there are any.
-    pieces : sequence of axes and values
-        Each of what is written, the one last whose elements stay.
-    coverage, inner : Covering
-        Of the units, and of the chunks in them, by these and all else that is written meanwhile.
-    at_once : int
-        Units that are under way at one time.
-    """
+    """Write pieces of an array file, each chunk once, and leave the rest as it is."""
     order, meter = file.stored.order, meter or Meter()
     file = replacing(file).lying
     pieces = [(turned(axes, order), values.transpose(order or range(values.ndim))) for axes, values in pieces]

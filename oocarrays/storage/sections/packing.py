@@ -44,20 +44,6 @@ def _new(nbytes: int) -> np.ndarray:
 def pack(local: np.ndarray, transfer: Transfer, source: int, target: int, take: Take = _new) -> np.ndarray:
     """The message from ``source`` to ``target``: a contiguous array of one axis, ``transfer.size(source, target)``.
 
-    Parameters
-    ----------
-    local : array
-        What ``source`` holds, ``transfer.source.local_shape(source)``.
-    take : callable
-        Gives memory for the message.
-
-    Raises
-    ------
-    LayoutError
-        Where ``local`` has another shape.
-    UnsupportedError
-        Where its elements are Python objects.
-
     Examples
     --------
     >>> transfer = Transfer(Layout.of((12,), "cyclic(3)", ranks=2), Layout.of((12,), "cyclic(2)", ranks=2))
@@ -79,16 +65,6 @@ def pack_all(local: np.ndarray, transfer: Transfer, source: int) -> list[np.ndar
 
 def unpack(message: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
     """Put a message from ``source`` where ``target`` holds it.
-
-    Parameters
-    ----------
-    local : array
-        What ``target`` holds, ``transfer.target.local_shape(target)``, contiguous; it is written.
-
-    Raises
-    ------
-    LayoutError
-        Where ``local`` has another shape or is not contiguous, or the message another size or type.
 
     Examples
     --------
@@ -115,18 +91,7 @@ def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: i
 
 
 def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
-    """The same without a message, where both arrays are in one process.
-
-    Parameters
-    ----------
-    held, local : array
-        What ``source`` holds, and what ``target`` is to hold; the latter is written.
-
-    Raises
-    ------
-    LayoutError
-        Where either has another shape, ``local`` is not contiguous, or they are of different types.
-    """
+    """The same without a message, where both arrays are in one process."""
     _check(held, transfer.source, source)
     _check(local, transfer.target, target, written=True)
     if held.dtype != local.dtype:

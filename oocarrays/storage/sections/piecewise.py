@@ -31,17 +31,7 @@ def read_pieces(
     requests: int = 16,
     costs: Costs | None = None,
 ) -> Iterator[np.ndarray]:
-    """Read sections of an array file one after the other, by this thread alone: each into the next of ``rooms``.
-
-    Parameters
-    ----------
-    sections : sequence of axes
-        No chunk is in two of them, where chunks are coded.
-    rooms : iterable of arrays
-        Each of a section's ``lengths``; the next is asked for when a section has been looked at.
-    requests : int
-        Requests that are under way at one time, in stores that are not local files.
-    """
+    """Read sections of an array file one after the other, by this thread alone: each into the next of ``rooms``."""
     if file.chain.pipeline == "plain":
         for axes, out in zip(sections, rooms, strict=True):
             yield read_section(file, axes, out, meter=meter, requests=requests, threads=1, costs=costs)

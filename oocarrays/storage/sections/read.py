@@ -65,21 +65,7 @@ def read_section(
     past_cache: bool = False,
     **how: Unpack[HowToRead],
 ) -> np.ndarray:
-    """Read a section of an array file: ``result.shape == lengths(axes)``.
-
-    Parameters
-    ----------
-    axes : tuple of range or array
-        What is taken along each axis, as `oocarrays.mapping.selection.Selection` has it.
-    out : numpy.ndarray, optional
-        What is filled and returned.
-    threads : int
-        Threads that read local files, and decode.
-    past_cache : bool
-        Whether what the system's cache lacks of plain local chunks is read past it.
-    how
-        As `section_plan` takes it.
-    """
+    """Read a section of an array file: ``result.shape == lengths(axes)``."""
     order, file, axes = file.stored.order, file.lying, turned(axes, file.stored.order)
     room = _room(lengths(axes), file.dtype) if out is None else out if order is None else out.transpose(order)
     meter = meter or Meter()

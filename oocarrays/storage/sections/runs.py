@@ -72,20 +72,7 @@ class RunReader:
             step *= grid.chunks[axis]
 
     def read(self, taken: Sequence[Any], meter: Meter) -> np.ndarray | None:
-        """Read a section that is one run of each of a few chunks; None of any other.
-
-        Parameters
-        ----------
-        taken : sequence of int, slice or range
-            What is taken along each axis, as in ``a[taken]``: an integer has no axis in the result.
-
-        Raises
-        ------
-        StoreFailure
-            Where a chunk cannot be read.
-        CorruptChunkError
-            Where a chunk has another length than it must have.
-        """
+        """Read a section that is one run of each of a few chunks; None of any other."""
         found = self._runs(taken) if self._fits and len(taken) == len(self._axes) else None
         if found is None:
             return None
@@ -194,13 +181,7 @@ def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
 
 
 def _opened(file: ArrayFile, key: str) -> tuple[int, int, int | None]:
-    """Open the file of a chunk: its number, where the chunk begins in it, and its bytes; None for all of the file.
-
-    Raises
-    ------
-    FileNotFoundError
-        Where it is not stored.
-    """
+    """Open the file of a chunk: its number, where the chunk begins in it, and its bytes; None for all of the file."""
     if file.in_folder:
         return open_regular(f"{file.presence.place}/{key}"), 0, None
     blobs = blobs_of(file.zarr)

@@ -77,15 +77,7 @@ class PendingBatch:
 
 
 class SectionReader:
-    """Reads what a plan says into ``out``.
-
-    Parameters
-    ----------
-    out : numpy.ndarray
-        In one piece, in C order, where the plan says so.
-    past_cache : bool
-        Whether what the system's cache lacks of local files is read past it, where it lies in long runs.
-    """
+    """Reads what a plan says into ``out``."""
 
     def __init__(
         self, file: ArrayFile, plan: SectionPlan, out: np.ndarray, meter: Meter, *, past_cache: bool = False

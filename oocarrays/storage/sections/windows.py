@@ -32,15 +32,7 @@ Blocks = list[np.ndarray]
 
 
 class Windows:
-    """Blocks of a source that are read into the windows of a plan, and put together there.
-
-    Parameters
-    ----------
-    sources : sequence of ArrayFile or RankFiles
-        Aligned: each window has a block of each.
-    pool : Pool, optional
-        What windows are made of.
-    """
+    """Blocks of a source that are read into the windows of a plan, and put together there."""
 
     def __init__(
         self,

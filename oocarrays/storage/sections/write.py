@@ -73,33 +73,6 @@ def write_section(
 
     Others may write to the same chunks meanwhile: threads of this process to any store, other processes to local
     files. A chunk that holds nothing but the fill value is not stored afterwards.
-
-    Parameters
-    ----------
-    file : ArrayFile
-        Described as written: the unit is a shard, where there are any.
-    values : numpy.ndarray
-        ``values.shape == lengths(axes)``; of another type they are cast, as numpy's assignment does.
-    past_cache : bool
-        Whether plain local chunks are written past the system's cache.
-    receipts : Unkept
-        Takes those of all chunks of which something is written, and says which stay as they are.
-    how
-        As `plan_section_write` takes it: ``method``, ``buffer_bytes`` and ``requests``.
-
-    Returns
-    -------
-    SectionWritePlan
-        What was done, as it was planned.
-
-    Raises
-    ------
-    InputError
-        Where the array is open for reading.
-    SelectionError
-        For values of another shape.
-    UnsupportedError, BudgetError
-        As `plan_section_write` does.
     """
     check_writable(file)
     order = file.stored.order
@@ -113,25 +86,13 @@ def write_section(
 
 
 def check_writable(file: ArrayFile) -> None:
-    """Refuse an array that was opened for reading.
-
-    Raises
-    ------
-    InputError
-        It names the mode to open it with.
-    """
+    """Refuse an array that was opened for reading."""
     if file.zarr.read_only:
         raise InputError(f"{file.name} is open for reading: open it with mode='r+' to write to it")
 
 
 def replacing(file: ArrayFile) -> ArrayFile:
-    """Return the same file, which is there, its chunks replaced at once: zarrs writes them where they are.
-
-    Raises
-    ------
-    RunError
-        Where an array on this machine has gone.
-    """
+    """Return the same file, which is there, its chunks replaced at once: zarrs writes them where they are."""
     if file.in_folder:
         file.presence.check()
     if file.chain.pipeline != "zarrs":
@@ -145,13 +106,7 @@ def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarr
 
 
 def each_of(work: Writer[U], units: Iterable[U], at_once: int) -> None:
-    """Do the work of each unit, so many of them at a time, and tell of chunks that were to be changed and are missing.
-
-    Raises
-    ------
-    RunError
-        Where they are missing because the array is.
-    """
+    """Do the work of each unit, so many of them at a time, and tell of chunks that were to be changed and are missing."""
     if at_once == 1:
         for unit in units:
             work(unit)

@@ -149,11 +149,6 @@ def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
     >>> from zarr.abc.store import RangeByteRequest, SuffixByteRequest
     >>> span(None, 8), span(RangeByteRequest(2, 20), 8), span(SuffixByteRequest(0), 8)
     ((0, 8), (2, 8), (8, 8))
-
-    Raises
-    ------
-    ValueError
-        As Zarr's stores do, if it is not a range.
     """
     data: Any = range(nbytes)  # all that is asked of it is its length
     start, stop = _normalize_byte_range_index(data, byte_range)

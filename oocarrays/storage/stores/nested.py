@@ -12,11 +12,6 @@ from pathlib import PurePath
 def lie_together(here: str, there: str) -> bool:
     """Return whether two places are the same, or one is inside the other.
 
-    Parameters
-    ----------
-    here, there : str
-        Absolute folders, links followed, which need not exist; URLs; or paths in one store.
-
     >>> lie_together("/data/a", "/data/a/b"), lie_together("/data/a", "/data/ab")
     (True, False)
     >>> lie_together("s3://bucket/a/b", "s3://bucket/a"), lie_together("", "a")

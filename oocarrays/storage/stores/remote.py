@@ -62,13 +62,6 @@ class RemoteStore(Wrapped[Store]):
     """A Zarr store that is reached by requests over a network, whatever library makes them.
 
     It can be pickled where the store in it can.
-
-    Parameters
-    ----------
-    name : str
-        What a person calls it: its URL; user, password and signature are not kept in it.
-    prefix : str
-        What stands before every key.
     """
 
     def __init__(self, store: Store, name: str, patience: Patience, prefix: str = "") -> None:
@@ -161,13 +154,7 @@ class RemoteStore(Wrapped[Store]):
         await self._tried("remove", prefix, lambda: self._store.delete_dir((self.prefix + prefix).rstrip("/")))
 
     async def is_empty(self, prefix: str) -> bool:
-        """Return whether there is nothing below ``prefix``.
-
-        Raises
-        ------
-        StoreFailure
-            Where the store does not answer, or refuses; where it has no such bucket.
-        """
+        """Return whether there is nothing below ``prefix``."""
         try:
             return await self._tried("list", prefix, lambda: self._store.is_empty(self.prefix + prefix))
         except MISSING:

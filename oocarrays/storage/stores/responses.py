@@ -56,13 +56,7 @@ def active_checks() -> list[ResponseCheck]:
 
 
 async def versioned(store: Any, key: str, prototype: BufferPrototype, part: ByteRequest | None) -> Response:
-    """Get an object, or a range of it, with its version.
-
-    Parameters
-    ----------
-    store : ObjectStore or FsspecStore
-        Zarr's, of obstore or of s3fs.
-    """
+    """Get an object, or a range of it, with its version."""
     get = _by_obstore if type(store).__name__ == "ObjectStore" else _by_s3fs
     try:
         data, version = await get(store, key, part)

@@ -102,20 +102,7 @@ class SessionStore(AsideStore[Store]):
         return described or super()._is_aside(key)
 
     def begin_sharing(self, id: str, arrays: Mapping[str, Mapping[str, Any]], folder: str) -> None:
-        """Let processes write to forks of the session from now on.
-
-        Parameters
-        ----------
-        arrays : mapping
-            Arguments of ``zarr.create_array`` for each array that will be written, by its path.
-        folder : str
-            One that all of them see, with nothing in it.
-
-        Raises
-        ------
-        TargetError
-            Where the session has changes that are not committed, holds such an array, or is in memory.
-        """
+        """Let processes write to forks of the session from now on."""
         session = self._session()
         if session.has_uncommitted_changes:
             raise TargetError(f"{self} has changes that are not committed, and cannot be forked for workers: commit it")
@@ -132,13 +119,7 @@ class SessionStore(AsideStore[Store]):
         self._share(SharedSession(id=id, fork=pickle.dumps(fork), folder=folder, paths=tuple(arrays)))
 
     def merge(self, forks: Mapping[str, bytes]) -> None:
-        """Merge what all processes have written, each of which has left a sign.
-
-        Raises
-        ------
-        RunError
-            Where that of one is not there, or cannot be read here: nothing is merged.
-        """
+        """Merge what all processes have written, each of which has left a sign."""
         assert self._shared is not None, "it was shared"
         lost = set(os.listdir(os.path.join(self._shared.folder, FORKS))) - forks.keys()
         if lost:

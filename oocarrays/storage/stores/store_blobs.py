@@ -68,13 +68,7 @@ class StoreBlob:
 
 
 class PartBlob:
-    """A chunk that is a range of bytes of a larger blob: of a shard, or of a file of another format.
-
-    Parameters
-    ----------
-    blob : Blob
-        The larger blob, which is closed with this.
-    """
+    """A chunk that is a range of bytes of a larger blob: of a shard, or of a file of another format."""
 
     def __init__(self, blob: LocalBlob | StoreBlob, offset: int, nbytes: int) -> None:
         self._blob = blob
@@ -118,15 +112,7 @@ def all_bytes(blob: LocalBlob | PartBlob) -> np.ndarray:
 
 
 class StoreBlobs:
-    """The chunks of one array in any Zarr store.
-
-    Parameters
-    ----------
-    prefix : str
-        The path of the array in the store.
-    requests : int
-        Requests that are under way at one time, at most.
-    """
+    """The chunks of one array in any Zarr store."""
 
     def __init__(self, store: Store, prefix: str, requests: int = 1) -> None:
         self.store = store

@@ -44,13 +44,7 @@ class Submitting:
 
 
 async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.ndarray | None:
-    """Get the bytes under a key of any store, or a range of them; None where nothing is.
-
-    Raises
-    ------
-    StoreFailure
-        Where the store does not give it, whatever it raises.
-    """
+    """Get the bytes under a key of any store, or a range of them; None where nothing is."""
     try:
         buffer = await _got(store, key, part)
     except OocError:
@@ -110,18 +104,7 @@ def _nothing() -> Future[np.ndarray | None]:
 
 
 def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator[np.ndarray | None]:
-    """Yield the bytes under keys, in their order; None where nothing is, or nothing is asked for.
-
-    Parameters
-    ----------
-    most : int
-        Requests that are under way, or answered and not taken, at one time.
-
-    Raises
-    ------
-    StoreFailure
-        Where the store does not give it.
-    """
+    """Yield the bytes under keys, in their order; None where nothing is, or nothing is asked for."""
     waiting: deque[Future[np.ndarray | None]] = deque()
     submit = Submitting()
     try:
@@ -137,15 +120,7 @@ def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator
 
 
 class Putting:
-    """Puts that go on behind; leaving the context waits for all of them.
-
-    Parameters
-    ----------
-    prefix : str
-        What stands before every key.
-    most : int
-        Puts under way at one time.
-    """
+    """Puts that go on behind; leaving the context waits for all of them."""
 
     def __init__(self, store: Store, prefix: str, most: int) -> None:
         self.store = store
@@ -155,13 +130,7 @@ class Putting:
         self._under_way: deque[Future[None]] = deque()
 
     def put(self, key: str, data: memoryview) -> None:
-        """Put ``data``, which must not change until the context is left, under ``key``.
-
-        Raises
-        ------
-        StoreFailure
-            Where this or an earlier put is refused.
-        """
+        """Put ``data``, which must not change until the context is left, under ``key``."""
         while len(self._under_way) >= self.most:
             self._under_way.popleft().result()
         buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(data, np.uint8))

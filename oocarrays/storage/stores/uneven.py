@@ -57,13 +57,7 @@ def says_uneven(document: Any) -> bool:
 
 
 def opened_uneven(place: StorePath, mode: str, name: str) -> zarr.Array:
-    """Open an array of uneven chunks as one of regular chunks.
-
-    Raises
-    ------
-    UnsupportedError
-        Where zarr-python does not know them.
-    """
+    """Open an array of uneven chunks as one of regular chunks."""
     check_known(name)
     with _allowed():
         try:
@@ -103,13 +97,7 @@ def _allowed() -> AbstractContextManager[Any]:
 
 
 def check_known(name: str) -> None:
-    """Refuse chunks of unequal lengths where zarr-python does not know them.
-
-    Raises
-    ------
-    UnsupportedError
-        It says which version does.
-    """
+    """Refuse chunks of unequal lengths where zarr-python does not know them."""
     if not _are_known():
         raise UnsupportedError(
             f"{name} has chunks of unequal lengths, which zarr {zarr.__version__} does not know: {NEEDS}"
@@ -117,26 +105,14 @@ def check_known(name: str) -> None:
 
 
 def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: Settings, name: str) -> zarr.Array:
-    """Make an array whose chunks have these lengths along each axis, and return it as one of regular chunks.
-
-    Raises
-    ------
-    UnsupportedError
-        Where zarr-python does not know them, or takes no such settings.
-    """
+    """Make an array whose chunks have these lengths along each axis, and return it as one of regular chunks."""
     check_known(name)
     lengths = {"chunks": [list(map(int, each)) for each in blocks]}
     return as_regular(sync(made_uneven(place, settings | lengths)), name)
 
 
 async def made_uneven(place: Any, settings: Settings) -> zarr.Array:
-    """Make an array with these arguments of ``zarr.create_array``, lengths of chunks along each axis among them.
-
-    Raises
-    ------
-    UnsupportedError
-        Where Zarr takes no such settings.
-    """
+    """Make an array with these arguments of ``zarr.create_array``, lengths of chunks along each axis among them."""
     try:
         with _allowed():
             return zarr.Array(await asynchronous.create_array(place, **settings))
@@ -154,13 +130,7 @@ async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
 
 
 class UnevenStore(Joined):
-    """An array of uneven chunks as a store of the same in regular chunks, the longest of each axis.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        As Zarr has it.
-    """
+    """An array of uneven chunks as a store of the same in regular chunks, the longest of each axis."""
 
     supports_writes = supports_deletes = True
     supports_partial_writes = False

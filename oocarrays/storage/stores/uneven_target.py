@@ -28,17 +28,7 @@ DRAFT = draft_key(METADATA)
 
 
 class UnevenTarget(AsideStore[Store]):
-    """A place at which one run makes an array of uneven chunks.
-
-    Parameters
-    ----------
-    place : Store
-        Where it is to be.
-    settings : dict
-        Arguments of ``zarr.create_array``, with the lengths of chunks along each axis as lists.
-    folder : str, optional
-        The local folder that is synced before the array is said to be finished.
-    """
+    """A place at which one run makes an array of uneven chunks."""
 
     one_writer = UnevenStore.one_writer
     whole_keys = True

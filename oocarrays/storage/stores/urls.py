@@ -73,20 +73,6 @@ class Ways:
 def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = Ways()) -> Any:
     """A path, or a store that is ready to be asked, for what a person names; anything else is returned as it is.
 
-    Parameters
-    ----------
-    place : path, URL, Store or any other
-        ``file://`` becomes a path, and what is relative is so to the folder that this process is in now.
-    options : mapping
-        What fsspec calls storage options; where its keys are schemes, each has its own.
-
-    Raises
-    ------
-    InputError
-        Where the URL cannot be read, or an option is not known.
-    UnsupportedError
-        Where no package that is installed knows the scheme: it says which extra to install.
-
     Examples
     --------
     >>> store_of("file:///data/a%20b.zarr"), store_of("/data/../a.zarr")
@@ -155,13 +141,7 @@ def absolute(place: Any) -> Any:
 
 
 def opened(store: Any) -> Any:
-    """Return the same store, open: most are from the beginning, a zip file is when Zarr has opened an array in it.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is no such file, or it is no zip file.
-    """
+    """Return the same store, open: most are from the beginning, a zip file is when Zarr has opened an array in it."""
     if isinstance(store, ZipStore) and not store._is_open:
         try:
             store._sync_open()
@@ -177,18 +157,7 @@ def opened(store: Any) -> Any:
 
 
 def check_replaces(store: Any, *, new: bool = False) -> None:
-    """Refuse a store in which nothing can be replaced or removed: as target of a run, or of what changes chunks.
-
-    Parameters
-    ----------
-    new : bool
-        Whether all is made anew: then one will do that takes each key once.
-
-    Raises
-    ------
-    TargetError
-        It says where to write instead.
-    """
+    """Refuse a store in which nothing can be replaced or removed: as target of a run, or of what changes chunks."""
     inner = store.store if isinstance(store, StorePath) else store
     once = not new and getattr(inner, "once", False)
     if isinstance(inner, Store) and (once or not inner.supports_deletes):
@@ -213,13 +182,7 @@ def _node_at(node: zarr.Array | zarr.Group, there: StorePath) -> zarr.Array | za
 
 
 def check_path(path: Any, name: str = "the path") -> None:
-    """Refuse what cannot be a path on any machine, and what only looks like one.
-
-    Raises
-    ------
-    InputError
-        It names the path.
-    """
+    """Refuse what cannot be a path on any machine, and what only looks like one."""
     try:
         text = os.fsdecode(path)
     except TypeError:
@@ -231,13 +194,7 @@ def check_path(path: Any, name: str = "the path") -> None:
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
-    """Return a folder, or a prefix of a store, for scratch: of what `store_of` made; of several, all in turn.
-
-    Raises
-    ------
-    InputError
-        Where it is neither a path nor a URL.
-    """
+    """Return a folder, or a prefix of a store, for scratch: of what `store_of` made; of several, all in turn."""
     if isinstance(place, RemoteStore):
         return place
     if isinstance(place, list | tuple) and place:
@@ -374,13 +331,7 @@ def _filesystem(scheme: str) -> Any:
 
 
 def _by_fsspec(url: str, scheme: str, options: Settings, ways: Ways) -> Store:
-    """Return the store by fsspec.
-
-    Raises
-    ------
-    UnsupportedError
-        Where its package is not installed, or there is none.
-    """
+    """Return the store by fsspec."""
     if not find_spec("fsspec"):
         raise UnsupportedError(_missing(url, scheme))
     try:

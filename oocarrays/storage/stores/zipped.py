@@ -28,14 +28,7 @@ LAST = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 
 
 class ZipTarget(AsideStore[ZipStore]):
-    """A zip file that is written once, each key of it.
-
-    Parameters
-    ----------
-    mine : bool
-        Whether it was named by its path: then it is made when the first chunk comes, and closed when what is written
-        is whole. One that somebody has opened is closed by them.
-    """
+    """A zip file that is written once, each key of it."""
 
     one_writer = "is a zip file, which one process can write to, not several workers: scheduler='threads', or a folder"
     once = True
@@ -137,13 +130,7 @@ class ZipTarget(AsideStore[ZipStore]):
         return True
 
     async def delete(self, key: str) -> None:
-        """Remove what is under a key: nothing that is in the file.
-
-        Raises
-        ------
-        TargetError
-            Where it is.
-        """
+        """Remove what is under a key: nothing that is in the file."""
         await self._aside.delete(key)
         if is_draft(key):
             await self._publish()
@@ -151,13 +138,7 @@ class ZipTarget(AsideStore[ZipStore]):
             raise TargetError(f"{key} in {self} cannot be removed: nothing can from a zip file")
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove all below a prefix, of which nothing is in the file.
-
-        Raises
-        ------
-        TargetError
-            Where something is.
-        """
+        """Remove all below a prefix, of which nothing is in the file."""
         await self._aside.delete_dir(prefix)
         if not await self.is_empty(prefix):
             raise TargetError(f"{prefix or 'what is'} in {self} cannot be removed: nothing can from a zip file")

@@ -43,13 +43,7 @@ class CellBlocks(NamedTuple):
 
 
 class Ahead:
-    """Results that calls of all cells will return next.
-
-    Parameters
-    ----------
-    most : int
-        Bytes to hold for calls to come.
-    """
+    """Results that calls of all cells will return next."""
 
     def __init__(self, cells: int, most: int) -> None:
         self.cells = cells
@@ -61,15 +55,7 @@ class Ahead:
         self._ready = {}
 
     def level(self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], CellBlocks]) -> np.ndarray:
-        """Return the same bytes of all streams, a row for each cell.
-
-        Parameters
-        ----------
-        end : int
-            Bytes that all streams have.
-        blocks_at : callable
-            The blocks that hold a byte of all streams.
-        """
+        """Return the same bytes of all streams, a row for each cell."""
         found = self._ready.pop((offset, nbytes), None)
         if found is not None:
             return found
@@ -109,15 +95,7 @@ def _turn(outs: list[np.ndarray], rows: np.ndarray, place: int, nbytes: int) -> 
 
 
 class Window:
-    """The bytes of all cells that have been read and are not asked for yet.
-
-    Parameters
-    ----------
-    starts, counts : numpy.ndarray
-        Of each cell the first of its bytes, and how many.
-    data : numpy.ndarray
-        The bytes, one cell after the other.
-    """
+    """The bytes of all cells that have been read and are not asked for yet."""
 
     def __init__(self, starts: np.ndarray, counts: np.ndarray, data: np.ndarray) -> None:
         self.starts = starts
@@ -142,13 +120,7 @@ class Window:
 
 
 class LevelBlocks:
-    """Blocks of IB that all cells wrote together, as level entries say.
-
-    Parameters
-    ----------
-    cells : tuple of int
-        The cells of the process, from and to.
-    """
+    """Blocks of IB that all cells wrote together, as level entries say."""
 
     def __init__(self, data: RawChunks, directory: Directory, cells: tuple[int, int]) -> None:
         self.data = data

@@ -23,19 +23,7 @@ SORTING_BYTES = 2**28
 
 
 class IndependentSegment:
-    """The segment of IB, as far as the cells of some ranks have it.
-
-    Parameters
-    ----------
-    ranks : range
-        The ranks, of those of the file.
-    ib : Independent
-        What is there, or how it is to be made.
-    budget : int
-        Bytes that may be held.
-    threads : int
-        Ranks that write at one time.
-    """
+    """The segment of IB, as far as the cells of some ranks have it."""
 
     def __init__(self, file: StreamFile, ranks: range, ib: Independent, budget: int, *, threads: int) -> None:
         cells = file.meta.cells

@@ -9,15 +9,7 @@ from oocarrays.storage.streams.rows import Rows
 
 
 class CommonSegment:
-    """The segment of CB, as far as some cells have it.
-
-    Parameters
-    ----------
-    block : int
-        Bytes of each cell in a row.
-    nbytes : int
-        Bytes that each stream has in it.
-    """
+    """The segment of CB, as far as some cells have it."""
 
     def __init__(self, block: int, nbytes: int, *, writes: bool) -> None:
         self.block, self.nbytes = block, nbytes

@@ -114,13 +114,7 @@ class Directory:
         return words
 
     def link(self, cells: int) -> tuple[np.ndarray, np.ndarray]:
-        """Give each entry its next one, going backwards, a superblock at a time.
-
-        Returns
-        -------
-        first, levels : numpy.ndarray
-            The first entry of each cell, and all level entries.
-        """
+        """Give each entry its next one, going backwards, a superblock at a time."""
         head, levels = np.full(cells, NONE, np.int64), [self._no_entries]
         for superblock in reversed(self._all()):
             words = self._whole(superblock, cells)

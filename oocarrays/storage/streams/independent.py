@@ -37,17 +37,7 @@ Logged = tuple[int, np.ndarray | None]
 
 
 class RankWriter:
-    """The writer of one rank.
-
-    Parameters
-    ----------
-    cells : tuple of int
-        Its cells, from and to.
-    place : tuple of int
-        Its number, and how many ranks there are.
-    sorting_bytes : int
-        Bytes that may be held of what calls write until it is sorted.
-    """
+    """The writer of one rank."""
 
     def __init__(
         self, cells: tuple[int, int], ib: Independent, place: tuple[int, int], data: RawChunks, directory: RawChunks,

@@ -37,22 +37,7 @@ SHARE_OF_ROWS = 8
 
 
 class RanksPart:
-    """The streams of some ranks.
-
-    Parameters
-    ----------
-    ranks : range
-        The ranks, of those of the file.
-    budget : int
-        Bytes that may be held.
-    asked : dict
-        Blocks that are asked for, by the name of what has them.
-
-    Raises
-    ------
-    BudgetError
-        Where the buffers of all cells do not fit.
-    """
+    """The streams of some ranks."""
 
     def __init__(
         self, file: StreamFile, ranks: range, budget: int, *, writes: bool, asked: dict[str, int] | None = None,
@@ -128,13 +113,7 @@ class RanksPart:
         self.apart.begin(self.meter, self._cache, writes=self.writes)
 
     def begin(self, mode: Mode, nbytes: int, dtype: Any) -> None:
-        """Make what a mode needs in the store, which is there only once.
-
-        Parameters
-        ----------
-        nbytes : int
-            Bytes of each cell of the call that asks for it.
-        """
+        """Make what a mode needs in the store, which is there only once."""
         meta, self.begun = self.file.meta, mode
         if mode == "NB" and not self.nb_block:
             self.file.make_rows("nb", nbytes, dtype, self._most_gathered)
@@ -355,13 +334,7 @@ class RanksPart:
         return self._level
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, *, ahead: bool = True) -> np.ndarray:
-        """Return bytes of some cells, which rise and have them, one cell after the other.
-
-        Parameters
-        ----------
-        ahead : bool
-            Whether those that come next may be read with them.
-        """
+        """Return bytes of some cells, which rise and have them, one cell after the other."""
         window = self._window_of(cells - self.lower, offsets, counts) if ahead and self.count >= FEW_CELLS else None
         if window is not None:
             return window.read(cells - self.lower, offsets, counts)

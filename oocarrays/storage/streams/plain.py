@@ -44,13 +44,7 @@ class PlainLayout:
         return int(np.prod(self.shape, dtype=np.int64)) * self.item.itemsize
 
     def steps_in(self, nbytes: int, name: str) -> int:
-        """Return the steps of a file of so many bytes.
-
-        Raises
-        ------
-        InputError
-            If they are no whole steps.
-        """
+        """Return the steps of a file of so many bytes."""
         data = nbytes - self.offset
         if data < 0 or data % self.step_bytes:
             had = f"{name} has {max(data, 0)} bytes after offset={self.offset}"
@@ -103,13 +97,7 @@ class PlainSteps:
         return self.layout.offset + number * self.layout.step_bytes
 
     def put(self, number: int, data: memoryview) -> None:
-        """Write a step.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            If that fails.
-        """
+        """Write a step."""
         view = self.layout.in_file(np.frombuffer(data, np.uint8)).data if self.layout.is_turned else data
         done, place = 0, self._place(number)
         try:
@@ -214,15 +202,7 @@ def _opened_again(path: str, layout: PlainLayout, durable: bool) -> PlainStreams
 
 
 def plain_file(path: str, mode: str, layout: PlainLayout, *, overwrite: bool, durable: bool) -> PlainStreams:
-    """Open a plain file, or make one without steps.
-
-    Raises
-    ------
-    NotFoundError
-        If there is no such file, and none is to be made.
-    TargetError
-        If a file is there that was to be made, or something other than a regular file.
-    """
+    """Open a plain file, or make one without steps."""
     if mode == "w":
         _make(path, layout.offset, overwrite=overwrite)
     elif not os.path.lexists(path):

@@ -64,21 +64,7 @@ class Cache:
 
 
 class RawChunks:
-    """Chunks without codecs, by number.
-
-    Parameters
-    ----------
-    blobs
-        Bytes under keys.
-    key : callable
-        The key of a chunk, of its number.
-    nbytes : int
-        Bytes of a chunk.
-    name : str
-        Where they are.
-    fill : int, optional
-        The byte that a chunk is full of that is not there; None where all must be.
-    """
+    """Chunks without codecs, by number."""
 
     def __init__(
         self, blobs: Any, key: Callable[[int], Any], nbytes: int, meter: Meter, *, name: str,
@@ -112,18 +98,7 @@ class RawChunks:
         self._tails[number] = data
 
     def put(self, number: int, data: np.ndarray, *, held: bool = False) -> None:
-        """Replace a chunk.
-
-        Parameters
-        ----------
-        held : bool
-            Whether it goes on in memory.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            Where it cannot be written: what was there stays.
-        """
+        """Replace a chunk."""
         self._blobs.put(self.key(number), byte_view(data))
         self._meter.add(write_requests=1, written_bytes=data.nbytes)
         self._cache.drop((id(self), number))
@@ -137,13 +112,7 @@ class RawChunks:
         return there
 
     def get(self, number: int) -> np.ndarray:
-        """Return a chunk, to be looked at.
-
-        Raises
-        ------
-        CorruptChunkError
-            Where it is missing, or cut short.
-        """
+        """Return a chunk, to be looked at."""
         held = self._tails.get(number)
         if held is not None:
             return held
@@ -155,13 +124,7 @@ class RawChunks:
         return kept
 
     def view(self, number: int) -> np.ndarray:
-        """Return a chunk, to be looked at: in a local file, where the system has it.
-
-        Raises
-        ------
-        CorruptChunkError
-            Where it is missing, or cut short.
-        """
+        """Return a chunk, to be looked at: in a local file, where the system has it."""
         if number in self._tails or not self.is_local:
             return self.get(number)
         pages = self._views.get((id(self), number))

@@ -27,19 +27,7 @@ Heads = tuple[np.ndarray, np.ndarray]
 
 
 class Reader:
-    """The reader of IB for cells of one process.
-
-    Parameters
-    ----------
-    cells : tuple of int
-        The cells, from and to.
-    lengths : numpy.ndarray
-        Bytes of each stream in the segment.
-    heads : tuple, optional
-        The first entry of each cell, and all level entries, where entries are linked.
-    most : int
-        Bytes to hold of what is known of blocks.
-    """
+    """The reader of IB for cells of one process."""
 
     def __init__(
         self, data: RawChunks, directory: Directory, cells: tuple[int, int], lengths: np.ndarray,
@@ -82,13 +70,7 @@ class Reader:
             start = stop
 
     def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Pieces:
-        """Return where bytes of some cells lie in superblocks.
-
-        Raises
-        ------
-        CorruptChunkError
-            Where the directory knows of fewer than there should be.
-        """
+        """Return where bytes of some cells lie in superblocks."""
         extents = self._found(cells)
         place, into, count = overlaps(extents, offsets, counts)
         superblock, rest = np.divmod(place, self.directory.ib.superblock)

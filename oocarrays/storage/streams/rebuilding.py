@@ -34,13 +34,7 @@ class Rebuilt:
 
 
 def rebuild(store: object, *, durable: bool = True) -> Rebuilt:
-    """Make a file whole that somebody left who died, or whose directory is damaged, with all blocks that are there.
-
-    Raises
-    ------
-    TargetError
-        Where somebody writes it.
-    """
+    """Make a file whole that somebody left who died, or whose directory is damaged, with all blocks that are there."""
     file = open_file(store, durable=durable)  # type: ignore[arg-type]
     file.hold()
     try:

@@ -22,15 +22,7 @@ MANY_CELLS = 16
 
 
 class Rows:
-    """The rows of some cells, from the first of a chunk on.
-
-    Parameters
-    ----------
-    cells : tuple of int
-        The cells, from and to.
-    count : int
-        Rows that are there.
-    """
+    """The rows of some cells, from the first of a chunk on."""
 
     def __init__(
         self, chunks: RawChunks, chunking: Chunking, cells: tuple[int, int], count: int, *, writes: bool = True
@@ -59,13 +51,7 @@ class Rows:
             self.chunks.hold(number, chunk)
 
     def append(self, row: np.ndarray) -> None:
-        """Append one row: contiguous bytes of all cells.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            Where a chunk that is full cannot be written.
-        """
+        """Append one row: contiguous bytes of all cells."""
         self._write(self.count, row)
         self.count += 1
         if self._is_changed and not self.count % self.chunking.rows:

@@ -65,13 +65,7 @@ LARGEST = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
 
 
 class StreamFile:
-    """A group that holds streams.
-
-    Parameters
-    ----------
-    durable : bool
-        Whether what is flushed is on its device then.
-    """
+    """A group that holds streams."""
 
     def __init__(self, store: StoreLike, meta: Meta, *, durable: bool = True) -> None:
         self.store = store
@@ -103,13 +97,7 @@ class StreamFile:
     # ------------------------------------------------------------------ writing alone
 
     def hold(self) -> None:
-        """Be the only one who writes it.
-
-        Raises
-        ------
-        TargetError
-            Where somebody else does.
-        """
+        """Be the only one who writes it."""
         if self.folder is None:
             self.is_held = True
             return
@@ -173,13 +161,7 @@ class StreamFile:
     # ------------------------------------------------------------------ arrays
 
     def array(self, name: str, *, write: bool = False) -> zarr.Array:
-        """Open one of its arrays.
-
-        Raises
-        ------
-        NotFoundError
-            Where there is none.
-        """
+        """Open one of its arrays."""
         found = self._arrays.get((name, write))
         if found is None:
             found = self._arrays[name, write] = self._opened(name, write=write)
@@ -206,13 +188,7 @@ class StreamFile:
             raise write_error(f"{self.name}/{name}", error) from error
 
     def make_rows(self, name: str, block: int, dtype: Any, most: int) -> None:
-        """Make the array of NB or CB, unless it is there: rows of one block of each cell, of items of a type.
-
-        Parameters
-        ----------
-        most : int
-            Bytes of a chunk to which small rows are gathered, at most: who writes holds it until it is full.
-        """
+        """Make the array of NB or CB, unless it is there: rows of one block of each cell, of items of a type."""
         dtype = np.dtype(dtype)
         if dtype.kind not in SIMPLE or dtype.itemsize > LARGEST[dtype.kind] or block % dtype.itemsize:
             dtype = np.dtype(np.uint8)
@@ -265,18 +241,7 @@ class StreamFile:
     # ------------------------------------------------------------------ what it says of itself
 
     def commit(self, meta: Meta, *, synced: bool = True) -> None:
-        """Put all that was written on its device, and then say so.
-
-        Parameters
-        ----------
-        synced : bool
-            Whether there is anything to put there.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            Where that fails: the file is as it was flushed last.
-        """
+        """Put all that was written on its device, and then say so."""
         self._resize(meta)
         if self._syncer is not None and synced:
             self._syncer.finish()
@@ -316,13 +281,7 @@ def stored_numbers(array: zarr.Array) -> list[int]:
 
 
 class ArrayStreams(StreamFile):
-    """A Zarr array whose first axis is its streams': all of it is NB.
-
-    Parameters
-    ----------
-    axis : int
-        The streams' axis.
-    """
+    """A Zarr array whose first axis is its streams': all of it is NB."""
 
     def __init__(self, array: zarr.Array, axis: int) -> None:
         shape = array.shape[:axis] + array.shape[axis + 1 :]
@@ -356,14 +315,7 @@ def _array_again(array: zarr.Array, axis: int, meta: Meta) -> ArrayStreams:
 
 
 def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool) -> StreamFile:
-    """Make a file without streams.
-
-    Raises
-    ------
-    TargetError
-        Where something is there, unless it is a stream file that may be overwritten; one that is written by somebody
-        is never.
-    """
+    """Make a file without streams."""
     file = StreamFile(store, meta, durable=durable)
     if not is_free(store):
         if not overwrite:
@@ -382,13 +334,7 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
 
 
 def new_array(store: StoreLike, settings: Settings, *, overwrite: bool) -> zarr.Array:
-    """Make a plain array of steps × cells, of settings of ``zarr.create_array``.
-
-    Raises
-    ------
-    TargetError
-        Where something is there that may not be overwritten.
-    """
+    """Make a plain array of steps × cells, of settings of ``zarr.create_array``."""
     check_place(store, overwrite=overwrite)
     try:
         return zarr.create_array(store_path(store), **settings, overwrite=overwrite)
@@ -404,15 +350,7 @@ def stream_attribute(store: StoreLike) -> Any:
 
 
 def open_file(store: StoreLike, *, durable: bool = True) -> StreamFile:
-    """Open a file that is there.
-
-    Raises
-    ------
-    NotFoundError
-        Where there is none.
-    DescriptorError
-        Where it does not describe its streams.
-    """
+    """Open a file that is there."""
     found = stream_attribute(store)
     if found is None:
         raise NotFoundError(f"no streams in {store}: it is no group that open_streams has written")

@@ -15,17 +15,7 @@ from oocarrays.storage.streams.raw import RawChunks
 
 
 class Superblocks:
-    """The superblocks of one rank.
-
-    Parameters
-    ----------
-    nbytes : int
-        Bytes of a superblock.
-    first, step : int
-        Number of the first of them, and of how many each is one: the ranks that there are.
-    fill : int
-        The byte that fills up one that is not full.
-    """
+    """The superblocks of one rank."""
 
     def __init__(self, chunks: RawChunks, nbytes: int, first: int, step: int, fill: int = 0) -> None:
         self.chunks = chunks
@@ -42,13 +32,7 @@ class Superblocks:
         return self.first + turn * self.step
 
     def append(self, data: np.ndarray) -> None:
-        """Append bytes; superblocks that are full are written, from where they are where they lie together.
-
-        Raises
-        ------
-        DiskFullError, StoreFailure
-            Where one cannot be written.
-        """
+        """Append bytes; superblocks that are full are written, from where they are where they lie together."""
         done = 0
         while done < len(data):
             turn, place = divmod(self.end, self.nbytes)

@@ -73,13 +73,7 @@ class DiskDescriptor:
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> DiskDescriptor:
-        """Read what a disk says.
-
-        Raises
-        ------
-        DescriptorError
-            Where that is not a descriptor.
-        """
+        """Read what a disk says."""
         try:
             said: Document = json.loads(text)
             if said.pop("format") not in FORMATS:
@@ -115,16 +109,6 @@ class FoundDescriptor:
 
 def in_order(what: str, found: Sequence[FoundDescriptor]) -> list[int] | None:
     """The place of each disk, by its number, among those that are given; None where none has a part.
-
-    Parameters
-    ----------
-    what : str
-        What is opened, as a person writes it.
-
-    Raises
-    ------
-    DescriptorError
-        In one line: a disk that is missing, empty, foreign, stale, or given twice.
 
     Examples
     --------

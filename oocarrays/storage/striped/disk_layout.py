@@ -13,17 +13,7 @@ from oocarrays.storage.striped.layout import turn_of
 
 
 class DiskLayout:
-    """Layout of a striped store over its disks.
-
-    Parameters
-    ----------
-    parts : dict
-        The disks, by their numbers.
-    cycle, before : tuple of int
-        Whose turn is when; and was, where chunks are being moved.
-    made : bool
-        Whether that is said on the disks.
-    """
+    """Layout of a striped store over its disks."""
 
     def __init__(
         self, *, parts: dict[int, Store], cycle: tuple[int, ...], before: tuple[int, ...], block: int | None, made: bool

@@ -220,13 +220,7 @@ class FolderDisk:
 
 
 def disk_of(given: Any) -> Disk:
-    """Return the disk that a person names: a folder, or what keeps parts itself.
-
-    Raises
-    ------
-    InputError
-        Where it is neither; NotFoundError where there is no such folder.
-    """
+    """Return the disk that a person names: a folder, or what keeps parts itself."""
     if isinstance(given, Disk):
         return given
     place = store_of(given) if isinstance(given, str | os.PathLike) else given
@@ -240,13 +234,7 @@ def disk_of(given: Any) -> Disk:
 
 
 def disks_of(given: Any) -> list[Disk]:
-    """Return the disks that a person names, each once.
-
-    Raises
-    ------
-    InputError
-        Where there is none, or one twice.
-    """
+    """Return the disks that a person names, each once."""
     if isinstance(given, str | os.PathLike) or not isinstance(given, Sequence) or not given:
         raise InputError(f"disks={given!r}: give a list of folders, one a disk, such as ['/mnt/a', '/mnt/b']")
     disks, seen = [disk_of(each) for each in given], {}

@@ -27,15 +27,7 @@ from oocarrays.storage.striped.split import PROTOTYPE
 
 
 class Labels:
-    """The descriptors on the disks of one striped store, read until somebody has written them.
-
-    Parameters
-    ----------
-    parts : sequence of stores
-        The disks, as they were given.
-    block : int, optional
-        Bytes of a block that were asked for.
-    """
+    """The descriptors on the disks of one striped store, read until somebody has written them."""
 
     def __init__(self, parts: Sequence[Store], block: int | None) -> None:
         self.parts = parts

@@ -108,11 +108,6 @@ def runs(
 ) -> Iterator[tuple[int, list[tuple[int, int]]]]:
     """Yield what one disk has of a range of a file: requests, the blocks of each one behind the other on the disk.
 
-    Parameters
-    ----------
-    most : int
-        Blocks of a request.
-
     Yields
     ------
     tuple

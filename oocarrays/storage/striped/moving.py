@@ -41,20 +41,7 @@ class Moved:
 
 
 def lay_out(source: Any, target: StripedStore) -> Moved:
-    """Copy all that is in a store to a striped one, as it is stored.
-
-    Parameters
-    ----------
-    source : str, Store or StorePath
-        A folder, or a store.
-
-    Raises
-    ------
-    TargetError
-        Where the target is not empty.
-    NotFoundError
-        Where there is no array and no group.
-    """
+    """Copy all that is in a store to a striped one, as it is stored."""
     store, prefix = _place(source)
     return sync(_lay_out(store, prefix, target))
 
@@ -96,18 +83,6 @@ def add(store: Any, disk: Any, options: Any = None) -> Moved:
     """Give a striped store one more disk: what it is to have moves there, and nothing else.
 
     Nobody else may have the store open to write. Who was cut short calls it again.
-
-    Parameters
-    ----------
-    store : StripedStore, or one that wraps it
-        With all disks that it has now.
-    disk : path, URL or store
-        The new one.
-
-    Raises
-    ------
-    InputError
-        Where it is one of the others.
     """
     striped, part = striped_of(store), part_of(disk, options)
     layout = striped.layout()
@@ -134,11 +109,6 @@ def empty(store: Any, disk: Any, options: Any = None) -> Moved:
     """Move all that a disk has to the others: it can be taken away then.
 
     Nobody else may have the store open to write. Who was cut short calls it again.
-
-    Raises
-    ------
-    InputError
-        Where it is not one of the disks, or the only one.
     """
     striped, label = striped_of(store), label_of(part_of(disk, options))
     layout = striped.layout()

@@ -76,13 +76,7 @@ class FolderStore(LocalStore):
             make_folders(root)
 
     def check_disk(self) -> None:
-        """Refuse a disk that is not there.
-
-        Raises
-        ------
-        NotFoundError
-            Where its folder is none: of a disk that is not mounted, say.
-        """
+        """Refuse a disk that is not there."""
         if not os.path.isdir(self.base):
             raise NotFoundError(f"no such disk: {self.base} is not a folder")
 
@@ -103,13 +97,7 @@ def clear_folders(part: Store) -> None:
 
 
 def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
-    """Return the disk that a person names: a folder, a URL, or any Zarr store.
-
-    Raises
-    ------
-    InputError
-        Where it is none of them.
-    """
+    """Return the disk that a person names: a folder, a URL, or any Zarr store."""
     place = store_of(given, options) if ways is None else store_of(given, options, ways)
     if isinstance(place, LocalStore):
         place = str(place.root)
@@ -136,13 +124,7 @@ def part_below(part: Store, folder: str) -> Store:
 
 
 def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
-    """Return the disks that a person names, each once.
-
-    Raises
-    ------
-    InputError
-        Where there is none, or one twice.
-    """
+    """Return the disks that a person names, each once."""
     if isinstance(given, str | os.PathLike) or not isinstance(given, Sequence) or not given:
         raise InputError(f"disks={given!r}: give a list of folders, URLs or stores, one a disk")
     parts, seen = [part_of(each, options, ways) for each in given], set()

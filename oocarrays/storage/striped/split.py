@@ -59,13 +59,7 @@ class Head:
 
     @classmethod
     def from_json(cls, text: bytes, key: str) -> Head:
-        """Read it.
-
-        Raises
-        ------
-        CorruptChunkError
-            Where it is none.
-        """
+        """Read it."""
         try:
             said = json.loads(text)
             return cls(**{**said, "disks": tuple(said["disks"])})

@@ -29,19 +29,7 @@ BLOCK_BYTES = 2**20
 
 
 class Table:
-    """The open parts of a striped file, in their order.
-
-    Parameters
-    ----------
-    disks : sequence of Disk
-        In any order, where there is such a file.
-    make : bool
-        Whether a file that is not there is made.
-    new : bool
-        Whether one that is there is an error.
-    blank : bool
-        Whether one that is there is to be emptied, and made anew if it has other disks or blocks.
-    """
+    """The open parts of a striped file, in their order."""
 
     def __init__(
         self,
@@ -244,13 +232,7 @@ class Table:
 
 
 def _half_made(found: Sequence[FoundDescriptor]) -> DiskDescriptor | None:
-    """Return a descriptor of a file that was being made when its writer died; None if there is no such file.
-
-    Raises
-    ------
-    DescriptorError
-        If a disk has a part of a third file, neither the new one nor the one it replaces.
-    """
+    """Return a descriptor of a file that was being made when its writer died; None if there is no such file."""
     said = [each.descriptor for each in found if each.descriptor is not None]
     making = next((each for each in said if each.replaces is not None), None)
     if making is None:

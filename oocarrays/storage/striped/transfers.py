@@ -22,15 +22,7 @@ R = TypeVar("R")
 
 
 class Transfers:
-    """The threads of some disks, C each; many transfers share them.
-
-    Parameters
-    ----------
-    disks : int
-        Disks: D.
-    buffers : int
-        Requests of a disk that are under way at one time: C.
-    """
+    """The threads of some disks, C each; many transfers share them."""
 
     def __init__(self, disks: int, buffers: int) -> None:
         self.disks, self.buffers = disks, buffers
@@ -47,17 +39,7 @@ class Transfers:
             return self._pools
 
     def start(self, work: Sequence[Iterator[R]], do: Callable[[int, R], None], result: int) -> Future[int]:
-        """Begin requests, and do not wait.
-
-        Parameters
-        ----------
-        work : sequence of iterator
-            The requests of each disk, in their order.
-        do : callable
-            Makes one, of the disk of that number.
-        result : int
-            What the future tells in the end.
-        """
+        """Begin requests, and do not wait."""
         transfer = _Transfer(work, do, result)
         first = [list(islice(each, self.buffers)) for each in work]
         threads = [disk for disk, some in enumerate(first) for _ in some]
