@@ -18,8 +18,7 @@ from report import row
 
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan.layouts import assembly, transfer
-from oocarrays.plan.layouts.methods import ways_between
-from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
+from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution, ways_between
 from oocarrays.storage.sections import packing
 from oocarrays.storage.sections.packing import pack_all, unpack, unpack_all
 

@@ -2,7 +2,7 @@
 
     python benchmarks/fit_delta.py
 
-What `oocarrays.plan.exchange.wormhole.MEASURED_DELTA` holds came from here, rounded. Five constants for unforced
+What `oocarrays.plan.exchange.topologies.MEASURED_DELTA` holds came from here, rounded. Five constants for unforced
 messages and five for forced ones are varied; α stays as printed. The sum of two kinds of squares is made least: the
 logarithm of predicted over printed seconds, for each cell; and ten times what is missing until PEX, GEN and IPEX stand
 in the printed order by a hundredth at least, for each two of them on a mesh at 1 KB and 16 KB (the sizes of Figures
@@ -49,7 +49,7 @@ def messages(turn: Turn, mesh: Mesh) -> np.ndarray:
 
 
 def seconds(constants: np.ndarray, cell: Cell, exchange: Steps) -> float:
-    """Seconds of an exchange: the model of `oocarrays.plan.exchange.wormhole`, written down once more."""
+    """Seconds of an exchange: the model of `oocarrays.plan.exchange.topologies`, written down once more."""
     total, nbytes = 0.0, cell[3]
     for many, largest, kind, (size, row, column) in exchange:
         forced = int((1 if cell[0] == "REX" else largest) * nbytes >= DELTA[1].from_bytes)

@@ -18,7 +18,7 @@ from pathlib import Path
 from oocarrays.plan.exchange.network import Mesh
 from oocarrays.plan.exchange.prediction import DELTA, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
+from oocarrays.plan.exchange.topologies import MEASURED_DELTA
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TABLES = ("4_4", "4_5", "4_6", "4_7", "4_8", "4_9", "4_10")

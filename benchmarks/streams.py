@@ -31,7 +31,7 @@ import results
 import zarr
 
 import oocarrays as ooc
-from oocarrays.plan.streams.modes import write_mode
+from oocarrays.plan.streams.calls import write_mode
 from oocarrays.storage.local.devices import sync_file_system
 from oocarrays.storage.meter import MemoryWatch
 

@@ -36,9 +36,9 @@ from distributed.utils import LoopRunner
 from simulated import Simulated
 
 import oocarrays as ooc
-from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.rechunk.graph import build_graph
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 
 QUIET = {
     "distributed.worker.profile.enabled": False,

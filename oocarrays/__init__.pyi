@@ -12,14 +12,14 @@ from oocarrays.arrays.groups import open_group as open_group
 from oocarrays.arrays.local_array import LocalArrays as LocalArrays
 from oocarrays.comparing.comparing import Comparison as Comparison
 from oocarrays.comparing.comparing import compare as compare
+from oocarrays.distributed.collective import SectionArrays as SectionArrays
 from oocarrays.distributed.collective import read_sections as read_sections
 from oocarrays.distributed.distributed_array import DistributedArray as DistributedArray
-from oocarrays.distributed.distributing import distribute as distribute
-from oocarrays.distributed.distributing import redistribute as redistribute
+from oocarrays.distributed.exchanging import distribute as distribute
 from oocarrays.distributed.exchanging import exchange as exchange
 from oocarrays.distributed.exchanging import plan_redistribution as plan_redistribution
+from oocarrays.distributed.exchanging import redistribute as redistribute
 from oocarrays.distributed.rank_blocks import RankBlocks as RankBlocks
-from oocarrays.distributed.section_arrays import SectionArrays as SectionArrays
 from oocarrays.errors import OocError as OocError
 from oocarrays.graphs.calibrate.striping import plan_striping as plan_striping
 from oocarrays.jobs.collective_writes import CollectiveWriteJob as CollectiveWriteJob
@@ -70,7 +70,7 @@ from oocarrays.show.counting import count_requests as count_requests
 from oocarrays.storage.foreign.places import files as files
 from oocarrays.storage.metered import metered as metered
 from oocarrays.storage.striped.file import StripedFile as StripedFile
-from oocarrays.storage.striped.opening import open_striped as open_striped
+from oocarrays.storage.striped.moving import open_striped as open_striped
 from oocarrays.storage.striped.store import StripedStore as StripedStore
 from oocarrays.streaming.on_workers import RankStreams as RankStreams
 from oocarrays.streaming.opening import open_streams as open_streams

@@ -36,7 +36,7 @@ from oocarrays.jobs.slabs import SlabJob, map_slabs
 from oocarrays.kernels.binding import bound
 from oocarrays.options.asked import cluster_of
 from oocarrays.options.packing import PACKED, TIMED, Unpacked
-from oocarrays.plan.limits import check_budgets
+from oocarrays.plan.machine import check_budgets
 from oocarrays.reductions.asked import Asked, How
 from oocarrays.reductions.reducing import reduced
 from oocarrays.storage.files import array_file

@@ -28,8 +28,8 @@ from oocarrays.plan.exchange.schedule import FORWARDING as FORWARDING
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.exchange.schedule import schedules as schedules
 from oocarrays.plan.exchange.trace import arrivals as arrivals
+from oocarrays.plan.memory import Resources as Resources
 from oocarrays.plan.rechunk import as_json, ways
-from oocarrays.plan.resources import Resources as Resources
 from oocarrays.plan.streams import directory
 from oocarrays.show import progress
 from oocarrays.show.contents import GroupFacts as GroupFacts
@@ -58,7 +58,7 @@ from oocarrays.storage.striped.disks import FolderPart as FolderPart
 from oocarrays.storage.striped.layout import turn_of
 from oocarrays.stored import reading
 from oocarrays.stored.array import placer
-from oocarrays.stored.reading_ahead import ReadAhead as ReadAhead
+from oocarrays.stored.reading import ReadAhead as ReadAhead
 
 # ---------------------------------------------------------------------- names and files
 

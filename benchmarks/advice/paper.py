@@ -53,9 +53,9 @@ from oocarrays.graphs import settings
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.advice.paper import select
 from oocarrays.plan.advice.price import Use, prices
+from oocarrays.plan.advice.trace import patterns_of
 from oocarrays.plan.advice.uses import footprint
-from oocarrays.plan.advice.words import patterns_of
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 
 WORKERS = 4
 CORES = settings.local_cores()

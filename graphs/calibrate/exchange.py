@@ -24,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Worker, workers_of
 from oocarrays.graphs.layouts.parts import Parts, layered
 from oocarrays.graphs.layouts.redistribution import exchanged

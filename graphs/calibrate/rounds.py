@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocarrays.graphs.calibrate.exchange import TIMEOUT_SECONDS, await_all
-from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import TOGETHER
 from oocarrays.graphs.exchange.messages import Messages, Round
-from oocarrays.graphs.exchange.rounds import whole_round
-from oocarrays.graphs.run.buffers import Outbox
-from oocarrays.graphs.run.builder import Builder, new_suffix
+from oocarrays.graphs.exchange.whole import whole_round
+from oocarrays.graphs.run.builder import Builder, Outbox, new_suffix
 from oocarrays.graphs.run.telling import this_worker
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import crowding
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 

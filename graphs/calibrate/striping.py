@@ -23,7 +23,7 @@ from oocarrays.graphs.settings import kept_disks, local_cores, size_in_bytes
 from oocarrays.plan.queueing.advice import Measured, StripingPlan, Trial, advised
 from oocarrays.plan.queueing.kept import KeptDisks
 from oocarrays.storage.striped.disks import Disk, DiskPart, disks_of
-from oocarrays.storage.striped.opening import open_striped
+from oocarrays.storage.striped.moving import open_striped
 from oocarrays.storage.striped.table import removed
 
 BLOCKS = (2**16, 2**18, 2**20, 2**22)
@@ -107,7 +107,7 @@ def plan_striping(
 
 
 def calibrate_disks(disks: Sequence[Any]) -> list[KeptDisks]:
-    """Measure disks in both ways, to be kept: see `plan_striping`, and `oocarrays.graphs.calibrate.keeping.keep_disks`."""
+    """Measure disks for reading and for writing, for `oocarrays.graphs.calibrate.keeping.keep_disks`."""
     plans = [plan_striping(disks, mode=mode, trial=False) for mode in ("read", "write")]
     return [KeptDisks(disks=plan.disks, mode=plan.mode, measured=plan.measured) for plan in plans]
 

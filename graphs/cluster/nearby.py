@@ -13,12 +13,16 @@ Nothing is asked of the system that it does not allow anyway: what is packed to 
 its own user alone can open (`shared`), and other memory is read only where the system lets processes of one user read
 each other (Yama does not, by default). Workers try it out with each other first (`introduce`); until then, and where it
 does not work, messages go over sockets.
+
+A worker keeps the last ten thousand records of its log for the dashboard, each with its exception, whose frames hold
+what was being sent when the receiver died: memory that nobody has counted, and that nothing gives back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import math
 import os
 import secrets
@@ -36,11 +40,27 @@ from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster import shared
-from oocarrays.graphs.cluster.logs import hold_no_messages
 from oocarrays.graphs.cluster.placement import known_workers
 from oocarrays.graphs.cluster.shared import LEAST_BYTES, RoomAddress
 from oocarrays.graphs.defaults import setting
 from oocarrays.plan.documents import Header
+
+WORKERS = "distributed.worker"
+"""The log of which workers keep records."""
+
+
+def keep_only_words(record: logging.LogRecord) -> bool:
+    """Put a record's exception into words, and let go of it; a filter that lets every record pass."""
+    if record.exc_info:
+        record.exc_text = record.exc_text or logging.Formatter().formatException(record.exc_info)
+        record.exc_info = None
+    return True
+
+
+def hold_no_messages() -> None:
+    """Have the log of this process's workers keep words only; once is enough."""
+    logging.getLogger(WORKERS).addFilter(keep_only_words)
+
 
 BOUNCE_BYTES = 2**19
 """Copied at one time to where it is not to lie in one piece: so much stays in a core's second cache."""

@@ -14,15 +14,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import dask.config
+from dask.utils import parse_timedelta
 from distributed import Scheduler, SchedulerPlugin
 from distributed.core import Status
 
+from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER, Move
 from oocarrays.graphs.cluster.wanted import Wishes
 from oocarrays.graphs.dashboard.course import SeenRun, Told
 from oocarrays.graphs.dashboard.page import keep
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str, told: Told | None = None) -> None:
+    """Pin the tasks of a graph that is about to be sent to a cluster, whose workers may copy each other's messages."""
+    from oocarrays.graphs.cluster.nearby import introduce  # both import Dask's cluster, which takes long
+    from oocarrays.graphs.cluster.pins import Pins
+
+    introduce(client)
+    patience = parse_timedelta(dask.config.get("oocarrays.patience"))
+    pins = Pins(suffix, addresses, topic, patience, told)
+    try:
+        client.register_plugin(pins, name=pins.name)
+    except (ValueError, RuntimeError) as error:
+        raise PlacementError(f"ranks cannot be pinned: the scheduler takes no plugins ({error})") from error
+
 
 ARRIVAL_SECONDS = 600
 """Seconds for which a graph is awaited: one that was only looked at never comes."""

@@ -44,7 +44,7 @@ class Cluster:
 
 
 def check_reach(stores: Mapping[str, Any]) -> None:
-    """Refuse stores in the memory of this process, of which every worker would have a copy, and targets of one writer."""
+    """Raise if a store is in this process's memory, which workers would copy, or a target takes one writer only."""
     for name, store in stores.items():
         if is_here(store):
             raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")

@@ -24,7 +24,7 @@ from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.builder import Builder, new_suffix
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import Tasks
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Axes, index_of, lengths, moved
 from oocarrays.plan.layouts.halos import lent
 from oocarrays.plan.layouts.multicast import MulticastPlan

@@ -25,7 +25,7 @@ from dask.task_spec import Task
 from oocarrays.graphs.collective.read_tasks import Reading
 from oocarrays.graphs.run.builder import Builder, RoundsAhead
 from oocarrays.graphs.run.steps import ExchangeTasks, Key
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.collective.read import AHEAD, CollectivePlan
 from oocarrays.storage.files.array_file import ArrayFile

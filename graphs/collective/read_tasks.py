@@ -18,7 +18,7 @@ import numpy as np
 
 from oocarrays.graphs.exchange.messages import Messages, Round
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.collective.read import CollectivePlan, in_one_piece, part_shape
@@ -26,9 +26,9 @@ from oocarrays.plan.collective.wanted import Place, places
 from oocarrays.plan.machine import Costs
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.versions import Versions
-from oocarrays.storage.sections.piecewise import read_pieces
+from oocarrays.storage.metered import WATCHERS, watched_for
 from oocarrays.storage.sections.read import read_section
-from oocarrays.storage.watched import WATCHERS, watched_for
+from oocarrays.storage.sections.windows import read_pieces
 
 if TYPE_CHECKING:
     from oocarrays.graphs.collective.deliveries import Delivery, FilledPart

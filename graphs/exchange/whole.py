@@ -43,12 +43,46 @@ from oocarrays.graphs.exchange.messages import held_key
 from oocarrays.graphs.exchange.peers import LOOK_SECONDS, NotYet
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import GIVEN_UP
+from oocarrays.graphs.run.telling import tell
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import IDLE
 
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
     from oocarrays.graphs.exchange.messages import Messages, Round
+
+
+async def whole_round(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
+    """Take a rank through a round by its schedule, on a worker; returns what its region is then."""
+    from oocarrays.graphs.exchange.whole import RankRound
+
+    return await _through(RankRound, run, key, args, held)
+
+
+async def arrivals(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
+    """Have a rank take what others hold for it, as it is there, on a worker; returns what it has then."""
+    from oocarrays.graphs.exchange.whole import Takes
+
+    return await _through(Takes, run, key, args, held)
+
+
+async def _through(kind: type[RankRound], run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any) -> Any:
+    from distributed import Reschedule
+
+    from oocarrays.graphs.exchange.whole import go_through
+
+    *round, rank = args
+    withdrawn: BaseException | None = None
+    with run._counted(), run._during("round", args):
+        try:
+            region = await go_through(run, key, tuple(round), rank, held, kind)
+        except (Reschedule, asyncio.CancelledError) as error:  # no fault of the run's
+            withdrawn = error
+    if withdrawn is not None:
+        raise withdrawn
+    tell(run.topic, "round", args, run.meter)
+    return region
+
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.05

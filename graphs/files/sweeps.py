@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import zarr
 
-from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress, place_of_pass
 from oocarrays.graphs.slabs.iterate import SweepRun

@@ -3,23 +3,190 @@
     part ─► an exchange ─► part        straight from others' parts, or by messages in the steps of a schedule
 
 Old parts are only read: whoever holds them may use them again. Thakur 1995, sections 3.4 and 4.2.
+
+rows ─► an exchange ─► rows        a slice of what a rank has is a message; between threads it is copied once
+
+Thakur 1995, chapter 4.
+
+part ─► an exchange ─► window        only borders travel, or are copied once, straight from the neighbour's part
+
+Thakur 1995, section 5.4 (PASSION_oc_shift).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
 
+from oocarrays.errors import KernelError
 from oocarrays.graphs.exchange.messages import Round
-from oocarrays.graphs.layouts.exchanging import Exchanging, exchange_tasks
-from oocarrays.graphs.layouts.parts import Parts
+from oocarrays.graphs.layouts.exchanging import Exchanging, exchange_tasks, exchanged_arrays
+from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
+from oocarrays.graphs.run.builder import new_suffix
+from oocarrays.kernels.results import on_host
+from oocarrays.mapping.casting import misfit
+from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.slicing import Slices, local_slices
+from oocarrays.mapping.selection import lengths
 from oocarrays.plan.exchange.schedule import Schedule
+from oocarrays.plan.layouts.alltoall import AlltoallPlan
 from oocarrays.plan.layouts.assembly import Messaging, squared
+from oocarrays.plan.layouts.halos import Halos, lent, put
 from oocarrays.plan.layouts.redistribution import Transfer
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.packing import move, pack, unpack_all
+
+
+def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dtype, addresses: Sequence[str]) -> Parts:
+    """Return what a function makes of the parts of arrays of one layout."""
+    suffix, layout = new_suffix(), several[0].layout
+    keys = [(f"mapped-{suffix}", rank) for rank in range(layout.ranks)]
+    tasks = {
+        key: Task(
+            key, apply, function, layout.local_shape(key[-1]), dtype, *(TaskRef(p.keys[key[-1]]) for p in several)
+        )
+        for key in keys
+    }
+    name = f"parts-{suffix}"
+    graph = HighLevelGraph.merge(*(parts.graph for parts in several))
+    return Parts(
+        layout=layout,
+        dtype=dtype,
+        graph=layered(graph, name, tasks, *(parts.name for parts in several)),
+        name=name,
+        keys=tuple(keys),
+        homes={place: homes for parts in several for place, homes in parts.homes.items()}
+        | ({suffix: addresses} if addresses else {}),
+    )
+
+
+def sliced(parts: Parts, taken: Slices, layout: Layout, addresses: Sequence[str]) -> Parts:
+    """Return what each rank holds of a slice, in a layout of which that is its part."""
+    suffix = new_suffix()
+    keys = [(f"sliced-{suffix}", rank) for rank in range(layout.ranks)]
+    places = {key: local_slices(parts.layout, taken, key[-1]) for key in keys}
+    tasks = {key: Task(key, _copied, TaskRef(parts.keys[key[-1]]), place) for key, place in places.items()}
+    return parts.followed_by(suffix, tasks, layout, keys, {suffix: addresses} if addresses else None)
+
+
+def _copied(part: np.ndarray, places: tuple[slice, ...]) -> np.ndarray:
+    return part[places].copy()
+
+
+def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype, *parts: np.ndarray) -> np.ndarray:
+    """Call a function with parts, which it cannot change.
+
+    >>> apply(np.add, (2,), np.dtype("f4"), np.arange(2), np.ones(2))
+    array([1., 2.], dtype=float32)
+    """
+    shown = [part.view() for part in parts]
+    for view in shown:
+        view.flags.writeable = False
+    try:
+        made = on_host(function(*shown))
+    except Exception as error:
+        raise KernelError(f"the function of map_local failed: {type(error).__name__}: {error}") from error
+    if made.shape != shape:
+        raise KernelError(f"the function of map_local gave an array of shape {made.shape} for a part of {shape}")
+    unfit = misfit(made, dtype)
+    if unfit is not None:
+        raise KernelError(f"the function of map_local gave {unfit}, which dtype {dtype} cannot hold: give dtype=")
+    return np.asarray(made, dtype, order="C")
+
+
+def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequence[str], meter: Meter) -> RankParts:
+    """Return what every rank sees."""
+    shifting = Shifting(halos=halos, schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
+    return exchanged_arrays("windows", parts, exchange_tasks(shifting, parts.keys, halos.ranks, workers, meter=meter))
+
+
+@dataclass(eq=False, kw_only=True)
+class Shifting(Exchanging):
+    """The tasks of one exchange of borders.
+
+    >>> from oocarrays.mapping.layouts.layout import Layout
+    >>> halos = Halos(Layout.of((4,), "block", ranks=2), (1,), "nearest")
+    >>> shifting = Shifting(halos=halos, schedule=None, assembly="asynchronous", dtype=np.dtype(int))
+    >>> shifting.copied((), 0, 1, None, {0: np.array([5, 6]), 1: np.array([7, 8])})
+    array([6, 7, 8, 8])
+    """
+
+    halos: Halos
+    """Who sees what of whom."""
+
+    def sizes(self) -> np.ndarray:
+        """Count the elements that each rank sees of each other."""
+        return self.halos.sizes()
+
+    @cached_property
+    def lenders(self) -> list[Sequence[int]]:
+        """The ranks of whose elements each sees any."""
+        return [self.halos.lenders(rank) for rank in range(self.halos.ranks)]
+
+    def made(self, rank: int) -> np.ndarray:
+        """Make the window of a rank, and in it what stands beyond the array's edges."""
+        window = np.empty(self.halos.shape(rank), self.dtype)
+        for place, constant in self.halos.filled(rank):
+            window[place] = constant
+        return window
+
+    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
+        """Put what a rank sees of a part where it stands."""
+        put(self.halos, source, rank, lent(part, self.halos.taken(source, rank)), made)
+
+    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
+        """Pack what another rank sees of the part of ``rank``."""
+        if rank not in self.halos.lenders(final):
+            return None
+        return self.rooms.packed(lent(held, self.halos.taken(rank, final))).reshape(-1)
+
+    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
+        """Put what has come where it stands."""
+        for source, message in came.items():
+            put(self.halos, source, rank, message.reshape(lengths(self.halos.taken(source, rank))), made)
+
+
+@dataclass(eq=False, kw_only=True)
+class RowExchange(Exchanging):
+    """The tasks of one all-to-all of rows."""
+
+    plan: AlltoallPlan
+    """Who sends what to whom."""
+
+    def sizes(self) -> np.ndarray:
+        """Count the elements that each rank has for each."""
+        return self.plan.sizes()
+
+    def made(self, rank: int) -> np.ndarray:
+        """Make what a rank gets, still empty."""
+        return np.empty(self.plan.shape(rank), self.dtype)
+
+    def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
+        """Put the rows of another, or its own, where they belong."""
+        made[self.plan.place(source, rank)] = part[self.plan.taken(source, rank)]
+
+    def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
+        """Pack the rows for another."""
+        rows = held[self.plan.taken(rank, final)]
+        return self.rooms.packed(rows).reshape(-1) if rows.size else None
+
+    def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
+        """Put rows that have come where they belong."""
+        for source, message in came.items():
+            there = made[self.plan.place(source, rank)]
+            there[...] = message.reshape(there.shape)
+
+
+def rows_exchanged(parts: RankParts, plan: AlltoallPlan, workers: Sequence[str], meter: Meter) -> RankParts:
+    """Return what every rank gets."""
+    exchange = RowExchange(plan=plan, schedule=plan.schedule, assembly="asynchronous", dtype=parts.dtype)
+    return exchanged_arrays("rows", parts, exchange_tasks(exchange, parts.keys, plan.ranks, workers, meter=meter))
 
 
 def moved(

@@ -24,7 +24,7 @@ from oocarrays.graphs.run.journaled import EndingRun
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.storage.files import group_file

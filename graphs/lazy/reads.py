@@ -28,7 +28,7 @@ from dask.base import tokenize
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import NotFoundError
-from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within

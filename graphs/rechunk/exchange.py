@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocarrays.errors import PlacementError, RunError
-from oocarrays.graphs.run.buffers import Outbox, Region
+from oocarrays.graphs.run.builder import Outbox, Region
 from oocarrays.graphs.run.telling import this_worker
 from oocarrays.mapping.section import Section
-from oocarrays.plan.rechunk.messages import MessageBlock, message_blocks
+from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks
 from oocarrays.storage.chunks.elements import scatter
 from oocarrays.storage.chunks.turned import chunk_major
 from oocarrays.storage.journal.receipts import Receipts

@@ -26,7 +26,7 @@ from dask.task_spec import Task
 
 from oocarrays.graphs.cluster.placement import TOGETHER
 from oocarrays.graphs.exchange.messages import Round
-from oocarrays.graphs.exchange.rounds import whole_round
+from oocarrays.graphs.exchange.whole import whole_round
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.graphs.run.builder import Builder, RoundsAhead, new_suffix
 from oocarrays.graphs.run.steps import ExchangeTasks, Key, Order

@@ -22,11 +22,11 @@ from oocarrays.graphs.run.remains import KEPT, journal_of, remaining, way_out, w
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
 from oocarrays.graphs.settings import missing as policy_of
-from oocarrays.mapping.layouts.placing import evenly, spread
+from oocarrays.mapping.layouts.local import evenly, spread
 from oocarrays.plan.documents import Document
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, MemberPiece
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import GroupFile, member_store

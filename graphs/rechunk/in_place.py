@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 
 from oocarrays.graphs.rechunk.run import RechunkState
-from oocarrays.graphs.run.buffers import ReadSlab
+from oocarrays.graphs.run.builder import ReadSlab
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.elements import common, scatter
 from oocarrays.storage.journal.receipts import Receipts

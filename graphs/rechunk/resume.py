@@ -45,9 +45,9 @@ from oocarrays.graphs.run.remains import (
 from oocarrays.graphs.settings import missing as policy_of
 from oocarrays.graphs.settings import past_cache_above
 from oocarrays.plan.documents import Document
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import mark_of_plan
@@ -55,8 +55,8 @@ from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.files.places import StoreLike, in_files, place_name
 from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.leftovers import scratch_below, trusted_scratch
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.journal.scratch import scratch_below, trusted_scratch
 from oocarrays.storage.journal.texts import BEGINNING
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import scratch_place

@@ -36,10 +36,9 @@ from oocarrays.storage.files.documents import remove_partials
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import written_file
-from oocarrays.storage.journal.leftovers import discard, hold
+from oocarrays.storage.journal.leftovers import discard, hold, scratch_below
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.journal.receipts import Receipt, Receipts
-from oocarrays.storage.journal.scratch import scratch_below
 from oocarrays.storage.local import devices
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.stores.remote import RemoteStore, place_below

@@ -25,17 +25,16 @@ from oocarrays.errors import (
     StoreFailure,
 )
 from oocarrays.graphs.cluster.forks import check_forked, check_forks, forked
-from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Move, Worker, idle_workers
 from oocarrays.graphs.dashboard.course import Told
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled
-from oocarrays.graphs.run.telling import listen
+from oocarrays.graphs.run.telling import listen, warn_of_missing
 from oocarrays.graphs.run.work import Work
-from oocarrays.mapping.layouts.placing import spread
-from oocarrays.plan.limits import check_count
+from oocarrays.mapping.layouts.local import spread
+from oocarrays.plan.machine import check_count
 from oocarrays.storage.files.documents import remove_partials
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.journal import Journal

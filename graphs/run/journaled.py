@@ -23,8 +23,8 @@ import zarr
 from oocarrays.errors import DiskFullError, JournalError, OocError, RunError, StoreFailure, UnsupportedError
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.looking import CHUNKS_READ, Trust, check_sources, fingerprints
-from oocarrays.graphs.run.missing import warn_person
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
+from oocarrays.graphs.run.telling import warn_person
 from oocarrays.graphs.run.work import Work, was_ended
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files import array_file
@@ -195,7 +195,7 @@ class KeptRun(EndingRun):
         self.journal.replace(self.id, self._content_now(), self.remains.kept)
 
     def look_back(self) -> None:
-        """Start over where what is read has changed since the job failed, or may have: nobody can see into its source."""
+        """Start over if the source has changed since the job failed, or cannot be checked."""
         content = self._begun_with()
         if content is None or content.get(BEGINNING, "") != self.remains.beginning:
             return

@@ -22,8 +22,8 @@ from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import NODES, documents, is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.journal.leftovers import ID
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.journal.scratch import ID
 from oocarrays.storage.journal.sources import can_keep, kept_source
 from oocarrays.storage.journal.texts import BEGINNING, Kept
 

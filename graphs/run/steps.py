@@ -137,7 +137,7 @@ class ExchangeTasks:
         wants: Callable[[int, int], bool],
         regions: Sequence[Key | None] = (),
     ) -> list[tuple[Key | None, ...]]:
-        """Add one all-to-all; returns what each rank's task takes that uses all: what it holds itself, and what came."""
+        """Add one all-to-all; return the inputs of each rank's final task: its own part and the parts received."""
         came = self.build(*args, outboxes=held, regions=regions or [None] * len(held), wants=wants)
         return [(own if wants(rank, rank) else None, came[rank]) for rank, own in enumerate(held)]
 

@@ -23,8 +23,8 @@ from oocarrays.graphs.run.looking import CHUNKS_READ
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress, field_name, place_of_pass
+from oocarrays.graphs.slabs.gathering import as_bits, as_residual, largest, residual_of
 from oocarrays.graphs.slabs.graph import SlabBuilder
-from oocarrays.graphs.slabs.residuals import as_bits, as_residual, largest, residual_of
 from oocarrays.graphs.slabs.sweeps import Fused
 from oocarrays.graphs.slabs.tasks import SlabFiles, SlabRun
 from oocarrays.plan.slabs.geometry import Slab

@@ -6,7 +6,10 @@ opens there what it needs.
 
 from __future__ import annotations
 
+import os
+import sysconfig
 import threading
+import traceback
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -21,9 +24,7 @@ from oocarrays.errors import KernelError, RunError
 from oocarrays.graphs.run.journaled import JournaledRun, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed
-from oocarrays.graphs.slabs.failing import own_line
-from oocarrays.graphs.slabs.verifying import check_alike, is_verified
-from oocarrays.graphs.slabs.workspace import KernelMemory
+from oocarrays.graphs.slabs.workspace import KernelMemory, check_alike, is_verified
 from oocarrays.kernels.binding import BlockInfo, takes_info
 from oocarrays.kernels.results import ResultTerms, checked, fitting
 from oocarrays.mapping.grid import ceil_div
@@ -45,6 +46,25 @@ from oocarrays.storage.pool import Pool
 from oocarrays.storage.sections.windows import Blocks, Windows, within
 from oocarrays.storage.sections.write import write_section
 from oocarrays.storage.stores.remote import RemoteStore
+
+OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def own_line(error: BaseException) -> str:
+    """Return file and line of the last call in a person's own code, to stand at the end of a message; "" for none.
+
+    >>> import numpy as np
+    >>> try:
+    ...     np.zeros(3).reshape(2)
+    ... except ValueError as error:
+    ...     own_line(error).startswith(" (<doctest")
+    True
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((OURS, *LIBRARIES))]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+
 
 OBJECT_BYTES = 2**20
 """Bytes of what a kernel may hold beside arrays: objects; and of what the system miscounts."""

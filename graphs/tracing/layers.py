@@ -7,6 +7,9 @@
     reads                        Σ over a mask: along each axis, which ranges; how often each product of them
 
 An index that is the only one to want what is read is joined with the read, as Dask's optimisation does.
+
+out[i, j, k] = a[k, i] · b[k, j]       a is read for every j: as often as b has blocks along that axis
+out[i, j, k] = a[k, i] · a[k, j]       both reads of a are repeated as a itself is cut
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from itertools import islice, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -28,9 +31,41 @@ from dask.layers import ArraySliceDep
 from dask.task_spec import Alias, GraphNode, Task, TaskRef
 
 from oocarrays.graphs.tracing import tasks
-from oocarrays.graphs.tracing.repeats import BlockRead, reads_blocks, repeat_of
 from oocarrays.plan.advice.access import Repeat
 from oocarrays.plan.advice.patterns import Pattern
+
+
+class BlockRead(NamedTuple):
+    """A read of a layer of blocks."""
+
+    name: str
+    """Of the array."""
+    indices: set[str]
+    """Of its blocks."""
+    axes: dict[str, int]
+    """Axes of the array by the indices of their blocks, where all of them are read."""
+
+
+def reads_blocks(layer: Any) -> bool:
+    """Whether a layer of blocks reads by slices."""
+    return isinstance(layer, Blockwise) and any(isinstance(dep, ArraySliceDep) for dep in layer.io_deps.values())
+
+
+def repeat_of(layer: Blockwise, read: BlockRead, reads: Sequence[BlockRead]) -> Repeat:
+    """Return how often one read of a layer is done: for each block along the indices that it has not."""
+    times, axes = 1, []
+    of: set[str] = set()
+    for index in layer.output_indices:
+        if index in read.indices:
+            continue
+        owners = {each.name: each.axes[index] for each in reads if index in each.axes}
+        if read.name in owners:
+            axes.append(owners[read.name])
+        else:
+            times *= layer.dims[index]
+            of |= owners.keys()
+    return Repeat(times, tuple(axes), tuple(sorted(of)))
+
 
 AT_ONCE = 10_000
 """Tasks of a layer of blocks that are written out at one time, where one does not tell of all."""

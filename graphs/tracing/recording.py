@@ -21,7 +21,7 @@ import zarr
 from oocarrays.graphs.tracing.parts import TakenPart, as_ranges, asked
 from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.storage.chunks.through_zarr import CountingStore
-from oocarrays.storage.watched import WATCHERS
+from oocarrays.storage.metered import WATCHERS
 
 if TYPE_CHECKING:
     from distributed import Client

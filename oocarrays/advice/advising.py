@@ -21,7 +21,7 @@ from oocarrays.jobs.rechunking import rechunk
 from oocarrays.mapping.given import flag, from_home, whole
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.selection import Axes
-from oocarrays.options import advised
+from oocarrays.options import chunks
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.plan.advice.access import Dataset
 from oocarrays.plan.advice.counting import footprints
@@ -132,11 +132,11 @@ class Advice:
     # ------------------------------------------------------------------ with advice:
 
     def __enter__(self) -> Advice:
-        self._tokens.append(advised.begin(self._method_for))
+        self._tokens.append(chunks.begin(self._method_for))
         return self
 
     def __exit__(self, *failure: object) -> None:
-        advised.end(self._tokens.pop())
+        chunks.end(self._tokens.pop())
 
     def _method_for(self, array: zarr.Array, requests: Sequence[Axes]) -> str:
         """Return the method in which these sections of an array should be read; "auto" where nothing is advised."""

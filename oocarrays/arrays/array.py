@@ -11,7 +11,7 @@ import zarr
 
 from oocarrays.mapping.layouts.boundary import BoundaryLike, checked_boundary
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.layouts import LayoutLike
+from oocarrays.options.packing import LayoutLike
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray, opened

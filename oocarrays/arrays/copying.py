@@ -27,8 +27,7 @@ from oocarrays.plan.slabs.plan import SlabPlan, SourceCopies
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import free_bytes
-from oocarrays.storage.journal.leftovers import discard, hold
-from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.storage.journal.leftovers import discard, hold, scratch_below
 
 Planned = Callable[[Sequence[Stored], int], SlabPlan]
 """Plans the slabs in which arrays are read together, within a budget in bytes."""

@@ -25,7 +25,7 @@ from oocarrays.mapping.layouts.local import LocalPart, check_depth, depths, larg
 from oocarrays.mapping.orientation import chunks_along, runs_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards
-from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.creating import check_place, create_target, finish_target

@@ -17,18 +17,16 @@ from zarr.storage import MemoryStore
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.errors import DescriptorError, LayoutError, TargetError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.disks import Disks, names_of
-from oocarrays.graphs.cluster.placement import client_of
-from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.graphs.cluster.placement import Disks, client_of, names_of
+from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.mapping.given import as_numpy, whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.layouts.local import LocalPart, shared
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import LocalPart, shared, spread
 from oocarrays.mapping.section import Section, axis_order
 from oocarrays.mapping.selection import Axes, Selection, lengths, moved
 from oocarrays.plan.documents import Document
-from oocarrays.plan.files.in_core import Slabs
+from oocarrays.plan.files.partitions import Slabs
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files.descriptor import KEY, Descriptor
@@ -39,7 +37,7 @@ from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import write_section
 from oocarrays.storage.stores.urls import absolute
-from oocarrays.stored.writing import cast
+from oocarrays.stored.reading import cast
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -14,8 +14,7 @@ from oocarrays.comparing.comparing import compare
 from oocarrays.jobs.rechunking import clean
 from oocarrays.leftovers.standing import standing
 from oocarrays.show import report
-from oocarrays.show.contents import GroupFacts, array_rows, contents, tree
-from oocarrays.show.contents_json import as_json
+from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.stored.array import placer
 from oocarrays.streaming.rebuilding import holds_streams, stream_rows

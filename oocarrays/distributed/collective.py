@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
+from dask.utils import format_bytes
 
 from oocarrays.distributed.distributed_array import DistributedArray
-from oocarrays.distributed.rank_arrays import Where
-from oocarrays.distributed.section_arrays import SectionArrays
+from oocarrays.distributed.rank_arrays import RankLists, Where
 from oocarrays.errors import InputError, SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
@@ -24,15 +24,18 @@ from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Gen
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
-from oocarrays.options.advised import method_for
 from oocarrays.options.asked import cluster_of, resources_of
-from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.options.chunks import method_for
+from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.queueing.kept import ChunkTimes
+from oocarrays.show import report
+from oocarrays.show.collective_report import plan_rows, plan_text
+from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files.array_file import ArrayFile, as_planned
 from oocarrays.stored.array import StoredArray, opened
 
@@ -41,6 +44,70 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from oocarrays.storage.files.places import StoreLike
+
+
+class SectionArrays(RankLists):
+    """One array a rank, of whatever shapes: lazy, a Dask collection. Made by `read_sections`.
+
+    ``compute`` gives a list of numpy arrays; ``persist`` leaves each rank's with its rank.
+    """
+
+    def __init__(
+        self,
+        selections: Sequence[Selection],
+        dtype: np.dtype,
+        build: Callable[[], RankParts],
+        where: Where,
+        *,
+        plan: CollectivePlan,
+    ) -> None:
+        shapes = [selection.shape for selection in selections]
+        super().__init__(shapes.__getitem__, len(selections), dtype, build, where)
+        self._plan = plan
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(self._plan.part_bytes)
+
+    @property
+    def plan(self) -> CollectivePlan:
+        """Who reads what for whom, and what that takes."""
+        return self._plan
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that this process holds, or the worker that holds most, at any moment of the read."""
+        return self._plan.price.peak_bytes if self._plan.price else max(self._plan.part_bytes)
+
+    @property
+    def seconds(self) -> float:
+        """Predicted, by the clock."""
+        return self._plan.price.seconds if self._plan.price else 0.0
+
+    def _named(self) -> str:
+        return f"{self.ranks} sections"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        sizes = self._plan.part_bytes
+        least, most = format_bytes(min(sizes)), format_bytes(max(sizes))
+        return [
+            ("a rank holds", most if least == most else f"{least} to {most}"),
+            ("ranks are", self._where()),
+            *plan_rows(self._plan),
+        ]
+
+    def explain(self) -> str:
+        """Say what each rank gets, who reads it, and what other ways would cost."""
+        return f"{report.table(self._rows())}\n\n{plan_text(self._plan)}"
+
+    def __repr__(self) -> str:
+        head = f"<oocarrays.SectionArrays of {self.ranks} ranks, {self.dtype}, {format_bytes(self.nbytes)}>"
+        return f"{head}\n{report.table(self._rows(), indent='  ')}"
+
+    def _repr_html_(self) -> str:
+        return rows_html(self._rows(), title="oocarrays.SectionArrays")
+
 
 SectionsLike = LayoutLike | Sequence[Any]
 """A layout, or one section a rank."""

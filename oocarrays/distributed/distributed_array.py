@@ -13,21 +13,20 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import format_bytes
 
-from oocarrays.distributed.elementwise import applied, divided_into, dtype_of, subtracted_from
 from oocarrays.distributed.rank_arrays import RankArrays, Where
 from oocarrays.errors import InputError, LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.layouts.mapped import mapped, sliced
 from oocarrays.graphs.layouts.parts import Parts, block_lengths, block_tasks, is_block, is_blocks, whole
-from oocarrays.graphs.layouts.redistribution import moved
+from oocarrays.graphs.layouts.redistribution import mapped, moved, sliced
+from oocarrays.kernels.results import on_host
 from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.distribution import Block
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.layouts.slicing import ready_to_slice, sliced_layout, slices_of
 from oocarrays.mapping.section import Section
-from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.exchange.schedule import UNORDERED, Schedule
 from oocarrays.plan.layouts.assembly import Messaging, squared
@@ -38,6 +37,29 @@ from oocarrays.show.notebook import picture, rows_html
 
 if TYPE_CHECKING:
     import dask.array as da
+
+
+def applied(operation: Callable[..., Any], other: Any, part: np.ndarray) -> Any:
+    """Apply an operation to a part and what stands behind it."""
+    return operation(part, other)
+
+
+def subtracted_from(part: np.ndarray, other: Any) -> Any:
+    """Return what stands before a part, less it."""
+    return other - part
+
+
+def divided_into(part: np.ndarray, other: Any) -> Any:
+    """Return what stands before a part, divided by it."""
+    return other / part
+
+
+def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
+    """Return the dtype of what a function gives for parts of no elements."""
+    try:
+        return on_host(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
+    except Exception as error:
+        raise InputError(f"the function takes no part of no elements ({error}): name the dtype, dtype=…") from error
 
 
 class DistributedArray(RankArrays[Parts]):

@@ -19,14 +19,14 @@ from dask.task_spec import Alias, TaskRef
 
 from oocarrays.errors import LayoutError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.pinning import pin
+from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.layouts.parts import RankParts, layered
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import settled
 from oocarrays.graphs.run.telling import listen, topic_of
 from oocarrays.mapping.given import whole
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.storage.meter import Meter
 
 if TYPE_CHECKING:

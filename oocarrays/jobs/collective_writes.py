@@ -26,20 +26,20 @@ from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.graphs.run.steps import Key
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.given import listed, renamed
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.options.asked import ResumeMeans, check_lazy, cluster_of, resources_of
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.plan.documents import Document
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.requests.again import noted_parts
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.journal.calls import CALL, call_content, named
-from oocarrays.storage.journal.wanted import kept_sections, sections_again
+from oocarrays.storage.journal.notes import kept_sections, sections_again
 from oocarrays.storage.sections.write import check_writable
 
 if TYPE_CHECKING:

@@ -16,12 +16,10 @@ from oocarrays.arrays.creating import CHUNK_BYTES, chunks_and_order, described, 
 from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError
 from oocarrays.graphs import settings
-from oocarrays.graphs.cluster.disks import Disks
-from oocarrays.graphs.cluster.placement import client_of
+from oocarrays.graphs.cluster.placement import Disks, client_of
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.files.graph import build_graph
 from oocarrays.graphs.files.resume import FilesLeft, files_content, made_like
-from oocarrays.graphs.files.scatter import FilesRun
+from oocarrays.graphs.files.scatter import FilesRun, build_graph
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
@@ -29,10 +27,10 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.orientation import orientation_of
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, cuts, regular_shards
-from oocarrays.options.layouts import LayoutLike
+from oocarrays.options.packing import LayoutLike
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.requests.again import checked
 from oocarrays.requests.request import requested, unnamed
 from oocarrays.show import report

@@ -24,10 +24,10 @@ from oocarrays.jobs.job import Job
 from oocarrays.options.group_chunks import LINES, asked_for
 from oocarrays.options.rechunks import Planner
 from oocarrays.plan.documents import Document
-from oocarrays.plan.limits import within_budget
+from oocarrays.plan.machine import within_budget
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.resources import Resources
 from oocarrays.requests.again import checked
 from oocarrays.requests.request import form, requested
 from oocarrays.show import report

@@ -19,15 +19,15 @@ from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
-from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.sweeps import LocalCourse, LocalSweepBuilder, LocalSweepRun
 from oocarrays.graphs.run.job import Graph, resumable
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.slabs.course import Course, Progress
+from oocarrays.graphs.slabs.gathering import Residual, change
 from oocarrays.graphs.slabs.graph import SlabBuilder
 from oocarrays.graphs.slabs.iterate import SweepBuilder, SweepRun, looked_back
-from oocarrays.graphs.slabs.residuals import Residual, change
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_course
 from oocarrays.jobs.slabs import as_list, opener
@@ -39,7 +39,7 @@ from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabRequest
 from oocarrays.options.sweeps import SweepPlaces, Watch, course_of
 from oocarrays.plan.documents import Document
-from oocarrays.plan.limits import check_count
+from oocarrays.plan.machine import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
 from oocarrays.show import report

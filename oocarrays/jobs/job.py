@@ -27,7 +27,7 @@ from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import REQUEST
-from oocarrays.storage.watched import JOB_WATCHERS
+from oocarrays.storage.metered import JOB_WATCHERS
 
 if TYPE_CHECKING:  # the runtime of today's oldest Python knows no defaults
     from typing_extensions import TypeVar

@@ -27,7 +27,7 @@ from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratc
 from oocarrays.options.chunks import ChunksLike, block_lengths, cuts, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import BlocksPlan, plan_blocks
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.requests.again import checked
 from oocarrays.requests.request import requested
 from oocarrays.show import report

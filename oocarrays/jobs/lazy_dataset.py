@@ -34,7 +34,7 @@ from oocarrays.options.asked import check_lazy, cluster_of, resources_of, scratc
 from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
-from oocarrays.plan.limits import within_budget
+from oocarrays.plan.machine import within_budget
 from oocarrays.requests.again import checked
 from oocarrays.requests.request import form, requested
 from oocarrays.show import report

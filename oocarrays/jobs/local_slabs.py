@@ -14,7 +14,7 @@ import numpy as np
 
 from oocarrays.arrays.local_array import LocalArrays, own_disks
 from oocarrays.errors import InputError, LayoutError, PlacementError
-from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.files.sweeps import LocalCourse, RankScratch
@@ -30,7 +30,7 @@ from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.options.sweeps import SweepPlaces, Watch, check_fields, check_kernel, new_id
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import Edges
@@ -43,7 +43,7 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.journal.calls import named
-from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.storage.journal.leftovers import scratch_below
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
 

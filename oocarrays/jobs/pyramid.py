@@ -22,8 +22,8 @@ from oocarrays.kernels.levels import METHODS, WORKSPACE, Levels
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import chosen, whole
 from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.options.asked import FactorLike, ScaleLike, UnitLike, factors_of, scaled
 from oocarrays.options.chunks import ChunksLike, regular_chunks
-from oocarrays.options.factors import FactorLike, ScaleLike, UnitLike, factors_of, scaled
 from oocarrays.options.shapes import coarsened
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
 from oocarrays.plan.documents import Document

@@ -30,7 +30,7 @@ from oocarrays.jobs.updating import UpdateJob
 from oocarrays.jobs.updating import update as update_array
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.placing import evenly
+from oocarrays.mapping.layouts.local import evenly
 from oocarrays.options.asked import cluster_of, resources_of, scratch_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import RechunkKeywords
@@ -382,7 +382,7 @@ def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:
 
 
 def _check_chunks(asked: Stored, there: Stored, target: StoreLike) -> None:
-    """Refuse to bring an array up to date that is in other chunks; an axis that was whole in them stays cut as it was."""
+    """Raise if the target to update has other chunks; an axis that was one chunk keeps its chunk length."""
     pairs = zip(asked.grid.chunks, there.grid.chunks, asked.grid.shape, strict=True)
     if not all(a == b or a >= n for a, b, n in pairs) or asked.shard_chunks != there.shard_chunks:
         raise ChunksError(

@@ -16,7 +16,7 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.multicast import cast
 from oocarrays.graphs.files.shift import ShiftRun, build_graph
-from oocarrays.graphs.layouts.halos import windows
+from oocarrays.graphs.layouts.redistribution import windows
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import Stored

@@ -19,7 +19,7 @@ from oocarrays.arrays.copying import WORTH, Copier, Copying
 from oocarrays.arrays.creating import open_array as open_any
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError
-from oocarrays.graphs.cluster.disks import Disks
+from oocarrays.graphs.cluster.placement import Disks
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.steps import Key
@@ -35,9 +35,8 @@ from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
-from oocarrays.options.asked import check_alike, check_distinct, scratch_folder, workspace_of
+from oocarrays.options.asked import FactorLike, check_alike, check_distinct, scratch_folder, workspace_of
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.factors import FactorLike
 from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike, shapes_said

@@ -178,7 +178,7 @@ def _region(region: Any, file: ArrayFile) -> tuple[range, ...]:
 
 
 def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dict[Any, Any], Any]:
-    """The graph that writes blocks, and its last key: blocks optimised together as Dask does it, or as they were made."""
+    """Return the graph that writes blocks and its last key; Dask optimises the blocks together, if at all."""
     import dask.array as da
     from dask.core import flatten
     from dask.highlevelgraph import HighLevelGraph

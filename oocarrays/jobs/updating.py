@@ -24,7 +24,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.update import UpdatePlan, boxes_of, plan_update
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.requests.again import unfinished_text
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.show.report import shape_text

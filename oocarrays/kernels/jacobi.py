@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from oocarrays.errors import InputError
-from oocarrays.kernels.arguments import check_array, check_out, check_threads
+from oocarrays.kernels.binding import check_array, check_out, check_threads
 from oocarrays.mapping.given import whole
 
 MOST_SWEEPS = 2**31

@@ -152,7 +152,7 @@ class TrialBlock:
     def results(
         self, kernel: Callable[..., Any], dtypes: Sequence[np.dtype], wanted: Sequence[ResultTerms]
     ) -> list[np.ndarray] | None:
-        """Return what a kernel gives for zeros; None where it cannot be called with them: that shows on the first slab."""
+        """Return the kernel's results for zeros; None if it fails on them (the first slab will show why)."""
         if not self.core.size:
             return None
         window, inside = self.window, self.core.relative_to(self.window.lower).slices[:-1]

@@ -31,7 +31,7 @@ from oocarrays.jobs.updating import resumed_update
 from oocarrays.options.asked import ResumeMeans, resources_of
 from oocarrays.options.shapes import NAMES
 from oocarrays.plan.documents import Document
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.reductions.reducing import resumed_reduction
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.calls import CALL, CODE, NAME, given_again

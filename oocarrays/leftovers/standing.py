@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from oocarrays.errors import OocError
 from oocarrays.leftovers.resume import kind_left, resume
 from oocarrays.plan.documents import Document
-from oocarrays.requests.progress import chunks_done, chunks_text
+from oocarrays.requests.request import chunks_done, chunks_text
 from oocarrays.show.report import seconds_text
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder

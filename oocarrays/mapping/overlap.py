@@ -22,7 +22,7 @@ from itertools import product
 import numpy as np
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.lattice import floor_sum
+from oocarrays.mapping.section import floor_sum
 
 LISTED = 2**14
 """Cuts of one axis that are gone through at one time; of more, those that leave pieces of some length are counted."""

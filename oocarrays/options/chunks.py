@@ -14,16 +14,41 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar, Token
 from typing import Any
 
 import numpy as np
+import zarr
 from dask.utils import parse_bytes
 
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.given import is_sequence
 from oocarrays.mapping.grid import ChunkGrid, ceil_div
-from oocarrays.plan.limits import check_count
+from oocarrays.mapping.selection import Axes
+from oocarrays.plan.machine import check_count
+
+Advising = Callable[[zarr.Array, Sequence[Axes]], str]
+"""The method in which sections of an array are read, one for each rank; "auto" where nothing is advised."""
+_ADVISING: ContextVar[Advising | None] = ContextVar("oocarrays-advising", default=None)
+
+
+def begin(advising: Advising) -> Token[Advising | None]:
+    """Ask this for advice from now on."""
+    return _ADVISING.set(advising)
+
+
+def end(token: Token[Advising | None]) -> None:
+    """Ask again whom one asked before."""
+    _ADVISING.reset(token)
+
+
+def method_for(asked: str, array: zarr.Array, requests: Sequence[Axes]) -> str:
+    """Return the method that is asked for; where it is "auto", the one that is advised, which may be "auto" too."""
+    advising = _ADVISING.get()
+    is_auto = isinstance(asked, str) and asked == "auto"
+    return advising(array, requests) if is_auto and advising is not None else asked
+
 
 ChunksLike = int | str | Sequence[Any] | Mapping[Any, Any]
 """An int or text for every axis, a sequence with one of these or the blocks' lengths for each axis, or a dict."""

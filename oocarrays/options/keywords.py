@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 from oocarrays.mapping.layouts.boundary import BoundaryLike
+from oocarrays.options.asked import FactorLike
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.factors import FactorLike
 from oocarrays.options.shapes import DropLike, NewLike, ShapeLike
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
 

@@ -26,8 +26,7 @@ from oocarrays.graphs.settings import costs
 from oocarrays.plan.exchange.carrier import BETWEEN_WORKERS, Carrier
 from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
 from oocarrays.plan.exchange.prediction import CM5, DELTA, Constants, flat_constants
-from oocarrays.plan.exchange.topologies import Dragonfly, Hypercube, Torus
-from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
+from oocarrays.plan.exchange.topologies import MEASURED_DELTA, Dragonfly, Hypercube, Torus
 
 NETWORKS = (
     "mesh:4x8, torus:4x8, hypercube, fat-tree, dragonfly:9x4x2 for 2 ranks on each of 4 routers of 9 groups, flat, or "

@@ -14,10 +14,10 @@ from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards, uneven_lengths
-from oocarrays.plan.limits import check_priced
+from oocarrays.plan.machine import check_priced
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import Strategy
-from oocarrays.plan.resources import Resources
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.formats import dimension_names, target_settings

@@ -21,8 +21,8 @@ from typing import Any
 from oocarrays.errors import InputError
 from oocarrays.mapping.coarsening import Coarsening, Factor
 from oocarrays.mapping.given import listed, whole
+from oocarrays.options.asked import FactorLike, factors_of
 from oocarrays.options.chunks import ChunksLike, extent_said
-from oocarrays.options.factors import FactorLike, factors_of
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.formats import with_axes
 

@@ -29,11 +29,10 @@ from oocarrays.options.asked import cluster_of, dtypes_of, ranks_of, resources_o
 from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, uneven_lengths
 from oocarrays.options.shapes import ResultShapes, coarsened, names_of
 from oocarrays.plan.documents import Document
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.requests.again import checked, left_content
-from oocarrays.requests.progress import LAST
-from oocarrays.requests.request import requested
+from oocarrays.requests.request import LAST, requested
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import dimension_names, target_settings

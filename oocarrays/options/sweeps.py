@@ -17,7 +17,7 @@ from oocarrays.errors import InputError
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.slabs.course import Course
-from oocarrays.graphs.slabs.residuals import Residual, change
+from oocarrays.graphs.slabs.gathering import Residual, change
 from oocarrays.graphs.slabs.resume import kernel_name
 from oocarrays.graphs.slabs.sweeps import each_of, unlike
 from oocarrays.options.asked import check_distinct, scratch_of
@@ -31,7 +31,7 @@ from oocarrays.storage.files.formats import dimension_names, target_settings
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.retyped import retyped
 from oocarrays.storage.files.target import TargetSpec
-from oocarrays.storage.journal.scratch import scratch_below
+from oocarrays.storage.journal.leftovers import scratch_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class SweepPlaces:
 def course_of(
     request: SlabRequest, files: Sequence[ArrayFile], places: SweepPlaces, watch: Watch
 ) -> tuple[Course, Cluster | None]:
-    """All passes, as `iterate` has them, and where they run; files beyond one a target are read beside what is swept."""
+    """Return all passes of `iterate` and the cluster; files beyond one per target are read but not swept."""
     request = request.along(files[0].zarr.ndim, dimension_names(files[0].zarr))
     stores, options = places.targets, request.options
     assert isinstance(options, SweepOptions), "sweeps are asked for"

@@ -19,9 +19,9 @@ from oocarrays.kernels.reductions import NAMES, Reduction, reduction
 from oocarrays.mapping.given import axis_of
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.exchange.ordering import schedule_for
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.reductions.cut import STATE_BYTES, ReduceCut
 from oocarrays.plan.reductions.plan import ReducePlan
-from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.formats import dimension_names
 

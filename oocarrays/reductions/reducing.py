@@ -22,14 +22,14 @@ from oocarrays.graphs.reductions.run import GivenReduction, WrittenReduction, bu
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
-from oocarrays.graphs.run.missing import warn_of_missing
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, journal_of
+from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.jobs.job import Job
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.plan.documents import Document
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.reductions.plan import ReducePlan
-from oocarrays.plan.resources import Resources
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
 from oocarrays.requests.again import checked
 from oocarrays.requests.request import requested, unnamed

@@ -22,8 +22,7 @@ from oocarrays.graphs.run.remains import journal_of, way_out
 from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document
-from oocarrays.requests.progress import chunks_done, chunks_text, is_at_work
-from oocarrays.requests.request import CODE, COUNT, difference
+from oocarrays.requests.request import CODE, COUNT, chunks_done, chunks_text, difference, is_at_work
 from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.files.places import Place, StoreLike
@@ -37,7 +36,7 @@ UNKNOWN = "whether the sources have changed since the target was made is not kno
 
 
 def checked(check: Callable[..., None], *given: Any, overwrite: Any, resume: Any = False) -> None:
-    """Run the check of a target, the last argument; of one that is unfinished, say how much is done, and the ways on."""
+    """Check a target, the last argument; for an unfinished one, the error states its progress and how to continue."""
     may_replace = flag(overwrite, "overwrite") or trust_of(resume) is not None
     try:
         check(*given, overwrite=may_replace)

@@ -10,11 +10,12 @@ Only metadata is read, and on request the sizes of what is stored.
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.graphs.run.remains import way_out
+from oocarrays.plan.documents import Document
 from oocarrays.requests.again import journaled
-from oocarrays.requests.progress import is_at_work
+from oocarrays.requests.request import is_at_work
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said
@@ -36,6 +38,31 @@ from oocarrays.storage.files.presence import presence_of
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.stores.aside import with_drafts, without_drafts
 from oocarrays.storage.stores.joined import joined_in
+
+
+def as_json(facts: ArrayFacts | GroupFacts) -> Document:
+    """Return the same as dicts, lists and plain values; numbers that JSON does not have are written as text.
+
+    >>> import zarr
+    >>> from oocarrays.show.contents import array_facts
+    >>> as_json(array_facts(zarr.create_array({}, shape=(4,), dtype="f4")))["chunks"]
+    [4]
+    """
+    kind = "group" if isinstance(facts, GroupFacts) else "array"
+    return {"kind": kind, **{field.name: _plain(getattr(facts, field.name)) for field in fields(facts)}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ArrayFacts | GroupFacts):
+        return as_json(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
 
 COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
 

@@ -11,7 +11,7 @@ import numpy as np
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.mapping.given import element_type
-from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.sections.requests import RequestCounts, requests_of
 from oocarrays.show import report
 

@@ -32,11 +32,8 @@ from oocarrays.storage.files.presence import Policy, shows_chunks
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.runs import RunReader
 from oocarrays.storage.stores.urls import absolute, store_of
-from oocarrays.stored.indexed import Indexed, check_room
-from oocarrays.stored.points import read_points, write_points
-from oocarrays.stored.reading import read, read_small
-from oocarrays.stored.reading_ahead import AHEAD, Prefetched
-from oocarrays.stored.writing import selection_of, write
+from oocarrays.stored.points import Indexed, check_room, read_points, write_points
+from oocarrays.stored.reading import AHEAD, Prefetched, read, read_small, selection_of, write
 
 
 class StoredArray:

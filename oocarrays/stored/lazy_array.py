@@ -25,16 +25,16 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.selection import Selection, within
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, block_lengths
-from oocarrays.options.layouts import LayoutLike, layout_for
+from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.planned import rows
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import free_bytes
-from oocarrays.storage.journal.scratch import check_scratch_place
+from oocarrays.storage.journal.leftovers import check_scratch_place
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.urls import scratch_place
 from oocarrays.stored.array import StoredArray

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.errors import BudgetError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.points import Points, by_chunk
 from oocarrays.mapping.section import Section
@@ -22,7 +23,37 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.write import Whole, check_writable, each_of, replacing
-from oocarrays.stored.writing import cast
+from oocarrays.stored.reading import cast
+
+NO_MATTER = 2**26
+"""Bytes for which nobody looks how much memory there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """Reading and writing of an array by one kind of index."""
+
+    read: Callable[[Any], Any]
+    """Takes an index."""
+    write: Callable[[Any, Any], None]
+    """Takes an index, and values."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.read(key)
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        self.write(key, values)
+
+
+def check_room(nbytes: int) -> None:
+    """Refuse to read more at one time than fits the setting, or the budget."""
+    if nbytes <= NO_MATTER:
+        return
+    said = setting("whole-array-limit")
+    limit = settings.budget(None) if said is None else settings.size_in_bytes(said, "oocarrays.whole-array-limit")
+    if nbytes > limit:
+        raise BudgetError(limit, nbytes, "what is read (a.load() reads it all the same, a.to_dask() lazily)")
+
 
 MOST_AT_ONCE = 16
 """Chunks that are written at one time, at most."""

@@ -1,7 +1,18 @@
-"""Reading a section of the array that a person holds."""
+"""Reading a section of the array that a person holds.
+
+prefetch 0 ─┬─ prefetch 1 ── compute 0 ─┬─ prefetch 2 ── compute 1 ─┬─ …
+    thread      └─ read 0 ── read 1 ────────┴─ read 2 ──────────────────┴─ …      never more than so many bytes ahead
+
+Thakur 1995, section 5.5.2 and Figure 5.8 (data prefetching).
+"""
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,19 +21,195 @@ import zarr
 from oocarrays.errors import SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.run.missing import warn_of_missing
-from oocarrays.mapping.casting import misfit
+from oocarrays.graphs.run.telling import warn_of_missing
+from oocarrays.mapping.casting import lost_value, misfit
 from oocarrays.mapping.given import chosen
+from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection, lengths
 from oocarrays.plan.sections.batches import READ_BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import METHODS, Method
+from oocarrays.plan.sections.write import SectionWritePlan, WriteMethod
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.metered import new_meter
+from oocarrays.storage.metered import WATCHERS, new_meter
 from oocarrays.storage.sections.read import read_section, section_plan
 from oocarrays.storage.sections.runs import RunReader, read_runs
-from oocarrays.storage.watched import WATCHERS
+from oocarrays.storage.sections.write import check_writable, write_section
+from oocarrays.storage.stores.zipped import settled
+
+
+def write(
+    file: ArrayFile,
+    section: Any,
+    values: Any,
+    *,
+    method: WriteMethod = "auto",
+    memory: int | float | str | None = None,
+) -> SectionWritePlan:
+    """Write values to a section of an array described as written; see `oocarrays.OutOfCoreArray.write`."""
+    check_writable(file)
+    taken = selection_of(section, file.stored.grid.shape)
+    buffer_bytes = None if memory is None else settings.size_in_bytes(memory, "memory")
+    requests = setting("requests") if file.stored.remote else settings.local_cores()
+    data = taken.spread(cast(values, file.dtype))
+    try:
+        return write_section(
+            file, taken.axes, data, meter=new_meter(), method=method, buffer_bytes=buffer_bytes, requests=requests
+        )
+    finally:
+        settled(file.zarr.store_path.store)
+
+
+def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
+    """Return the selection that an index, or a `Section`, makes of an array of some shape.
+
+    Examples
+    --------
+    >>> selection_of(Section((2,), (9,)), (8,))
+    Traceback (most recent call last):
+    oocarrays.errors.SelectionError: Section(lower=(2,), upper=(9,)) is no section of an array of shape (8,)
+    """
+    if isinstance(section, Selection):
+        return section
+    if not isinstance(section, Section):
+        return Selection.of(section, shape)
+    fits = len(section.upper) == len(shape) and all(
+        lower >= 0 and upper <= n for lower, upper, n in zip(section.lower, section.upper, shape, strict=True)
+    )
+    if not fits:
+        raise SelectionError(f"{section} is no section of an array of shape {shape}")
+    return Selection.of_section(section)
+
+
+def cast(values: Any, dtype: np.dtype) -> np.ndarray:
+    """Values to be assigned to elements of a type; those of an array of another type are cast when they are written.
+
+    Examples
+    --------
+    >>> cast(300, np.dtype("u1"))
+    Traceback (most recent call last):
+    oocarrays.errors.SelectionError: the value 300 (int64) cannot be stored as uint8: give values that fit, or cast ...
+    """
+    try:
+        given = np.asarray(values)
+        lost = lost_value(given, dtype)
+        if lost is None:
+            numeric = given.dtype.kind in "biufcmM" and np.can_cast(given.dtype, dtype, "unsafe")
+            return given if numeric else np.asarray(values, dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise SelectionError(f"values of type {type(values).__name__} cannot be stored as {dtype}: {error}") from error
+    advice = f"give values that fit, or cast them with astype('{dtype}')"
+    raise SelectionError(f"the value {lost} ({given.dtype}) cannot be stored as {dtype}: {advice}")
+
+
+class Prefetched:
+    """A section that is read ahead. Made by `oocarrays.OutOfCoreArray.prefetch`."""
+
+    def __init__(self, read: Callable[[], Any], nbytes: int, ahead: ReadAhead) -> None:
+        self.nbytes = nbytes
+        """Bytes of the section."""
+        self._read: Callable[[], Any] | None = read
+        self._future: Future[Any] | None = None
+        self._ahead = ahead
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the section as a numpy array; what the thread has not begun is read here and now."""
+        mine = self._ahead.take_over(self)
+        if mine is not None:
+            _run(mine, self._future)
+        if self._future is None:
+            raise CancelledError("this section was given up: prefetch it again")
+        try:
+            return self._future.result(timeout)
+        finally:
+            if self._future.done():
+                self._ahead.release(self)
+
+    def done(self) -> bool:
+        """Return whether `result` does not wait."""
+        return self._future is not None and self._future.done()
+
+    def cancel(self) -> bool:
+        """Give it up, and the memory that it holds; whether it was not read yet."""
+        return self._ahead.give_up(self)
+
+
+def _run(read: Callable[[], Any], future: Future[Any] | None) -> None:
+    assert future is not None, "what is taken over has a future"
+    try:
+        future.set_result(read())
+    except BaseException as error:  # noqa: BLE001  whoever asks for the result is told
+        future.set_exception(error)
+
+
+class ReadAhead:
+    """All that a process reads ahead: one thread, in the order in which it was asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a section that nobody wants any more may be collected in the middle of this
+        self._pool: ThreadPoolExecutor | None = None
+        self._waiting: deque[weakref.ref[Prefetched]] = deque()
+        self._held: dict[int, weakref.finalize] = {}
+        self._bytes = 0
+        self._most = 0
+
+    def add(self, read: Callable[[], Any], nbytes: int, most: int) -> Prefetched:
+        """Have a section read as soon as no more than ``most`` bytes are ahead, itself among them."""
+        section = Prefetched(read, nbytes, self)
+        with self._lock:
+            self._most = most
+            if nbytes <= most:
+                self._waiting.append(weakref.ref(section))
+            self._begin()
+        return section
+
+    def _begin(self) -> None:
+        while self._waiting:
+            section = self._waiting[0]()
+            if section is None or section._read is None:
+                self._waiting.popleft()
+            elif self._bytes + section.nbytes > self._most:
+                return
+            else:
+                self._waiting.popleft()
+                self._pool = self._pool or ThreadPoolExecutor(1, "read-ahead")
+                self._bytes += section.nbytes
+                self._held[id(section)] = weakref.finalize(section, self._free, id(section), section.nbytes)
+                section._future, section._read = self._pool.submit(section._read), None
+
+    def take_over(self, section: Prefetched) -> Callable[[], Any] | None:
+        """Return the function that reads the section, if nobody has begun to."""
+        with self._lock:
+            read, section._read = section._read, None
+            if read is not None:
+                section._future = Future()
+            return read
+
+    def give_up(self, section: Prefetched) -> bool:
+        """Let a section go; whether it was not read yet."""
+        with self._lock:
+            future, section._future = section._future, None
+            begun = section._read is None and not (future is not None and future.cancel())
+            section._read = None
+            self.release(section)
+            return not begun
+
+    def release(self, section: Prefetched) -> None:
+        """Count a section that somebody has taken, or given up, as ahead no more."""
+        freed = self._held.get(id(section))
+        if freed is not None:
+            freed()
+
+    def _free(self, key: int, nbytes: int) -> None:
+        with self._lock:
+            if self._held.pop(key, None) is not None:
+                self._bytes -= nbytes
+            self._begin()
+
+
+AHEAD = ReadAhead()
+"""Of this process: the bytes that it reads ahead are counted together."""
 
 
 def read(

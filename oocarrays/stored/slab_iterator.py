@@ -18,7 +18,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 from oocarrays.graphs import settings
-from oocarrays.graphs.run.missing import warn_of_missing
+from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.mapping.section import Section
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.geometry import Slab

@@ -9,8 +9,7 @@ import weakref
 from dataclasses import replace
 
 from oocarrays.errors import OocError, UnsupportedError
-from oocarrays.plan.streams.facts import committed
-from oocarrays.plan.streams.meta import Meta
+from oocarrays.plan.streams.meta import Meta, committed
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 

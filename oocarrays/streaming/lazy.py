@@ -17,8 +17,8 @@ import numpy as np
 
 from oocarrays.errors import BudgetError, CorruptChunkError, InputError
 from oocarrays.plan.streams.calls import CellBytes
-from oocarrays.plan.streams.cutting import ValuesCut, cell_chunks, parts_of, value_cuts
 from oocarrays.plan.streams.meta import check_budget
+from oocarrays.plan.streams.units import ValuesCut, cell_chunks, parts_of, value_cuts
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.ragged import DaskRagged, Ragged, checked_counts

@@ -14,9 +14,8 @@ import numpy as np
 from oocarrays.errors import InputError, OocError, SelectionError, UnsupportedError
 from oocarrays.graphs.streams.ranks import Ranks, rank_addresses
 from oocarrays.mapping.given import whole
-from oocarrays.plan.streams.calls import of_cells
-from oocarrays.plan.streams.facts import WriterFacts, committed
-from oocarrays.plan.streams.modes import MODES, agreed
+from oocarrays.plan.streams.calls import MODES, agreed, of_cells
+from oocarrays.plan.streams.meta import WriterFacts, committed
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues

@@ -12,22 +12,19 @@ import zarr
 from oocarrays.errors import InputError, OocError, UnsupportedError
 from oocarrays.mapping.given import element_type, whole
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
-from oocarrays.plan.streams.facts import committed
-from oocarrays.plan.streams.modes import Mode, ModeAnswer
+from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, ModeAnswer
+from oocarrays.plan.streams.meta import committed
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.plain import PlainStreams
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
-from oocarrays.streaming.cell import Cell, SharedFile
+from oocarrays.streaming.cell import Cell, SharedFile, boxes_of, fill_steps, steps_of, steps_settings
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_fill, check_view
 from oocarrays.streaming.keeping import Kept
 from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
-from oocarrays.streaming.matching import returned, scanned_cells
 from oocarrays.streaming.ragged import DaskRagged, Ragged
-from oocarrays.streaming.reading import moved, read_each, read_level, simple
-from oocarrays.streaming.steps import boxes_of, fill_steps, steps_of, steps_settings
+from oocarrays.streaming.reading import moved, read_each, read_level, returned, scanned_cells, simple
 from oocarrays.streaming.text import printed, tokens_of
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from oocarrays import RechunkJob
 from oocarrays.graphs.rechunk.graph import build_graph
-from oocarrays.graphs.run.buffers import RankBuffers
+from oocarrays.graphs.run.builder import RankBuffers
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.plan.resources import Resources
 from oocarrays.storage.local.pages import allocate
 from tests.graphs.edges import Edges, run_of
 from tests.profiles import examples

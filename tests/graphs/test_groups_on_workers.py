@@ -14,7 +14,7 @@ from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, PlacementError
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from tests.graphs.clusters import FIELD, events, kill_when, until, within
 from tests.seams import KEPT_REQUEST, KEPT_SOURCE
 from tests.small import CODECS

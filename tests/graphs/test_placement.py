@@ -14,7 +14,7 @@ from oocarrays.graphs.cluster.placement import as_they_are, budget_of, workers_o
 from oocarrays.graphs.layouts.exchanging import exchange_tasks
 from oocarrays.graphs.layouts.parts import parts_of_array
 from oocarrays.graphs.layouts.redistribution import Moving
-from oocarrays.mapping.layouts.placing import sides, spread
+from oocarrays.mapping.layouts.local import sides, spread
 from oocarrays.plan.layouts.redistribution import Transfer
 from tests.graphs.clusters import within
 from tests.owners import numbered

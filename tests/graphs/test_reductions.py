@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import oocarrays as ooc
 from oocarrays.graphs.reductions.run import GivenReduction, build_graph
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from oocarrays.reductions.asked import Asked, wanted
 from oocarrays.storage.files import array_file
 from tests.profiles import examples

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.lattice import floor_sum
+from oocarrays.mapping.section import floor_sum
 
 pytestmark = pytest.mark.once
 

@@ -17,7 +17,7 @@ from oocarrays import Block, Collapsed, Cyclic, GenBlock, Layout
 from oocarrays.errors import LayoutError
 from oocarrays.mapping.layouts.distribution import Distribution
 from oocarrays.mapping.layouts.hpf import Asked
-from oocarrays.mapping.layouts.process_grid import even_grid
+from oocarrays.mapping.layouts.layout import even_grid
 from tests.mapping.dealing import laid_out, owners
 
 pytestmark = pytest.mark.once

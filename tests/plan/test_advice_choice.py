@@ -11,12 +11,11 @@ import pytest
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.advice.candidates import candidates
 from oocarrays.plan.advice.choice import BlockReader, ChoiceUnit, choose, priced
 from oocarrays.plan.advice.counting import Footprint
 from oocarrays.plan.advice.price import Use, prices, rewriting_seconds
-from oocarrays.plan.advice.verdict import SeenSummary, verdicts
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.advice.verdict import SeenSummary, candidates, verdicts
+from oocarrays.plan.memory import Resources
 from oocarrays.show.advice import layout_text
 
 pytestmark = pytest.mark.once

@@ -10,12 +10,12 @@ import pytest
 from oocarrays import Layout
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.advice.price import Use, prices
+from oocarrays.plan.advice.trace import patterns_of
 from oocarrays.plan.advice.uses import footprint
-from oocarrays.plan.advice.words import patterns_of
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from tests.pairs import pairs
 
 pytestmark = pytest.mark.once

@@ -21,7 +21,7 @@ from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan, two_phase
 from oocarrays.plan.collective.read_offers import ANY, plan_collective
 from oocarrays.plan.collective.wanted import AccessTable, requests_of
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 from tests.plan.test_wanted import SHAPES, marked
 from tests.profiles import examples
 from tests.selections import requests

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.group import ToCopy, plan_copies
-from oocarrays.plan.resources import Resources
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.plan.files.in_core import Slabs
-from oocarrays.plan.files.partitions import partitions
+from oocarrays.plan.files.partitions import Slabs, partitions
 from tests.profiles import examples
 from tests.strategies import grids
 

@@ -12,9 +12,9 @@ from oocarrays.graphs.rechunk.graph import GraphBuilder
 from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import GRAPH_TASK_BYTES, RechunkPlan, plan_rechunk
-from oocarrays.plan.resources import Resources
 
 pytestmark = pytest.mark.once
 

@@ -9,8 +9,8 @@ import pytest
 
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.plan.resources import Resources
 from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
 from tests.strategies import MIB, stored
 from tests.work import CALLS_A_SECOND, counted

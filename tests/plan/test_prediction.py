@@ -21,7 +21,7 @@ from oocarrays.plan.exchange.prediction import (
     schedule_seconds,
     step_seconds,
 )
-from oocarrays.plan.exchange.wormhole import MEASURED_DELTA
+from oocarrays.plan.exchange.topologies import MEASURED_DELTA
 from oocarrays.plan.machine import Costs
 from tests import contention, printed
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk import assembled, candidates
 from oocarrays.plan.rechunk.counting import MAX_TASKS
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.resources import Resources
 from tests.profiles import examples
 from tests.seams import RECHUNK_METHODS
 from tests.strategies import MIB, apart, chunks_for, shapes, stored

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oocarrays.plan.streams.cutting import cell_chunks, value_cuts
 from oocarrays.plan.streams.places import Chunking, segments
+from oocarrays.plan.streams.units import cell_chunks, value_cuts
 
 pytestmark = pytest.mark.once
 

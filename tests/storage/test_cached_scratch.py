@@ -16,8 +16,8 @@ from oocarrays.errors import BudgetError
 from oocarrays.graphs.rechunk import run
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.machine import Costs
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.resources import Resources
 from oocarrays.storage.files.creating import is_scratch
 from oocarrays.storage.local import devices
 from oocarrays.storage.local.syncing import Syncer, written

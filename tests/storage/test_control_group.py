@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oocarrays.storage.control_group import control_group_left
+from oocarrays.storage.meter import control_group_left
 
 MIB = 2**20
 STAT = "anon 1\ninactive_file {idle}\ntotal_inactive_file {idle}\n"

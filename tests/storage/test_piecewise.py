@@ -9,7 +9,7 @@ import zarr
 from oocarrays.mapping.selection import lengths
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.sections.piecewise import read_pieces
+from oocarrays.storage.sections.windows import read_pieces
 from tests.owners import numbered
 from tests.small import CODECS
 

@@ -18,12 +18,12 @@ from zarr.codecs import BloscCodec, TransposeCodec, ZstdCodec
 import oocarrays as ooc
 from oocarrays.errors import CorruptChunkError, RunError
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.plan.resources import Resources
-from oocarrays.storage.blocked import copy
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer, turned_section
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.pool import copy
 from oocarrays.storage.sections.read import read_section, section_plan
 from oocarrays.storage.sections.runs import RunReader, read_runs
 from oocarrays.storage.sections.write import write_section

@@ -7,6 +7,9 @@
 
 Along an axis with a halo each rank holds one block. The halo of a rank that holds nothing has the fill value.
 Thakur 1995, section 5.4 (Figure 5.4).
+
+rank      0  1  2  3  4
+place     a  a  a  b  b        neighbours together: their borders stay where they are
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +29,43 @@ from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
+
+Place = TypeVar("Place")
+
+
+def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
+    """Return the place of each rank: neighbours together, and in no place more than one rank more than in another.
+
+    Of fewer ranks than places each has one of the first; no place makes no places.
+
+    >>> spread(5, "ab"), spread(2, "abc"), spread(2, "")
+    (('a', 'a', 'a', 'b', 'b'), ('a', 'b'), ())
+    """
+    if not places:
+        return ()
+    return tuple(places[rank * len(places) // max(ranks, len(places))] for rank in range(ranks))
+
+
+def evenly(count: int, places: Sequence[Place]) -> Sequence[Place]:
+    """Return so many of the places, or all, where they are no more: evenly, as neighbours may be on one machine.
+
+    >>> evenly(2, "abcd"), evenly(3, "ab")
+    (('a', 'c'), 'ab')
+    """
+    return tuple(places[n * len(places) // count] for n in range(count)) if count < len(places) else places
+
+
+def sides(before: int, after: int, places: Sequence[Place]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+    """The places of the ranks of an exchange as they send and as they receive, where it changes how many there are.
+
+    A rank that is there on one side only is, on the other, where it would be of all.
+
+    >>> sides(2, 4, "ab")
+    (('a', 'b', 'b', 'b'), ('a', 'a', 'b', 'b'))
+    """
+    every = spread(max(before, after), places)
+    return spread(before, places) + every[before:], spread(after, places) + every[after:]
+
 
 Depth = tuple[int, ...]
 """How many neighbours a rank sees along each axis, on either side."""

@@ -22,7 +22,7 @@ import numpy as np
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.price import METHODS, Prices, Use, prices, rewriting_seconds
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 
 WORTH = 0.9
 """Of the seconds today: what would take more is kept as it is, for predictions are no better than that."""

@@ -20,7 +20,7 @@ from oocarrays.plan.advice.counting import Counts, Footprint
 from oocarrays.plan.collective.cost import SMALL_TASK_SECONDS
 from oocarrays.plan.collective.read import BUFFER_BYTES
 from oocarrays.plan.machine import Costs, speed
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Resources
 
 METHODS = ("independent", "two-phase")
 """The rows of what is found."""

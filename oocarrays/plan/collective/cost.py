@@ -28,8 +28,7 @@ from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.machine import Costs, speed
-from oocarrays.plan.memory import Memory
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Memory, Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES as SECTION_BYTES
 from oocarrays.plan.sections.batches import IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan

@@ -22,7 +22,7 @@ import numpy as np
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.layouts.placing import spread
+from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.alternative import TAKEN, CountedAlternative, slower, too_large
 from oocarrays.plan.collective.cost import Means, priced
@@ -31,8 +31,8 @@ from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method,
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
 from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_unordered
-from oocarrays.plan.limits import MOST_TASKS
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.machine import MOST_TASKS
+from oocarrays.plan.memory import Resources
 
 UNEVEN = 1.5
 """A rank that wants more than so many times its share of the chunks may have others read for it."""

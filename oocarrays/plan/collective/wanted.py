@@ -27,7 +27,7 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common, lengths, within
 from oocarrays.mapping.union import Union, product_of
-from oocarrays.plan.limits import check_count
+from oocarrays.plan.machine import check_count
 
 Place = tuple[slice | np.ndarray, ...]
 """Where elements are along each axis; their product is where they are in an array."""

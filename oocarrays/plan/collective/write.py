@@ -44,7 +44,7 @@ class CollectiveWritePlan(Holding):
     """One collective write.
 
     >>> from oocarrays.plan.collective.write_offers import plan_collective_write
-    >>> from oocarrays.plan.resources import Resources
+    >>> from oocarrays.plan.memory import Resources
     >>> rows = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
     >>> plan = plan_collective_write(rows, [(range(8), range(5)), (range(8), range(3, 8))], Resources(), aggregators=2)
     >>> plan

@@ -29,9 +29,8 @@ from oocarrays.plan.collective.wanted import check_boxes, chunks_of
 from oocarrays.plan.collective.write import BUFFER_BYTES, CollectiveWritePlan, Method
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, order_for, schedule_seconds
-from oocarrays.plan.limits import check_rounds
-from oocarrays.plan.machine import Costs, speed
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.machine import Costs, check_rounds, speed
+from oocarrays.plan.memory import Resources
 
 
 def plan_collective_write(

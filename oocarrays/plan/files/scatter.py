@@ -33,10 +33,8 @@ from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.blocks import FileBlock, alike_spans, before, chunk_count
 from oocarrays.plan.files.partitions import Partitions, partitions
-from oocarrays.plan.limits import check_count
-from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Holding, Memory
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.machine import Costs, check_count
+from oocarrays.plan.memory import Holding, Memory, Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 

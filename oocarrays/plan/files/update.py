@@ -25,8 +25,7 @@ from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 

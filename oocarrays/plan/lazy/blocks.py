@@ -22,12 +22,11 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Traffic
-from oocarrays.plan.limits import within_budget
-from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.machine import within_budget
+from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
 from oocarrays.plan.rechunk.scratch import at_least
-from oocarrays.plan.resources import Resources
 
 BlockLengths = tuple[tuple[int, ...], ...]
 """The lengths of the blocks along each axis, in elements, as Dask writes them."""

@@ -30,8 +30,7 @@ from oocarrays.plan.cost import Traffic
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.grouping import Grouping, cut_line, grouping, groupings, singly
 from oocarrays.plan.machine import Costs, speed
-from oocarrays.plan.memory import Holding, Memory, largest
-from oocarrays.plan.resources import Resources
+from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT
 from oocarrays.plan.sections.requests import Line
 

@@ -32,7 +32,7 @@ def to_json(plan: RechunkPlan) -> Document:
     --------
     >>> import json
     >>> from oocarrays.mapping.grid import ChunkGrid, Stored
-    >>> from oocarrays.plan.resources import Resources
+    >>> from oocarrays.plan.memory import Resources
     >>> from oocarrays.plan.rechunk.plan import plan_rechunk
     >>> rows = Stored(grid=ChunkGrid.of((64, 64), (8, 64)), itemsize=4, local=True)
     >>> columns = Stored(grid=ChunkGrid.of((64, 64), (64, 8)), itemsize=4, local=True)

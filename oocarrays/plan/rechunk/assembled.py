@@ -219,7 +219,7 @@ def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
 
     >>> from dataclasses import replace
     >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> from oocarrays.plan.resources import Resources
+    >>> from oocarrays.plan.memory import Resources
     >>> from oocarrays.plan.rechunk.plan import plan_rechunk
     >>> rows, columns = (ChunkGrid.of((8, 10), chunks) for chunks in ((4, 10), (8, 3)))
     >>> rows, columns = (Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns))

@@ -18,10 +18,9 @@ from operator import add
 
 from oocarrays.errors import BudgetError
 from oocarrays.plan.cost import Traffic
-from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.plan.resources import Resources
 
 BATCH_BYTES = 2**26
 """Bytes of the arrays that one task copies, about: few tasks, and none that takes much longer than the others."""

@@ -26,12 +26,11 @@ from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
-from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.rechunk.assembled import can_assemble
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.problem import MIB, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, best_of, considered, least_feasible, left_out, look
-from oocarrays.plan.resources import Resources
 
 FEW_RANKS = 2
 """Ranks below which no cluster is left idle."""
@@ -143,7 +142,7 @@ class RechunkPlan(Holding):
         return self.traffic.write_requests
 
     def draw(self) -> Any:
-        """A ``matplotlib.figure.Figure``: which rank has which part of source and target, and when; predicted seconds."""
+        """Return a ``matplotlib.figure.Figure``: each rank's parts of source and target over time; predicted seconds."""
         return shown.by("draw")(self)
 
     def _repr_html_(self) -> str:

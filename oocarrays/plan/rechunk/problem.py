@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from oocarrays.mapping.grid import COPIED_BYTES, Stored
 from oocarrays.plan.exchange.ordering import CREDIT, load_of
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.memory import PROCESS_BYTES
+from oocarrays.plan.memory import PROCESS_BYTES, Resources
 from oocarrays.plan.rechunk.passes import Access, Method
-from oocarrays.plan.resources import Resources
 
 MIB = 2**20
 BASE_BYTES = 24 * MIB

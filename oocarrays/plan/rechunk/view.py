@@ -78,7 +78,7 @@ def view(plan: RechunkPlan) -> View:
     Examples
     --------
     >>> from oocarrays.mapping.grid import Stored
-    >>> from oocarrays.plan.resources import Resources
+    >>> from oocarrays.plan.memory import Resources
     >>> from oocarrays.plan.rechunk.plan import plan_rechunk
     >>> rows = Stored(grid=ChunkGrid.of((4, 6), (1, 6)), itemsize=4, local=True)
     >>> columns = Stored(grid=ChunkGrid.of((4, 6), (4, 3)), itemsize=4, local=True)

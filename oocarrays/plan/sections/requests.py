@@ -30,10 +30,9 @@ import numpy as np
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.given import is_sequence, whole, wholes
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.lattice import floor_sum
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.layout import Layout
-from oocarrays.mapping.section import axis_order
+from oocarrays.mapping.section import axis_order, floor_sum
 
 MOST_STRIPES = 2**26
 """Stripes of a file whose edges are gone through, at most: who has what lies on both sides is looked at."""

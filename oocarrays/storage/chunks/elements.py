@@ -15,8 +15,8 @@ import numpy as np
 
 from oocarrays.mapping.grid import Index, ceil_div, chunk_runs
 from oocarrays.mapping.section import Section
-from oocarrays.storage.blocked import copy
 from oocarrays.storage.files.array_file import ArrayFile
+from oocarrays.storage.pool import copy
 
 
 def fill_bits(file: ArrayFile) -> bytes:

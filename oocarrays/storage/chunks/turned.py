@@ -17,13 +17,12 @@ import numpy as np
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.orientation import inverse, turned, turned_back
 from oocarrays.mapping.section import Section
-from oocarrays.storage.blocked import copy
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.pool import shaped
+from oocarrays.storage.pool import copy, shaped
 
 Part = tuple[Section, np.ndarray | None]
 

@@ -17,7 +17,7 @@ from oocarrays.mapping.grid import ChunkGrid, Index
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, within
 from oocarrays.plan.sections.write import AxisPart, axis_parts
-from oocarrays.storage.blocked import copy
+from oocarrays.storage.pool import copy
 
 
 class Written(Protocol):

@@ -26,7 +26,7 @@ from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.plan.documents import Settings
-from oocarrays.plan.limits import check_priced
+from oocarrays.plan.machine import check_priced
 from oocarrays.plan.rechunk.problem import TRAVEL_COPIES
 from oocarrays.storage.codecs.bound import check_filters
 from oocarrays.storage.codecs.codec import (

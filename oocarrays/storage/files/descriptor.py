@@ -10,7 +10,7 @@
       "block": [4, 6],                                        10  block size
       "depth": [1, 0]}                                        the width of the overlap area
 
-Rows 1 to 4, the bounds of what is in core, follow from a budget: `oocarrays.plan.files.in_core`.
+Rows 1 to 4, the bounds of what is in core, follow from a budget: `oocarrays.plan.files.partitions`.
 """
 
 from __future__ import annotations

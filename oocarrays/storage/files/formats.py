@@ -119,7 +119,7 @@ def mask_of_text(value: Any, dtype: np.dtype) -> Any:
 
 
 def carried_compressors(source: zarr.Array) -> Any:
-    """Return the compressors of an array, to be carried over; of filters of another format what does the same in Zarr."""
+    """Return the compressors of an array for its copy; filters of another format become their Zarr equivalents."""
     if not is_foreign(source):
         return as_stored(source).compressors
     return [BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=source.dtype.itemsize)]

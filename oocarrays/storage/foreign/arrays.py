@@ -313,7 +313,7 @@ class Contents:
         return self.told.pop(name)
 
     def prepare(self, inner: str) -> None:
-        """Look at what is going to be asked for, while nobody waits for an answer: with many files that takes seconds."""
+        """Read the files' indexes ahead of the first request: with many files that takes seconds."""
         if self.dim is None:
             return
         wanted = [name for name in self.names if name == inner or not inner or name.startswith(f"{inner}/")]

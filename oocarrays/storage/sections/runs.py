@@ -23,8 +23,8 @@ from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import watched
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.watched import watched
 
 MOST_CHUNKS = 4
 """Of more chunks a plan is made: the device is asked for all of them before any is waited for."""

@@ -24,7 +24,6 @@ from oocarrays.mapping.grid import Index
 from oocarrays.plan.sections.batches import IN_FLIGHT, Batch, Part
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import Sieve
-from oocarrays.storage.blocked import copy
 from oocarrays.storage.chunks.places import Places
 from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile
@@ -33,6 +32,7 @@ from oocarrays.storage.local.pages import HUGE_BYTES, allocate, want
 from oocarrays.storage.local.past_cache import cold_ranges, read_past_cache
 from oocarrays.storage.local.ranges import NOT_READY, read_ranges
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.pool import copy
 from oocarrays.storage.stores.opening import blobs_of
 
 T = TypeVar("T")

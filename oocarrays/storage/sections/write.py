@@ -39,9 +39,9 @@ from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, by
 from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.local.sectors import Piece, on_sectors
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.metered import watched
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.watched import watched
 
 U = TypeVar("U", bound=Written)
 U_contra = TypeVar("U_contra", bound=Written, contravariant=True)
@@ -106,7 +106,7 @@ def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarr
 
 
 def each_of(work: Writer[U], units: Iterable[U], at_once: int) -> None:
-    """Do the work of each unit, so many of them at a time, and tell of chunks that were to be changed and are missing."""
+    """Do the work of each unit, `at_once` at a time, and report chunks that were to be changed and are missing."""
     if at_once == 1:
         for unit in units:
             work(unit)

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level
-from oocarrays.plan.streams.facts import WriterFacts
-from oocarrays.plan.streams.meta import CB_BLOCK, Independent, check_budget, independent
-from oocarrays.plan.streams.modes import Mode, ModeAnswer, read_mode, write_mode
+from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, ModeAnswer, read_mode, write_mode
+from oocarrays.plan.streams.meta import CB_BLOCK, Independent, WriterFacts, check_budget, independent
 from oocarrays.plan.streams.places import Chunking, segments
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
