@@ -142,7 +142,7 @@ class RechunkPlan(Holding):
         return self.traffic.write_requests
 
     def draw(self) -> Any:
-        """Return a ``matplotlib.figure.Figure``: each rank's parts of source and target over time; predicted seconds."""
+        """Return a ``matplotlib.figure.Figure``: each rank's parts of source and target over time."""
         return shown.by("draw")(self)
 
     def _repr_html_(self) -> str:
