@@ -218,7 +218,7 @@ class Carried:
 def sent_parts(
     schedule: Schedule, stage: int, rank: int, own: Callable[[int], np.ndarray | None], carried: Carried | None
 ) -> Message | None:
-    """Return the message of ``rank`` in a stage, labelled by origin and final rank; None if there is nothing to send."""
+    """Return the message of ``rank`` in a stage, labelled by origin and final rank, or None if empty."""
     from oocarrays.graphs.cluster.nearby import Message
 
     others = carried.parts if carried else {}
