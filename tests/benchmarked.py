@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.dying import Server
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "old"
 ONCE = ("--rounds", "1", "--discard", "0", "--pause", "0")
 """One round of a benchmark that has rounds, as short as may be."""
 SECONDS = 240

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "old"
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from oocarrays.plan.exchange.prediction import DELTA, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.exchange.topologies import MEASURED_DELTA
 
-DATA = Path(__file__).parents[1] / "tests" / "data"
+DATA = Path(__file__).parents[2] / "tests" / "data"
 TABLES = ("4_4", "4_5", "4_6", "4_7", "4_8", "4_9", "4_10")
 MODELS = {"thesis": DELTA, "wormhole": MEASURED_DELTA}
 Cell = tuple[str, int, int, int]

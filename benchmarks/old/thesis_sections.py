@@ -20,7 +20,7 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, common, hull, lengths
 from oocarrays.plan.collective.domains import Dealing, Partition, file_domains
 
-DATA = Path(__file__).parents[1] / "tests" / "data"
+DATA = Path(__file__).parents[2] / "tests" / "data"
 TABLES = ("6_1", "6_2", "6_3", "6_4", "6_5", "6_6", "6_7", "6_8")
 PARTITIONS: tuple[Partition, ...] = ("static", "dynamic")
 ITEM = 4

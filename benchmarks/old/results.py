@@ -115,7 +115,7 @@ def held_in(claim: Claim) -> str:
 
 def peers() -> dict[str, dict[str, float]]:
     """Return, for each row of README.md that a stored one holds, how many times as long as ours others take."""
-    readme = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    readme = (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
     held = {claim.at: claim for claim in claims() if claim.page == "README.md" and claim.held}
     found: dict[str, dict[str, float]] = {}
     for line in readme.splitlines():

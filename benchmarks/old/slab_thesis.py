@@ -34,7 +34,7 @@ from zarr.core.sync import sync
 
 import oocarrays as ooc
 
-DATA = Path(__file__).parents[1] / "tests" / "data"
+DATA = Path(__file__).parents[2] / "tests" / "data"
 EDGE = 2048
 RANKS, SLABS = (1, 2, 4), (4, 8, 16)
 Times = Mapping[tuple[int, int, bool], float]
