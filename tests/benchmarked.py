@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +35,13 @@ def results(runs: Server, folder: Path, script: str, *arguments: object) -> list
     """What a benchmark that keeps its data in a folder finds in one round."""
     told: list[dict] = found(runs, folder, script, *arguments, *ONCE, "--workdir", folder / "work")["results"]
     return told
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[None]:
+    """Scripts import what lies beside them."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "benchmarks" / "old"
-
-
-@contextmanager
-def beside(folder: Path) -> Iterator[None]:
-    """Scripts import what lies beside them."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-
+from tests.benchmarked import FOLDER, beside
 
 with beside(FOLDER):
     from thesis_sections import TABLES, Case, Count, cases, counts

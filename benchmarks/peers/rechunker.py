@@ -7,8 +7,8 @@ import os
 import dask
 import numcodecs
 import zarr
-from cases import Job
-from rechunker import rechunk
+from case import Job
+from rechunker import rechunk as planned
 
 CODECS = {
     "none": None,
@@ -17,10 +17,9 @@ CODECS = {
 }
 
 
-def run(job: Job) -> dict:
+def rechunk(job: Job) -> dict:
     """Plan and run; the intermediate array is not compressed, for that is faster on a local disk."""
-    executor = job.variant or "dask"
-    plan = rechunk(
+    plan = planned(
         zarr.open(job.source, mode="r"),
         job.target_chunks,
         job.memory // job.cores,
@@ -28,8 +27,8 @@ def run(job: Job) -> dict:
         temp_store=os.path.join(job.scratch, "intermediate"),
         target_options={"compressor": CODECS[job.codec]},
         temp_options={"compressor": None},
-        executor=executor,
+        executor="dask",
     )
     with dask.config.set(scheduler="threads", num_workers=job.cores):
         plan.execute()
-    return {"note": executor}
+    return {}

@@ -1,6 +1,6 @@
 """TensorStore driven by a plan that fits in the budget, as an expert would write it.
 
-Variants (the best one known for the case is taken where none is named):
+Variants (the best one known for the case where none is given):
 
 - `direct`: box by box, target.write(source): TensorStore copies from decoded chunks straight into the
   buffers of the target's chunks, with no array between. Mapped files make byte ranges of uncoded chunks.
@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 import tensorstore as ts
-from cases import ITEM, Job
+from case import Job
 
-from peers.boxes import boxes, edges
+from peers.by_hand import cut
 
 DIRECT_SHARE = 0.55
 """Part of the budget for the box of `direct`; chunks being read and written come on top."""
@@ -34,42 +34,42 @@ REPEATS = 2
 """Coded sources are decoded at most so many times before an intermediate array is cheaper."""
 
 
-def run(job: Job) -> dict:
+def rechunk(job: Job) -> dict:
     """Rechunk in the variant named, or in the best one."""
     context = _context(job.cores)
     source = _opened(job.source, context)
     target = _created(job.target, context, job.shape, job.target_chunks, _codecs(job.source))
-    variant = job.variant or _best(job)
+    variant = job.params.get("variant") or _best(job)
     passes = VARIANTS[variant](job, source, target, context)
-    return {"note": f"{variant}, {passes} boxes", "tasks": passes}
+    return {"note": f"{variant}, {passes} boxes"}
 
 
 def _best(job: Job) -> str:
     if job.codec == "none":
         return "direct"
-    fits = len(_boxes(job, job.target_chunks, BUFFERED_SHARE)) <= REPEATS
+    fits = len(cut(job, job.target_chunks, BUFFERED_SHARE)) <= REPEATS
     return "buffered" if fits else "staged"
 
 
 def _direct(job: Job, source: ts.TensorStore, target: ts.TensorStore, context: ts.Context) -> int:
-    cut = _boxes(job, job.target_chunks, DIRECT_SHARE)
-    for box in cut:
+    found = cut(job, job.target_chunks, DIRECT_SHARE)
+    for box in found:
         target[box].write(source[box]).result()
-    return len(cut)
+    return len(found)
 
 
 def _buffered(job: Job, source: ts.TensorStore, target: ts.TensorStore, context: ts.Context) -> int:
-    cut = _boxes(job, job.target_chunks, BUFFERED_SHARE)
-    for box in cut:
+    found = cut(job, job.target_chunks, BUFFERED_SHARE)
+    for box in found:
         buffer = source[box].read().result()
         target[box].write(buffer, can_reference_source_data_indefinitely=True).result()
         del buffer
-    return len(cut)
+    return len(found)
 
 
 def _staged(job: Job, source: ts.TensorStore, target: ts.TensorStore, context: ts.Context) -> int:
-    inwards = _boxes(job, job.source_chunks, STAGED_SHARE)
-    outwards = _boxes(job, job.target_chunks, STAGED_SHARE)
+    inwards = cut(job, job.chunks, STAGED_SHARE)
+    outwards = cut(job, job.target_chunks, STAGED_SHARE)
     chunks = [min(a.stop - a.start, b.stop - b.start) for a, b in zip(inwards[0], outwards[0], strict=True)]
     path = os.path.join(job.scratch, "intermediate")
     between = _created(path, context, job.shape, chunks, [PLAIN])
@@ -91,10 +91,6 @@ def _pipelined(starts: Iterable[Callable[[], ts.WriteFutures]]) -> None:
         under_way.append(start())
     for write in under_way:
         write.result()
-
-
-def _boxes(job: Job, chunks: tuple[int, ...], share: float):
-    return boxes(job.shape, edges(job.shape, chunks, int(job.memory * share) // ITEM))
 
 
 def _context(cores: int) -> ts.Context:

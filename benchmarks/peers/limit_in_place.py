@@ -15,10 +15,11 @@ from collections.abc import Callable
 from math import prod
 
 import numpy as np
-from cases import ITEM, MIB, Job
+from case import ITEM, MIB, Job
+from data import target
 
-from peers import stores
-from peers.boxes import Box, boxes, inside, within
+from peers.by_hand import Box, boxes, inside, parts
+from peers.limit import chunk_path
 
 SHARE = 0.8
 """Part of the budget for the buffers of all threads together."""
@@ -28,19 +29,16 @@ LEAST_DIRECT = 64 * 1024
 """Bytes of a run from which it is worth a request of its own to the device."""
 
 
-def run(job: Job) -> dict:
-    """Move every source chunk; only for arrays without a codec."""
-    even = all(n % c == 0 for n, *cs in zip(job.shape, job.source_chunks, job.target_chunks, strict=True) for c in cs)
-    if job.codec != "none" or not even:
-        return {"skipped": "no hand-written limit for coded chunks, or for any that are cut at the edge"}
-    stores.target(job)
+def rechunk(job: Job) -> dict:
+    """Move every source chunk."""
+    target(job)
     files = Files(job)
-    held = (prod(job.source_chunks) + prod(map(min, job.source_chunks, job.target_chunks))) * ITEM
+    held = (prod(job.chunks) + prod(map(min, job.chunks, job.target_chunks))) * ITEM
     threads = max(1, min(2 * job.cores, int(job.memory * SHARE) // held))
-    cut = boxes(job.shape, job.source_chunks)
+    cut = boxes(job.shape, job.chunks)
     at_once(threads, lambda rank: _move(job, files, cut[rank::threads], rank / threads))
     files.finish()
-    return {"note": f"{threads} threads", "tasks": len(cut)}
+    return {"note": f"{threads} threads"}
 
 
 def at_once(threads: int, work: Callable[[int], None]) -> None:
@@ -62,16 +60,11 @@ def at_once(threads: int, work: Callable[[int], None]) -> None:
         raise errors[0]
 
 
-def chunk_path(store: str, part: Box, chunks: tuple[int, ...]) -> str:
-    """Where the chunk is in which `part` lies."""
-    return os.path.join(store, "c", *(str(p.start // c) for p, c in zip(part, chunks, strict=True)))
-
-
 class Files:
     """The unfinished files of the target, open for writing: past the page cache where all pieces allow that."""
 
     def __init__(self, job: Job) -> None:
-        pieces = list(map(min, job.source_chunks, job.target_chunks))
+        pieces = list(map(min, job.chunks, job.target_chunks))
         longest = _run(pieces, job.target_chunks) * ITEM
         self.flags = os.O_DIRECT if longest % mmap.PAGESIZE == 0 and longest >= LEAST_DIRECT else 0
         self.open = {}
@@ -100,15 +93,15 @@ def _run(piece: list[int], chunks: tuple[int, ...]) -> int:
 
 
 def _move(job: Job, files: Files, mine: list[Box], share: float) -> None:
-    size = prod(job.source_chunks) * ITEM
+    size = prod(job.chunks) * ITEM
     memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    values = np.frombuffer(memory, np.float32).reshape(job.source_chunks)
-    laid = mmap.mmap(-1, prod(map(min, job.source_chunks, job.target_chunks)) * ITEM)
+    values = np.frombuffer(memory, np.float32).reshape(job.chunks)
+    laid = mmap.mmap(-1, prod(map(min, job.chunks, job.target_chunks)) * ITEM)
     for box in mine:
-        _read(chunk_path(job.source, box, job.source_chunks), memoryview(memory), files.flags)
-        parts = within(box, job.target_chunks)
-        first = int(len(parts) * share)  # each thread begins elsewhere
-        for part in parts[first:] + parts[:first]:
+        _read(chunk_path(job.source, box, job.chunks), memoryview(memory), files.flags)
+        found = parts(box, job.target_chunks)
+        first = int(len(found) * share)  # each thread begins elsewhere
+        for part in found[first:] + found[:first]:
             path = chunk_path(job.target, part, job.target_chunks)
             _put(files.open[path], part, job.target_chunks, values[inside(part, box)], laid)
 

@@ -20,10 +20,10 @@ from math import prod
 from multiprocessing import get_context
 
 import numpy as np
-from cases import GIB, ITEM, Job
+from case import GIB, ITEM, Job, within
+from data import target
 
-from peers import stores
-from peers.boxes import Box, boxes, edges, inside, within
+from peers.by_hand import Box, boxes, edges, inside, parts
 
 SHARE = 0.55
 """Part of the budget for the buffers of all processes together."""
@@ -42,18 +42,17 @@ def workers(job: Job) -> Iterator[ProcessPoolExecutor]:
 
 
 def _imported() -> None:
-    """Nothing: that a process found this function means that it has imported this module."""
+    """Do nothing: a process that found this function has imported this module."""
 
 
-def run(job: Job, pool: ProcessPoolExecutor) -> dict:
-    """Move every box; only for arrays without a codec."""
-    if job.codec != "none":
-        return {"skipped": "no hand-written limit for coded chunks"}
-    stores.target(job)
+@within(workers)
+def rechunk(job: Job, pool: ProcessPoolExecutor) -> dict:
+    """Move every box."""
+    target(job)
     _folders(job)
-    cut = boxes(job.shape, edges(job.shape, job.target_chunks, int(job.memory * SHARE) // job.cores // ITEM))
-    list(pool.map(partial(_move, job), range(len(cut)), cut))
-    return {"note": f"{len(cut)} boxes", "tasks": len(cut)}
+    found = boxes(job.shape, edges(job.shape, job.target_chunks, int(job.memory * SHARE) // job.cores // ITEM))
+    list(pool.map(partial(_move, job), range(len(found)), found))
+    return {"note": f"{len(found)} boxes"}
 
 
 def _folders(job: Job) -> None:
@@ -65,12 +64,12 @@ def _folders(job: Job) -> None:
 def _move(job: Job, number: int, box: Box) -> None:
     """Fill the buffer from the source, then write its chunks; odd boxes start half-way, to share the disk."""
     buffer = _Buffer(box, job.target_chunks)
-    parts = within(box, job.source_chunks)
-    half = len(parts) // 2 * (number % 2)
-    parts = parts[half:] + parts[:half]
-    for number, part in enumerate(parts):
-        for coming in parts[number + AHEAD : number + AHEAD + 1]:
-            _announce(_chunk_path(job.source, coming, job.source_chunks))
+    found = parts(box, job.chunks)
+    half = len(found) // 2 * (number % 2)
+    found = found[half:] + found[:half]
+    for number, part in enumerate(found):
+        for coming in found[number + AHEAD : number + AHEAD + 1]:
+            _announce(chunk_path(job.source, coming, job.chunks))
         buffer.put(part, _mapped(job, part))
     buffer.write(job)
 
@@ -137,11 +136,12 @@ def _announce(path: str) -> None:
 
 def _mapped(job: Job, part: Box) -> np.ndarray:
     """Return the elements in `part`, which lies in one source chunk, as mapped pages."""
-    chunk = np.memmap(_chunk_path(job.source, part, job.source_chunks), np.float32, "r", shape=job.source_chunks)
+    chunk = np.memmap(chunk_path(job.source, part, job.chunks), np.float32, "r", shape=job.chunks)
     return np.asarray(chunk)[
-        tuple(slice(p.start % c, p.start % c + p.stop - p.start) for p, c in zip(part, job.source_chunks, strict=True))
+        tuple(slice(p.start % c, p.start % c + p.stop - p.start) for p, c in zip(part, job.chunks, strict=True))
     ]
 
 
-def _chunk_path(store: str, part: Box, chunks: tuple[int, ...]) -> str:
+def chunk_path(store: str, part: Box, chunks: tuple[int, ...]) -> str:
+    """Where the chunk is in which `part` lies."""
     return os.path.join(store, "c", *(str(p.start // c) for p, c in zip(part, chunks, strict=True)))

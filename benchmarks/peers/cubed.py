@@ -8,17 +8,16 @@ not compressed, as its documentation advises for local storage.
 from __future__ import annotations
 
 import cubed
-from cases import MIB, Job
+from case import MIB, Job
+from data import target
 
-from peers import stores
 
-
-def run(job: Job) -> dict:
+def rechunk(job: Job) -> dict:
     """Plan, with more memory if the plan asks for it, then run."""
-    target, allowed = stores.target(job), job.memory // job.cores
+    made, allowed = target(job), job.memory // job.cores
     while True:
         try:
-            _attempt(job, target, allowed)
+            _attempt(job, made, allowed)
             return {"note": f"{job.cores} × {allowed // MIB} MiB"}
         except ValueError as refusal:
             if "mem" not in str(refusal):
@@ -26,13 +25,13 @@ def run(job: Job) -> dict:
             allowed += allowed // 2
 
 
-def _attempt(job: Job, target, allowed: int) -> None:
+def _attempt(job: Job, made, allowed: int) -> None:
     spec = cubed.Spec(
         work_dir=job.scratch,
         allowed_mem=allowed,
-        executor_name=job.variant or "threads",
+        executor_name="threads",
         executor_options={"max_workers": job.cores},
         zarr_compressor=None,
     )
     array = cubed.from_zarr(job.source, spec=spec)
-    cubed.to_zarr(cubed.rechunk(array, job.target_chunks), target)
+    cubed.to_zarr(cubed.rechunk(array, job.target_chunks), made)
