@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from oocarrays.errors import BudgetError, InputError
-from oocarrays.mapping.grid import Stored
+
+if TYPE_CHECKING:  # constants are read wherever settings are: without NumPy
+    from oocarrays.mapping.grid import Stored
 
 T = TypeVar("T")
 MOST_TASKS = 4_000_000

@@ -77,8 +77,8 @@ MEASURED_DELTA = (
     ),
 )
 """The Touchstone Delta as Tables 4.4, 4.7, 4.9 and 4.10 measured it: α as printed, the others fitted to these tables by
-least squares of log ratios, where an order of PEX, GEN and IPEX other than the measured one costs ten times as much
-(``benchmarks/fit_delta.py``): ten constants for 119 measured times, 0.112 off, root mean square. So the printed
+least squares of log ratios, where an order of PEX, GEN and IPEX other than the measured one costs ten times as much:
+ten constants for 119 measured times, 0.112 off, root mean square. So the printed
 crossovers are fitted, not foretold. REX is taken to send as messages of a pair's bytes are sent, however large its own
 are: with its messages taken for large ones the fit was 0.155 off, and small messages on a mesh went fastest by REX."""
 
