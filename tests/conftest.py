@@ -6,7 +6,7 @@ import gc
 import inspect
 import multiprocessing
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,25 @@ from typing import Any
 import dask
 import distributed.utils
 import pytest
+from _pytest.doctest import DoctestModule
 from distributed import Client
 
 from tests import profiles  # noqa: F401 (registered before the tests are read)
 from tests.dying import Server
 from tests.graphs.clusters import cluster
+from tests.pairs import few
 from tests.small import make
 from tests.unfinished import make_field
 
-dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver", "multiprocessing.context": "forkserver"})
 dask.config.set({"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"})
 """Nobody looks at profiles or delays of event loops here: idle clusters then take a tenth of the time."""
 multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.preloaded"])
 distributed.utils._forkserver_preload_set = True
 """Workers are forked from a process that has imported everything: to start one takes a tenth of the time."""
+
+
+gc.disable()  # until all tests are read: next to nothing of what is made meanwhile is garbage
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -57,20 +62,52 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (is_test and is_plain(config) and bool(LONG.search(collection_path.read_text(encoding="utf-8")))) or None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, Any, Any]:
+    """Look for examples only in modules that have some: to look through all takes seconds."""
+    found = yield
+    has_examples = ">>>" in file_path.read_text(encoding="utf-8") if found else False
+    return [each for each in found if has_examples or not isinstance(each, DoctestModule)]
+
+
+FEW = 5
+"""Cases of a test with parameters that are not left to CI."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked `long` to CI, unless a file, a mark or a word is named; CI runs it on one Python."""
+    """Leave to CI what is marked `long` and most cases of tests with many, unless a file, a mark or a word is named.
+
+    What is run shows each verb, strategy, format and fault in a few cases. A file or test is marked `long` where it
+    goes into the depth of what others show, and takes more than a few seconds. CI runs that on one Python only.
+    """
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker("once")
     if is_plain(config):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        short = [item for item in items if not item.get_closest_marker("long")]
+        kept = {cases[which] for cases in cases_of_tests(short) for which in few(map(values_of, cases), FEW)}
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in short if item in kept]
+
+
+def cases_of_tests(items: list[pytest.Item]) -> Collection[list[pytest.Item]]:
+    """Return the cases of each test, in their order."""
+    tests: dict[tuple[Any, str], list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append(item)
+    return tests.values()
+
+
+def values_of(item: pytest.Item) -> dict[str, Any]:
+    """Return the values of the parameters of a case."""
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def pytest_collection_finish() -> None:
     """Let garbage be looked for among what tests make: to go through all that stays takes a third of a second."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,8 @@
-"""Parameters of a test by pairs: any two values of different parameters meet in some case."""
+"""Cases of a test with several parameters: those in which any two values meet, and a few that have each value once."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations, product
 from typing import Any
 
@@ -28,6 +28,22 @@ def pairs(**values: Collection[Any]) -> tuple[tuple[str, ...], list[tuple[Any, .
             missing.pop(pair, None)
         cases.append(tuple(axis[case[number]] for number, axis in enumerate(axes)))
     return tuple(values), cases
+
+
+def few(cases: Iterable[Mapping[str, Any]], most: int) -> list[int]:
+    """Return the numbers of at most so many cases, which have as many values among them as so few can have.
+
+    Of cases with as many values that no other has, those are taken that are far apart.
+    """
+    new = {number: {(name, id(value)) for name, value in case.items()} for number, case in enumerate(cases)}
+    count, chosen = len(new), list[int]()
+    while new and len(chosen) < most:
+        turn = len(chosen) * count // most
+        best = max(new, key=lambda number: (len(new[number]), number >= turn, -number))
+        chosen.append(best)
+        seen = new.pop(best)
+        new = {number: values - seen for number, values in new.items()}
+    return sorted(chosen)
 
 
 def _case(case: dict[int, int], lengths: list[int], missing: dict[_Pair, None]) -> dict[int, int]:

@@ -15,7 +15,7 @@ from tests.seams import find_leftovers
 from tests.small import each_method
 from tests.unfinished import FIELD, check_finished, check_unfinished, fail, make_field, options_of
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -20,6 +20,8 @@ from tests.dying import Server
 from tests.profiles import examples
 from tests.unfinished import left_behind
 
+pytestmark = pytest.mark.long
+
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 RNG = np.random.default_rng(7)
 COLOUR = RNG.integers(0, 256, (42, 54, 3), dtype="u1")

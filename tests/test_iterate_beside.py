@@ -18,7 +18,7 @@ from tests.profiles import examples
 from tests.sweeping import Stencil, cases, held, jacobi
 from tests.whole import beyond, padded
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 RANDOM = np.random.default_rng(4)

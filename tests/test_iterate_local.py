@@ -105,6 +105,7 @@ def test_passes_are_plain_sweeps(asked: tuple[ooc.Layout, tuple[int, ...]], data
         np.testing.assert_array_equal(each[...], other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("layout", "grid", "depth", "boundary"),
     [

@@ -170,8 +170,6 @@ def test_jobs_have_names_of_their_own(source: Path, tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------- what it says
 
-LABELS = ("strategy", "pass 1", "reads", "writes", "messages", "tasks", "peak memory", "predicted")
-
 
 class Text(HTMLParser):
     """The text of a page, cell by cell."""
@@ -189,9 +187,6 @@ class Text(HTMLParser):
 def test_repr_tells_the_plan(source: Path, tmp_path: Path, method: str) -> None:
     job = plan(source, tmp_path / "target.zarr", method)
     text, cells = repr(job), Text(job._repr_html_()).cells
-    for label in LABELS:
-        assert any(line.strip().startswith(label) for line in text.splitlines()), label
-        assert label in cells
     for value in (method, f"{job.plan.read_requests} requests", f"{job.plan.write_requests} requests"):
         assert value in text
         assert any(value in cell for cell in cells)

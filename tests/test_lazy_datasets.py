@@ -24,6 +24,7 @@ from tests.seams import UNFINISHED_MARK, unfinished_run
 
 xr = pytest.importorskip("xarray")
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning"),  # of text in format 3
     pytest.mark.filterwarnings("ignore:Consolidated metadata:UserWarning"),
 ]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pairs import pairs
+from tests.pairs import few, pairs
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -36,3 +36,18 @@ def test_cases_are_few_and_the_same_each_time() -> None:
     assert len(pairs(**values)[1]) <= 12, "of 81; none are fewer than 9"
     assert pairs(**values) == pairs(**values)
     assert len(pairs(**{name: range(2) for name in "abcdefgh"})[1]) <= 9, "of 256"
+
+
+def test_few_cases_have_each_value() -> None:
+    sizes = {"kind": 5, "zarr_format": 2, "codec": 3}
+    cases = [dict(zip(sizes, case, strict=True)) for case in product(*map(range, sizes.values()))]
+    chosen = few(cases, 5)
+    assert len(chosen) == 5
+    for name, size in sizes.items():
+        assert {cases[number][name] for number in chosen} == set(range(size))
+
+
+def test_few_cases_of_a_table_are_far_apart() -> None:
+    assert few([{"row": row} for row in range(1000, 1020)], 4) == [0, 5, 10, 15]
+    assert few([{"row": row} for row in range(1000, 1003)], 4) == [0, 1, 2]
+    assert few([{}], 4) == [0]

@@ -18,7 +18,7 @@ import oocarrays as ooc
 from tests.profiles import examples
 from tests.seams import set_constants
 
-pytestmark = pytest.mark.filterwarnings("ignore:The data type")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:The data type")]
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 BEGIN = 1_577_836_800 * 10**9
 """Nanoseconds from 1970 to 2020."""

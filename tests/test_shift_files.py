@@ -19,7 +19,7 @@ from tests.padding import BOUNDARIES, blocks, padded
 from tests.profiles import examples
 from tests.whole import boundaries, of_axes
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 COUNTS = (
     "read_requests",

@@ -15,6 +15,8 @@ import oocarrays as ooc
 from oocarrays.errors import KernelError
 from tests.seams import MemoryWatch
 
+pytestmark = pytest.mark.long
+
 MAPS = np.random.default_rng(0).random((60, 300, 310)).astype("f4")
 HERE: dict[str, Any] = {"memory": "16MiB", "scheduler": "threads", "drop_axis": 0, "dtype": "f4"}
 

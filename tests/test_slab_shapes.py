@@ -25,7 +25,7 @@ from tests.seams import Coarsening
 from tests.unfinished import left_behind
 from tests.whole import around, boundaries, padded
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 MAPS = np.random.default_rng(7).random((40, 30, 20), dtype="f4")

@@ -17,6 +17,7 @@ SCRIPT = ROOT / ".ci" / "style"
 STYLE = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
+@pytest.mark.long  # .ci/lint runs it, too
 def test_nothing_that_people_read_uses_a_banned_phrase() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("", 0)

@@ -21,7 +21,7 @@ from tests.seams import Journal, replace_step, step
 from tests.test_slab_iterator import threads
 from tests.whole import beyond, boundaries, corners, expected, padded
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 BOUNDARIES = ["none", "reflect", "nearest", "periodic", 3]
 TILES = np.random.default_rng(0).integers(0, 99, (40, 24))

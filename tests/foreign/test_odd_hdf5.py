@@ -17,6 +17,7 @@ from oocarrays.errors import SkippedArraysWarning, UnsupportedError
 h5py = pytest.importorskip("h5py")
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore:The data type"),
     pytest.mark.filterwarnings("ignore:Consolidated metadata"),
 ]

@@ -14,6 +14,8 @@ import zarr
 from tests.golden.jobs import KINDS
 from tests.golden.records import Golden
 
+pytestmark = pytest.mark.long
+
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 OURS = (".oocarrays", ".striped")
 """In the names of files that hold random ids, paths, times and inodes: only their names are compared."""

@@ -16,6 +16,8 @@ from oocarrays.graphs.dashboard.course import SeenRun
 from oocarrays.graphs.dashboard.page import MOST_RUNS, courses, serve
 from tests.small import make
 
+pytestmark = pytest.mark.long
+
 FIELD = np.random.default_rng(2).random((96, 80))
 
 

@@ -18,7 +18,7 @@ from tests.graphs.clusters import cluster, events, home_of, kill_when, within
 from tests.graphs.test_killed_tasks import dies
 from tests.sweeping import gray_scott, jacobi, plain_sweeps, together
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 RANDOM = np.random.default_rng(5)
 FIELD = RANDOM.random((90, 40))

@@ -17,6 +17,8 @@ from oocarrays.errors import ScheduleError
 from tests.graphs.clusters import within
 from tests.graphs.test_whole_rounds import inside
 
+pytestmark = pytest.mark.long
+
 X = np.arange(48 * 48, dtype="f4").reshape(48, 48)
 COUNTS = [[0, 2, 0, 0], [0, 0, 2, 0], [0, 0, 0, 2], [2, 0, 0, 0]]
 PARTS = [np.arange(2.0) + 10 * rank for rank in range(4)]

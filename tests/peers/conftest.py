@@ -25,9 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what marks of xarray say, but what h5netcdf can write in the place of netCDF4."""
-    own = [item for item in items if item.path.parent == HERE]
+    own, is_there = [item for item in items if item.path.parent == HERE], find_spec("netCDF4")
     for item in own:
-        if not find_spec("netCDF4"):
+        if not is_there:
             for node in item.listchain():
                 node.own_markers[:] = [m for m in node.own_markers if m.kwargs.get("reason") != "requires netCDF4"]
         for mark in item.iter_markers("skip_if_param"):

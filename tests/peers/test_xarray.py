@@ -24,7 +24,11 @@ from tests.peers.conftest import COLLECTED
 from tests.peers.differences import LEFT_OUT, LISTED, covers
 
 xr.set_options(warn_for_unclosed_files=False)  # to import xarray's tests sets that, for the tests of other files, too
-pytestmark = [pytest.mark.filterwarnings(f"ignore:{words}") for words in ("Consolidated metadata", "The data type")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore:Consolidated metadata"),
+    pytest.mark.filterwarnings("ignore:The data type"),
+]
 FIXTURES = ("use_dask", "backend", "time_unit", "create_test_datatree", "simple_datatree", "byte_attrs_dataset")
 globals().update({name: getattr(fixtures, name) for name in FIXTURES if hasattr(fixtures, name)})
 default_zarr_format = backends.default_zarr_format

@@ -18,7 +18,7 @@ from oocarrays.plan.advice.verdict import SeenSummary, candidates, verdicts
 from oocarrays.plan.memory import Resources
 from oocarrays.show.advice import layout_text
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 RESOURCES = Resources(budget=2**30)
 

@@ -20,6 +20,8 @@ from oocarrays.plan.layouts.assembly import own_seconds, squared
 from oocarrays.plan.layouts.redistribution import METHODS, LayoutError, plan_redistribution
 from oocarrays.plan.machine import Costs
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("text", "ranks", "shown"),

@@ -182,6 +182,7 @@ def test_a_plan_keeps_its_budget_by_smaller_rounds_or_says_what_it_needs() -> No
         planned("(*, block)", **how, budget=caught.value.least)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coded", [False, True])
 @pytest.mark.parametrize("workers", [None, 4])
 def test_a_budget_that_parts_alone_exceed_is_refused_without_naming_every_element(coded: bool, workers: int) -> None:

@@ -15,7 +15,7 @@ from oocarrays.plan.layouts.transfer import Transfer
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 
 @examples(200)

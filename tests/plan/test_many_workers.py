@@ -16,7 +16,7 @@ from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.as_json import from_json, to_json
 from oocarrays.plan.rechunk.plan import GRAPH_TASK_BYTES, RechunkPlan, plan_rechunk
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 MAPS, SERIES = (8, 1024, 1024), (16384, 32, 32)
 

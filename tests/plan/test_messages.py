@@ -32,7 +32,7 @@ from oocarrays.storage.files.formats import target_settings
 from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, orders, shapes, stored
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 many = examples(60)
 

@@ -244,6 +244,7 @@ MOST_COUNTED = 15_000
 """Candidates: each takes 40 to 70 microseconds."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("budget", [MIB, 64 * MIB, 2**30])
 @pytest.mark.parametrize(("shape", "source", "target"), MANY_AXES.values(), ids=MANY_AXES)
 def test_arrays_of_many_axes_are_planned_or_refused_in_few_steps(

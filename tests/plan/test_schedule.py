@@ -13,7 +13,7 @@ from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.schedule import NAMES, POWERS_OF_TWO, schedules
 from tests import printed
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 
 def taken(most: int = 40) -> Iterator[Schedule]:

@@ -21,7 +21,7 @@ from oocarrays.plan.slabs.plan import SlabPlan
 from tests.profiles import examples
 from tests.whole import beyond, of_axes, padded
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 MODES = ["none", "reflect", "nearest", "periodic", 7]
 

@@ -23,7 +23,7 @@ from tests.plan.test_slabs import MODES, check_covers, stored
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 MIB = 2**20
 IMAGE = stored((8192, 8192), (1024, 1024), 4)

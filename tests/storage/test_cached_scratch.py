@@ -25,7 +25,7 @@ from tests.dying import Server
 from tests.seams import replace_step, set_constants
 from tests.unfinished import CHUNKS, FIELD, check_finished, fail, make_field, recorded
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 
 def planned(cache: float, **more: Any) -> RechunkPlan:

@@ -77,6 +77,7 @@ def group() -> Iterator[Path]:
     made.rmdir()
 
 
+@pytest.mark.long
 def test_a_run_in_a_bounded_group_is_not_killed(group: Path, tmp_path: Path) -> None:
     """The plain default: no budget is given, the array is larger than what the group may hold."""
     script = f"""

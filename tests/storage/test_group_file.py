@@ -25,7 +25,7 @@ from oocarrays.storage.meter import Meter
 from tests.groups import check_same, objects, opened, write
 from tests.small import make
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 PARTIAL = f"0.{'0123456789abcdef' * 2}.partial"
 

@@ -23,7 +23,7 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section, section_plan
 from tests.pairs import pairs
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 DTYPES = ("u1", "<i4", ">i4", "f8", "c16", "bool", "M8[s]", "S3")
 

@@ -30,7 +30,7 @@ from oocarrays.storage.sections.write import write_section
 from tests.profiles import examples
 from tests.selections import takens
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 CODECS: dict[str, tuple[Any, Any]] = {
     "plain": (None, None),

@@ -17,6 +17,8 @@ import oocarrays as ooc
 from oocarrays.errors import BudgetError
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 MIB = 2**20
 STEPS = 6
 KINDS = ["level", "strided", "masked", "events"]

@@ -17,7 +17,7 @@ from oocarrays.errors import InputError, NotFoundError, RunError, TargetError
 from oocarrays.testing import SlowDisk
 from tests.seams import is_local, is_striped, replace_step, step
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 DATA = np.arange(96 * 80, dtype="f4").reshape(96, 80)
 

@@ -18,7 +18,7 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import DescriptorError
 
-DATA = np.arange(48 * 40, dtype="i4").reshape(48, 40)
+DATA = np.arange(24 * 20, dtype="i4").reshape(24, 20)
 
 
 def url(disks: list[str]) -> str:
@@ -108,7 +108,7 @@ def test_without_a_record_chunks_that_cannot_be_decoded_are_named(
 def test_what_was_written_since_is_no_fault(
     disks: list[str], laid_out: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened(disks, "r+")[3:20, 4:30] = 7
+    opened(disks, "r+")[3:20, 4:15] = 7
     capsys.readouterr()
     assert main(["stripe", laid_out, "--verify"]) == 0
     assert "written since its values were recorded: a chunk that is gone is not noticed" in capsys.readouterr().out
