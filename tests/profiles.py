@@ -1,6 +1,6 @@
 """Profiles of hypothesis: how many examples a property test draws.
 
-`dev` (the default) draws at most 20 of each property; `ci` (where the variable CI is set) draws the number that stands
+`dev` (the default) draws at most 10 of each property; `ci` (where the variable CI is set) draws the number that stands
 at the test; `nightly` ten times that number. Another than the default is chosen by `pytest
 --hypothesis-profile=nightly`. Where CI is set, the same cases are drawn each time.
 """
@@ -18,7 +18,7 @@ _CI = bool(os.environ.get("CI"))
 _SAME_EACH_TIME: dict[str, Any] = {"derandomize": True, "database": None, "print_blob": True} if _CI else {}
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], **_SAME_EACH_TIME}
 
-settings.register_profile("dev", max_examples=20, **_COMMON)
+settings.register_profile("dev", max_examples=10, **_COMMON)
 settings.register_profile("ci", max_examples=USUAL, **_COMMON)
 settings.register_profile("nightly", max_examples=10 * USUAL, **_COMMON)
 settings.load_profile("ci" if _CI else "dev")

@@ -187,6 +187,7 @@ FAILURES = {
 """At the first slab of all, in the first pass, in the second, in the third, of 12 calls each; and how it goes on."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("at", "again"), [(at, again) for at, ways in FAILURES.items() for again in ways])
 def test_a_run_that_failed_goes_on(tmp_path: Path, at: int, again: str) -> None:
     kernel, a = Failing(at), made(tmp_path / "a", FIELD, **CHUNKS)
@@ -240,6 +241,7 @@ def test_a_killed_run_goes_on_with_the_pass_it_was_in(tmp_path: Path, runs: Serv
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("after", "memory"), [(3, "least"), (11, "64MiB"), (11, "least"), (19, "least")])
 def test_fields_go_on_together(tmp_path: Path, runs: Server, after: int, memory: str) -> None:
     sources, targets = [tmp_path / "u", tmp_path / "v"], [tmp_path / "a", tmp_path / "b"]
@@ -305,6 +307,7 @@ def test_another_call_is_not_gone_on_with(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- memory, and what cannot be
 
 
+@pytest.mark.long
 def test_it_holds_no_more_than_it_plans(tmp_path: Path) -> None:
     array = np.random.default_rng(3).random((1024, 1024))
     a = made(tmp_path / "a", array, ooc.Layout.of(array.shape, "(block, *)", ranks=2), chunks=(32, 1024), depth=1)

@@ -22,7 +22,7 @@ from tests.profiles import examples
 from tests.seams import Journal
 from tests.sweeping import Stencil, cases, gray_scott, held, together
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 HERE: dict[str, Any] = {"memory": "64MiB", "scheduler": "threads"}
 RANDOM = np.random.default_rng(7)

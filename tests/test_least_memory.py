@@ -23,6 +23,8 @@ from oocarrays.errors import BudgetError
 from oocarrays.xarray import open_dataset
 from tests.profiles import examples
 
+pytestmark = pytest.mark.long
+
 HERE: dict[str, Any] = {"scheduler": "threads"}
 
 

@@ -28,7 +28,7 @@ from oocarrays.errors import BudgetError, ChunksError, InputError, TargetError
 HERE: dict[str, Any] = {"scheduler": "threads"}
 SMALL: dict[str, Any] = {"memory": "10MB", **HERE}
 
-pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Consolidated metadata")]
 
 
 def filled(shape: tuple[int, ...], dtype: str) -> np.ndarray:
