@@ -235,6 +235,7 @@ def greedy_in_c(block: np.ndarray) -> np.ndarray:
     return block
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("greedy", "coding"),
     [(greedy, PLAIN), (greedy, CODED), (greedy_in_c, PLAIN), (greedy_in_c, {"compressors": GzipCodec()})],

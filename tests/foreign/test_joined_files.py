@@ -17,6 +17,8 @@ import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import InputError, UnsupportedError
 
+pytestmark = pytest.mark.long
+
 HERE: Any = {"memory": "64MiB", "scheduler": "threads"}
 
 

@@ -27,7 +27,7 @@ from tests.seams import replace_step, step
 from tests.small import CODECS, DATA, each_method, make, plan
 from tests.strategies import orders
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.long
 
 
 @st.composite

@@ -26,6 +26,8 @@ from tests.seams import RECHUNK_METHODS
 from tests.small import DATA, make, plan
 from tests.strategies import MIB, orders, stored, taking
 
+pytestmark = pytest.mark.long
+
 edges_of_any_pass = examples(40)
 
 
