@@ -22,9 +22,9 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, DataNode, Task, TaskRef
 from dask.utils import ensure_dict
 
-from oocarrays.graphs.lazy.blocks import block_of
 from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.graphs.run.steps import Key
+from oocarrays.kernels.results import block_of
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.distribution import Collapsed
 from oocarrays.mapping.layouts.layout import Layout

@@ -34,8 +34,7 @@ from oocarrays.graphs.run.journaled import check_folder
 from oocarrays.graphs.run.sealed import Sealed
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.work import Work
-from oocarrays.kernels.results import on_host
-from oocarrays.mapping.casting import misfit
+from oocarrays.kernels.results import block_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import BlocksPlan
@@ -54,17 +53,6 @@ from oocarrays.storage.meter import Meter
 
 SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
 """Folders in a run's scratch: of an array that holds every block, and of one that may not yet."""
-
-
-def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
-    """Check what the tasks of a block made against what the lazy array said of it."""
-    block = on_host(value)
-    if block.shape != section.shape:
-        raise RunError(f"the block at {section.lower} has shape {block.shape}; its array says {section.shape}")
-    unfit = misfit(block, dtype)
-    if unfit is not None:
-        raise RunError(f"the block at {section.lower} has {unfit}; its array says {dtype}: cast it with astype")
-    return block
 
 
 class LazyRun(RechunkRun):

@@ -29,9 +29,9 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import NotFoundError, RunError, UnsupportedError
-from oocarrays.graphs.lazy.blocks import block_of
 from oocarrays.graphs.lazy.read_first import held
 from oocarrays.graphs.lazy.reads import StoredPart
+from oocarrays.kernels.results import block_of
 from oocarrays.mapping.grid import Index, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.plan.lazy.blocks import BlockLengths

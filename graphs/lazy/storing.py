@@ -22,11 +22,10 @@ import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import RunError
-from oocarrays.graphs.lazy.blocks import block_of
 from oocarrays.graphs.lazy.read_first import TaskAccess
 from oocarrays.graphs.lazy.reads import Spans, shared, tiles
 from oocarrays.graphs.run.builder import new_suffix
-from oocarrays.kernels.results import on_host
+from oocarrays.kernels.results import block_of, on_host
 from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.section import Section
 from oocarrays.plan.lazy.blocks import BlockLengths

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oocarrays.errors import KernelError
+from oocarrays.errors import KernelError, RunError
 from oocarrays.kernels.binding import INFO, BlockInfo, takes_info
-from oocarrays.mapping.casting import lost_value
+from oocarrays.mapping.casting import lost_value, misfit
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.section import Section
 
@@ -165,3 +165,14 @@ class TrialBlock:
         except Exception:  # noqa: BLE001  a kernel raises what it likes
             return None
         return checked(given, wanted, window.shape, f"a trial block of zeros of shape {window.shape}")
+
+
+def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
+    """Return a computed block on the host; raise if its shape or type is not what its lazy array declares."""
+    block = on_host(value)
+    if block.shape != section.shape:
+        raise RunError(f"the block at {section.lower} has shape {block.shape}; its array says {section.shape}")
+    unfit = misfit(block, dtype)
+    if unfit is not None:
+        raise RunError(f"the block at {section.lower} has {unfit}; its array says {dtype}: cast it with astype")
+    return block
