@@ -12,7 +12,7 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from oocarrays.errors import InputError, ScheduleError, UnsupportedError
 from oocarrays.graphs.defaults import setting
-from oocarrays.plan.exchange.carrier import Carrier
+from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, UNORDERED, Schedule, is_auto
 from oocarrays.plan.machine import COST_NAMES, Costs
 from oocarrays.plan.queueing.kept import ChunkTimes, KeptDisks, kept_times

@@ -66,7 +66,7 @@ from oocarrays.plan.layouts.redistribution import Redistribution as Redistributi
 from oocarrays.plan.layouts.saved import load_plan as load_plan
 from oocarrays.reductions.reducing import ReduceJob as ReduceJob
 from oocarrays.reductions.reducing import reduce as reduce
-from oocarrays.show.counting import count_requests as count_requests
+from oocarrays.show.exchanges import count_requests as count_requests
 from oocarrays.storage.foreign.places import files as files
 from oocarrays.storage.metered import metered as metered
 from oocarrays.storage.striped.file import StripedFile as StripedFile

@@ -24,8 +24,7 @@ from distributed.core import Status
 from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import TOGETHER, Move
 from oocarrays.graphs.cluster.wanted import Wishes
-from oocarrays.graphs.dashboard.course import SeenRun, Told
-from oocarrays.graphs.dashboard.page import keep
+from oocarrays.graphs.dashboard.page import SeenRun, Told, keep
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -2,23 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zarr.storage import MemoryStore, StorePath
 
-from oocarrays.errors import (
-    PlacementError,
-)
+from oocarrays.errors import PlacementError
 from oocarrays.graphs.cluster.placement import Worker, as_they_are, budget_of, cores_of, workers_of
+from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.settings import costs
 from oocarrays.plan.machine import Costs
+from oocarrays.storage.files.places import store_path
+from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.joined import innermost, layers
 from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.sessions import SessionStore, taken_fork
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+def check_forks(run: Any) -> None:
+    """Refuse runs on workers that write to a session more than arrays, or again and again."""
+    for name, store in run.stores.items():
+        if name.startswith("target") and _session_of(store) is not None and not run.merges:
+            raise PlacementError(
+                f"the {name} {store} is a session of icechunk, to which workers write single arrays in one pass: for "
+                "groups, local array files and iterations ask for scheduler='threads'"
+            )
+
+
+def check_forked(run: Any) -> None:
+    """Refuse to give a graph to a cluster whose target is a session that is not forked now."""
+    if any(store is not None and not store.is_shared for store in (_session_of(t.store) for t in _targets(run))):
+        raise PlacementError("a session of icechunk is forked for workers by job.run(), and not by dask.compute")
+
+
+@contextmanager
+def forked(run: Any, client: Client) -> Iterator[None]:
+    """Fork sessions that are written, while the block runs; merge what has been written where it ends well."""
+    stores = {id(store): store for target in _targets(run) if (store := _session_of(target.store)) is not None}
+    if not stores:
+        yield
+        return
+    if len(stores) > 1:
+        raise PlacementError("workers write to one session of icechunk in a run: give targets in the same one")
+    ((_, store),) = stores.items()
+    arrays = {store_path(t.store).path: t.settings for t in _targets(run)}
+    name, folder = uuid.uuid4().hex, tempfile.mkdtemp(prefix=".oocarrays-forks-", dir=_scratch(run))
+    try:
+        store.begin_sharing(name, arrays, folder)
+        yield
+        store.merge(_taken(client, name))
+    finally:
+        store.end_sharing()
+        with suppress(Exception):  # the workers may be gone
+            _taken(client, name)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _taken(client: Client, name: str) -> Mapping[str, bytes]:
+    """Return what each process has written, by its sign."""
+    found = client.run(taken_fork, name, on_error="ignore")
+    return dict(each for each in found.values() if each is not None)
+
+
+def _targets(run: Any) -> tuple[TargetSpec, ...]:
+    return tuple(each for each in getattr(run, "targets", (run.destination,)) if isinstance(each, TargetSpec))
+
+
+def _session_of(place: Any) -> SessionStore | None:
+    store = place.store if isinstance(place, StorePath) else place
+    return store if isinstance(store, SessionStore) else None
+
+
+def _scratch(run: Any) -> str | None:
+    """A folder for notes: that of the run's scratch."""
+    asked = getattr(run.destination, "scratch", None) or setting("scratch")
+    return asked if isinstance(asked, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,7 @@ from distributed.protocol.serialize import to_serialize
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.pins import LOST, homes_name
-from oocarrays.graphs.exchange.messages import held_key
-from oocarrays.graphs.exchange.peers import LOOK_SECONDS, NotYet, Peers
+from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, Peers, held_key
 from oocarrays.graphs.run.tasks import GIVEN_UP
 from oocarrays.plan.exchange.ordering import CREDIT
 

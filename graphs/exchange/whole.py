@@ -39,8 +39,7 @@ from distributed.worker_state_machine import SecedeEvent
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.wanted import Wanted
 from oocarrays.graphs.exchange.between import Delivered, Exchanges, Place
-from oocarrays.graphs.exchange.messages import held_key
-from oocarrays.graphs.exchange.peers import LOOK_SECONDS, NotYet
+from oocarrays.graphs.exchange.messages import LOOK_SECONDS, NotYet, held_key
 from oocarrays.graphs.run.steps import Carried, arrived_parts, arriving, carried_parts, sent_parts
 from oocarrays.graphs.run.tasks import GIVEN_UP
 from oocarrays.graphs.run.telling import tell

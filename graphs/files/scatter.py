@@ -34,7 +34,7 @@ from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
-from oocarrays.plan.files.blocks import FileBlock, message_size, views
+from oocarrays.plan.files.partitions import FileBlock, message_size, views
 from oocarrays.plan.files.scatter import REQUESTS, UNDER_WAY, FilesPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer

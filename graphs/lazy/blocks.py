@@ -39,8 +39,8 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import BlocksPlan
 from oocarrays.plan.rechunk.as_json import to_json
-from oocarrays.storage.chunks.pieces import PieceWriter
 from oocarrays.storage.chunks.turned import Writer, chunk_writer
+from oocarrays.storage.chunks.writer import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_place, create_scratch, remove_scratch

@@ -35,7 +35,7 @@ from oocarrays.mapping.selection import Axes, Selection, Taken, lengths, within
 from oocarrays.plan.lazy.blocks import scratch_of
 from oocarrays.plan.lazy.reads import LazyReadsPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES, ONE_BY_ONE
-from oocarrays.storage.chunks.pieces import PieceWriter
+from oocarrays.storage.chunks.writer import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch

@@ -35,7 +35,7 @@ from oocarrays.kernels.results import block_of
 from oocarrays.mapping.grid import Index, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.plan.lazy.blocks import BlockLengths
-from oocarrays.storage.chunks.pieces import PieceWriter
+from oocarrays.storage.chunks.writer import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_scratch

@@ -15,9 +15,8 @@ import zarr
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.cluster.shared import Rooms
-from oocarrays.graphs.rechunk.assembly import Assembly
+from oocarrays.graphs.rechunk.assembly import Assembly, OpenPass
 from oocarrays.graphs.rechunk.destination import MOST_PASSES, Destination, Part, usable_parts
-from oocarrays.graphs.rechunk.opened import OpenPass
 from oocarrays.graphs.run.journaled import OneTarget, check_folder, check_room
 from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains
 from oocarrays.graphs.run.sealed import Sealed

@@ -24,10 +24,10 @@ from oocarrays.errors import (
     RunError,
     StoreFailure,
 )
-from oocarrays.graphs.cluster.forks import check_forked, check_forks, forked
 from oocarrays.graphs.cluster.pins import pin
 from oocarrays.graphs.cluster.placement import Move, Worker, idle_workers
-from oocarrays.graphs.dashboard.course import Told
+from oocarrays.graphs.cluster.workers import check_forked, check_forks, forked
+from oocarrays.graphs.dashboard.page import Told
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.run.steps import Key
 from oocarrays.graphs.run.tasks import SETTLE_SECONDS, settled

@@ -32,12 +32,11 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.documents import is_finished, remove_partials, unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes, local_folder, name_of
 from oocarrays.storage.files.target import written_file
-from oocarrays.storage.journal.fingerprints import changed
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import remove_unfinished
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.receipts import Receipt, Store
-from oocarrays.storage.journal.sources import Source, can_keep, drop_source, keep_source
+from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_source, keep_source
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, REQUEST
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.meter import Meter

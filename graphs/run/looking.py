@@ -19,8 +19,8 @@ from oocarrays.errors import JournalError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import StoreLike, location
-from oocarrays.storage.journal.fingerprints import changed, fingerprint
 from oocarrays.storage.journal.receipts import Receipt, Store
+from oocarrays.storage.journal.sources import changed, fingerprint
 
 Part = tuple[int, ...]
 Stored = Mapping[str, Mapping[str, Receipt]]

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from oocarrays.errors import BudgetError, InputError, JournalError
-from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import (
     CHUNKS_READ,
     TRUSTED,
@@ -26,7 +25,7 @@ from oocarrays.graphs.run.looking import (
     is_of,
     metadata_digest,
 )
-from oocarrays.graphs.run.remains import Remains, journal_of
+from oocarrays.graphs.run.remains import Left, Remains, journal_of
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.slabs.bands import longest

@@ -27,7 +27,7 @@ import numpy as np
 
 from oocarrays.errors import KernelError
 from oocarrays.kernels.results import on_host
-from oocarrays.mapping.layouts.boundary import Boundary, of_each, standing
+from oocarrays.mapping.layouts.halo import Boundary, of_each, standing
 from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
 from oocarrays.storage.local.pages import give_back, keep_freed
 

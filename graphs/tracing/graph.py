@@ -22,7 +22,7 @@ from dask.task_spec import Alias
 from dask.utils import key_split
 
 from oocarrays.graphs.collective.read_tasks import Reading
-from oocarrays.graphs.tracing import tasks
+from oocarrays.graphs.tracing import parts
 from oocarrays.graphs.tracing.layers import Layers
 from oocarrays.graphs.tracing.parts import TakenPart, as_ranges, part_of
 from oocarrays.graphs.tracing.seen import Seen
@@ -55,12 +55,12 @@ class FoundAccesses:
         """Whether an object is a stored array, or takes its elements from one."""
         return self.part(source) is not None
 
-    def add_task(self, node: Any, find: tasks.Find) -> None:
+    def add_task(self, node: Any, find: parts.Find) -> None:
         """Add what a task reads and writes."""
-        for use in tasks.uses(node, find, self.is_source):
+        for use in parts.uses(node, find, self.is_source):
             self.add(use, node)
 
-    def add(self, use: tasks.TaskUse, node: Any) -> None:
+    def add(self, use: parts.TaskUse, node: Any) -> None:
         """Add one read or write."""
         if isinstance(use.source, Reading):
             self._add_wanted(use.source, use.key)
@@ -173,7 +173,7 @@ def _every_task(graph: Mapping[Any, Any], found: FoundAccesses) -> None:
         node = nodes.get(key)
         while isinstance(node, Alias):
             node = nodes.get(node.target)
-        return tasks.value(node, find)
+        return parts.value(node, find)
 
     for node in nodes.values():
         found.add_task(node, find)

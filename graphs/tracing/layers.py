@@ -30,7 +30,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 from dask.task_spec import Alias, GraphNode, Task, TaskRef
 
-from oocarrays.graphs.tracing import tasks
+from oocarrays.graphs.tracing import parts
 from oocarrays.plan.advice.access import Repeat
 from oocarrays.plan.advice.patterns import Pattern
 
@@ -209,10 +209,10 @@ class Layers:
             if indices is None:
                 return self._object(dep.key) if isinstance(dep, TaskRef) else dep
             slot = layer.io_deps.get(dep)
-            return tasks.NOTHING if slot is None else (_Slot(slot, indices),)
+            return parts.NOTHING if slot is None else (_Slot(slot, indices),)
 
         try:
-            found = list(tasks.uses(layer.task, find, self._found.is_source))
+            found = list(parts.uses(layer.task, find, self._found.is_source))
         except NotImplementedError:  # an index that is joined with that of a region, which slices of no block are
             yield None
             return
@@ -241,7 +241,7 @@ class Layers:
         for index in zip(*np.nonzero(times), strict=True):
             key = tuple(slice(along[axis][i].start, along[axis][i].stop) for axis, i in enumerate(index))
             for _ in range(int(times[index])):
-                self._found.add(tasks.TaskUse(source, key), None)
+                self._found.add(parts.TaskUse(source, key), None)
 
     def _one_by_one(self, layer: Blockwise, needed: np.ndarray) -> None:
         """Add what tasks read, written out some at a time."""
@@ -255,7 +255,7 @@ class Layers:
     def _joined(self, name: str, layer: Blockwise) -> dict[tuple[int, ...], Task]:
         """Return the blocks that are read and at once indexed, by one task that needs nothing else."""
         needs = self._needs[name]
-        if name in self._results or layer.task.func not in tasks.GETTERS:
+        if name in self._results or layer.task.func not in parts.GETTERS:
             return {}
         counts = self._counts(name, layer)
         return {key[1:]: task for key, task in needs.indexed.items() if counts[key[1:]] == 1 and self._joins(task)}
@@ -277,7 +277,7 @@ class Layers:
             places = [layer.output_indices.index(index) for index in indices]
             for block, task in joined.items():
                 read = dep[tuple(block[place] for place in places)]
-                self._found.add(tasks.TaskUse(source, _fused(read, tasks.known(task.args[1], self._object))), task)
+                self._found.add(parts.TaskUse(source, _fused(read, parts.known(task.args[1], self._object))), task)
 
     # ------------------------------------------------------------------ tasks that are written out
 
@@ -285,14 +285,14 @@ class Layers:
         """Return the object that a key stands for."""
         name = self._layer_of(key)
         if name is None or isinstance(self._layers[name], Blockwise):
-            return tasks.NOTHING
+            return parts.NOTHING
         node = self._written_tasks(name).get(key)
         if isinstance(node, Alias):
             return self._object(node.target)
         if isinstance(node, GraphNode):
-            return tasks.value(node, self._object)
+            return parts.value(node, self._object)
         if isinstance(node, tuple | list):
-            return tasks.NOTHING
+            return parts.NOTHING
         return self._object(node) if isinstance(node, str) and self._layer_of(node) else node
 
     def _written_tasks(self, name: str) -> Mapping[Any, Any]:
@@ -325,7 +325,7 @@ class Layers:
             return any(reads)
         if kind is dict:
             return self._look(list(value.values()), below)
-        return value in tasks.READERS if callable(value) else self._found.is_source(value)
+        return value in parts.READERS if callable(value) else self._found.is_source(value)
 
     def _tasks(self, name: str) -> None:
         """Go through the tasks of a layer that are needed."""
@@ -349,7 +349,7 @@ class Layers:
                         needs.alone.add(each)
                 else:
                     self._need(each, 1, len(below) == 1)
-            if len(below) == 1 and isinstance(node, Task) and node.func in tasks.GETTERS:
+            if len(below) == 1 and isinstance(node, Task) and node.func in parts.GETTERS:
                 self._note_index(node)
             self._found.add_task(node, self._object)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 
-from oocarrays.mapping.layouts.boundary import BoundaryLike, checked_boundary
+from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.packing import LayoutLike
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
@@ -62,7 +62,7 @@ class OutOfCoreArray(StoredArray):
         >>> [(part.section.lower, part.local(1).compute().shape) for part in parts]
         [((0, 0), (4, 6))]
         """
-        from oocarrays.distributed.partitions import partitions_of
+        from oocarrays.distributed.collective import partitions_of
 
         return partitions_of(self, layout, **how)
 

@@ -11,7 +11,7 @@ from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.graphs import settings
-from oocarrays.options.group_chunks import LINES
+from oocarrays.options.rechunks import LINES
 from oocarrays.show import report
 from oocarrays.show.contents import array_facts
 from oocarrays.show.notebook import group_html

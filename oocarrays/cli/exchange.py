@@ -9,8 +9,8 @@ from oocarrays.cli.options import draw_option
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.settings import costs, size_in_bytes
 from oocarrays.options.networks import NAMED, NETWORKS, carrier_of
-from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Mesh
+from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, Schedule
 from oocarrays.plan.layouts.redistribution import METHODS, plan_redistribution
 from oocarrays.show.exchanges import schedule_json, schedule_text

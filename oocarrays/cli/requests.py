@@ -6,7 +6,7 @@ import argparse
 import json
 
 from oocarrays.plan.sections.requests import RequestCounts
-from oocarrays.show.counting import count_requests, distributions_of, parsed_chunk, requests_table
+from oocarrays.show.exchanges import count_requests, distributions_of, parsed_chunk, requests_table
 from oocarrays.show.redistributions import itemsize, shape
 
 

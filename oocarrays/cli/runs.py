@@ -29,10 +29,9 @@ from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.job import Job
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.jobs.updating import update
-from oocarrays.leftovers.resume import kind_left, resume
-from oocarrays.leftovers.standing import standing
+from oocarrays.leftovers.resume import kind_left, resume, standing
 from oocarrays.options.chunks import parsed_chunks
-from oocarrays.options.group_chunks import read_chunks
+from oocarrays.options.rechunks import read_chunks
 from oocarrays.plan.rechunk.ways import METHODS
 from oocarrays.show import report
 from oocarrays.show.pictures import load_picture
@@ -41,7 +40,7 @@ from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
 from oocarrays.storage.streams.rebuilding import Rebuilt
 from oocarrays.stored.array import placer
-from oocarrays.streaming.rebuilding import holds_streams, rebuilt
+from oocarrays.streaming.opening import holds_streams, rebuilt
 
 
 def rechunk_options(parser: argparse.ArgumentParser) -> None:

@@ -12,12 +12,12 @@ from oocarrays.cli.commands import FAILED
 from oocarrays.cli.options import concat_option, sources_of, store_options
 from oocarrays.comparing.comparing import compare
 from oocarrays.jobs.rechunking import clean
-from oocarrays.leftovers.standing import standing
+from oocarrays.leftovers.resume import standing
 from oocarrays.show import report
 from oocarrays.show.contents import GroupFacts, array_rows, as_json, contents, tree
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers
 from oocarrays.stored.array import placer
-from oocarrays.streaming.rebuilding import holds_streams, stream_rows
+from oocarrays.streaming.opening import holds_streams, stream_rows
 
 
 def info_options(parser: argparse.ArgumentParser) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from dask.utils import format_bytes
 
 from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import RankLists, Where
-from oocarrays.errors import InputError, SelectionError
+from oocarrays.errors import BudgetError, InputError, LayoutError, SelectionError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 from oocarrays.graphs.collective.read import CollectiveTasks, collective_read
@@ -31,6 +32,7 @@ from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import requests_of
+from oocarrays.plan.files.partitions import partitions
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.queueing.kept import ChunkTimes
 from oocarrays.show import report
@@ -44,6 +46,35 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from oocarrays.storage.files.places import StoreLike
+
+
+def partitions_of(a: StoredArray, layout: Any = None, *, grid: Any = None, **how: Any) -> Iterator[DistributedArray]:
+    """The array in partitions, as `OutOfCoreArray.partitions` says."""
+    wanted: Any = a.layout if layout is None else layout
+    if wanted is None:
+        raise LayoutError(f"{a.store} has no layout: give one, such as '(block, *)', and ranks=")
+    if isinstance(wanted, Layout):
+        wanted, grid = list(wanted.distributions), wanted.grid if grid is None else grid
+    read = partial(read_sections, a, wanted, grid=grid, **how)
+    cut = _fitting(a, read, **{name: how.get(name) for name in ("memory", "scheduler", "workers")})
+    return (read(within=section).as_partition(section) for section in cut)
+
+
+def _fitting(a: StoredArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> Sequence[Section]:
+    """Boxes of whole chunks that take half of the memory, or as much as can be: the rest is for reading them."""
+    stored = a._file.stored
+    resources = resources_of(cluster_of(scheduler, workers), memory)
+    room = min(stored.grid.count, resources.budget * (resources.workers or 1) // (2 * stored.chunk_bytes))
+    while True:
+        cut = partitions(stored.grid, max(room, 1))
+        try:
+            for section in cut[:1]:
+                read(within=section)
+            return cut
+        except BudgetError:
+            if room <= 1:
+                raise
+            room //= 2
 
 
 class SectionArrays(RankLists):

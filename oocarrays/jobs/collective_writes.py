@@ -34,7 +34,7 @@ from oocarrays.plan.collective.write import CollectiveWritePlan
 from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
-from oocarrays.requests.again import noted_parts
+from oocarrays.requests.request import noted_parts
 from oocarrays.show import report
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.storage.files.array_file import ArrayFile, describe

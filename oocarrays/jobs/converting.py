@@ -18,8 +18,8 @@ from oocarrays.errors import InputError
 from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.placement import Disks, client_of
 from oocarrays.graphs.cluster.workers import Cluster
-from oocarrays.graphs.files.resume import FilesLeft, files_content, made_like
 from oocarrays.graphs.files.scatter import FilesRun, build_graph
+from oocarrays.graphs.files.update import FilesLeft, files_content, made_like
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
@@ -31,8 +31,7 @@ from oocarrays.options.packing import LayoutLike
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.memory import Resources
-from oocarrays.requests.again import checked
-from oocarrays.requests.request import requested, unnamed
+from oocarrays.requests.request import checked, requested, unnamed
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file, local_files

@@ -21,15 +21,13 @@ from oocarrays.graphs.rechunk.resume import GoingOn, journal_content
 from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import array_digest
 from oocarrays.jobs.job import Job
-from oocarrays.options.group_chunks import LINES, asked_for
-from oocarrays.options.rechunks import Planner
+from oocarrays.options.rechunks import LINES, Planner, asked_for
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import within_budget
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copies
 from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.requests.again import checked
-from oocarrays.requests.request import form, requested
+from oocarrays.requests.request import checked, form, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
 from oocarrays.show.planned import rows

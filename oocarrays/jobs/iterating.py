@@ -32,12 +32,11 @@ from oocarrays.jobs.job import Job
 from oocarrays.jobs.local_slabs import local_course
 from oocarrays.jobs.slabs import as_list, opener
 from oocarrays.kernels.depths import own_depth
-from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
+from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
 from oocarrays.options.asked import check_alike, workspace_of
 from oocarrays.options.keywords import SweepKeywords
 from oocarrays.options.packing import warn_of_packed
-from oocarrays.options.slabs import SlabRequest
-from oocarrays.options.sweeps import SweepPlaces, Watch, course_of
+from oocarrays.options.slabs import SlabRequest, SweepPlaces, Watch, course_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions

@@ -35,8 +35,7 @@ from oocarrays.options.chunks import cuts, regular_chunks
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.plan.machine import within_budget
-from oocarrays.requests.again import checked
-from oocarrays.requests.request import form, requested
+from oocarrays.requests.request import checked, form, requested
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files.creating import is_empty

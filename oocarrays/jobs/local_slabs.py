@@ -27,8 +27,16 @@ from oocarrays.mapping.layouts.local import largest_rank
 from oocarrays.mapping.orientation import orientation_of, runs_along
 from oocarrays.options.asked import check_distinct, dtypes_of, scratch_of
 from oocarrays.options.chunks import cuts, regular_chunks
-from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass
-from oocarrays.options.sweeps import SweepPlaces, Watch, check_fields, check_kernel, new_id
+from oocarrays.options.slabs import (
+    SlabArrays,
+    SlabRequest,
+    SweepPlaces,
+    Watch,
+    check_fields,
+    check_kernel,
+    new_id,
+    planned_pass,
+)
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.slabs.cuts import plan_slabs

@@ -15,7 +15,7 @@ import zarr
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.groups import OutOfCoreGroup, open_group
 from oocarrays.errors import InputError, UnsupportedError
-from oocarrays.graphs.slabs.pyramid import PyramidRun
+from oocarrays.graphs.slabs.gathering import PyramidRun
 from oocarrays.graphs.slabs.tasks import SlabFiles
 from oocarrays.jobs.slabs import SlabJob
 from oocarrays.kernels.levels import METHODS, WORKSPACE, Levels

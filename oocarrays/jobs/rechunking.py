@@ -38,8 +38,7 @@ from oocarrays.options.rechunks import Planner
 from oocarrays.plan.documents import Document
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.plan.shown import lend
-from oocarrays.requests.again import checked, is_resumable
-from oocarrays.requests.request import requested, unnamed
+from oocarrays.requests.request import checked, is_resumable, requested, unnamed
 from oocarrays.show import report
 from oocarrays.show.notebook import plan_html
 from oocarrays.show.pictures import load_picture

@@ -20,7 +20,7 @@ from oocarrays.graphs.layouts.redistribution import windows
 from oocarrays.graphs.run.job import Graph
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.boundary import Boundaries, checked_boundary
+from oocarrays.mapping.layouts.halo import Boundaries, checked_boundary
 from oocarrays.mapping.layouts.local import depths
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
@@ -31,7 +31,7 @@ from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
 from oocarrays.plan.slabs.options import DepthLike
-from oocarrays.requests.again import noted_parts
+from oocarrays.requests.request import noted_parts
 from oocarrays.show import report
 from oocarrays.show.planned import rows
 from oocarrays.storage.files.formats import dimension_names

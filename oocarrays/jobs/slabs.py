@@ -34,7 +34,7 @@ from oocarrays.kernels.binding import bound
 from oocarrays.kernels.depths import own_depth
 from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.layouts.boundary import BoundaryLike, as_asked
+from oocarrays.mapping.layouts.halo import BoundaryLike, as_asked
 from oocarrays.options.asked import FactorLike, check_alike, check_distinct, scratch_folder, workspace_of
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.keywords import SlabKeywords

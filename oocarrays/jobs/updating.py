@@ -14,9 +14,8 @@ from oocarrays.graphs import settings
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.files.update import Growing, UpdateRun, build_graph
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, can_update, journal_of
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, can_update, journal_of
 from oocarrays.graphs.slabs.resume import trust_of
 from oocarrays.jobs.job import Job
 from oocarrays.mapping.grid import ChunkGrid, Stored
@@ -25,7 +24,7 @@ from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.update import UpdatePlan, boxes_of, plan_update
 from oocarrays.plan.memory import Resources
-from oocarrays.requests.again import unfinished_text
+from oocarrays.requests.request import unfinished_text
 from oocarrays.show.planned import READ_AND_WRITTEN, rows
 from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file

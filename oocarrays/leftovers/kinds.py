@@ -15,7 +15,7 @@ from oocarrays.arrays.creating import open_array
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.errors import InputError, JournalError, NotFoundError
 from oocarrays.graphs.defaults import setting
-from oocarrays.graphs.files.resume import FilesLeft
+from oocarrays.graphs.files.update import FilesLeft
 from oocarrays.graphs.rechunk.resume import GoingOn, resumed
 from oocarrays.graphs.run.looking import Trust
 from oocarrays.jobs.collective_writes import resume_sections

@@ -22,7 +22,7 @@ from oocarrays.graphs.cluster import workers as real
 from oocarrays.graphs.cluster.placement import IDLE_BYTES, Worker
 from oocarrays.mapping.given import whole
 from oocarrays.options.networks import carrier_of
-from oocarrays.plan.exchange.carrier import Carrier
+from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.machine import Costs
 
 SMALL, LARGE = 2**10, 2**22

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
-from oocarrays.mapping.layouts.boundary import BoundaryLike
+from oocarrays.mapping.layouts.halo import BoundaryLike
 from oocarrays.options.asked import FactorLike
 from oocarrays.options.chunks import ChunksLike
 from oocarrays.options.shapes import DropLike, NewLike, ShapeLike

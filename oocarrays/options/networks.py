@@ -23,9 +23,8 @@ from dask.utils import parse_timedelta
 from oocarrays.errors import ScheduleError
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.settings import costs
-from oocarrays.plan.exchange.carrier import BETWEEN_WORKERS, Carrier
 from oocarrays.plan.exchange.network import FatTree, FlatCluster, Mesh, Network
-from oocarrays.plan.exchange.prediction import CM5, DELTA, Constants, flat_constants
+from oocarrays.plan.exchange.prediction import BETWEEN_WORKERS, CM5, DELTA, Carrier, Constants, flat_constants
 from oocarrays.plan.exchange.topologies import MEASURED_DELTA, Dragonfly, Hypercube, Torus
 
 NETWORKS = (

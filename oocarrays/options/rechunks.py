@@ -1,30 +1,163 @@
-"""Rechunks as they are asked for: the same terms for one array, or for each of a group."""
+"""Rechunks as they are asked for: the same terms for one array, or for each of a group.
+
+chunks={"air": (100, 20), "deep/temp": {"time": -1}}      arrays: one for each axis, or by the names of dimensions
+--chunks air=100,20 --chunks deep/temp=time:-1            the same; also in one word: air=100,20,deep/temp=time:-1
+chunks={"time": -1, "lat": 10}, --chunks time=-1,lat=10   dimensions: of all arrays that have them
+
+A name of both is a dimension's, as for xarray; {"time": {"time": 10}} is the array. Coordinates of dimensions, the
+arrays that have their dimension's name, keep their chunks unless they are named so.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import zarr
 
-from oocarrays.errors import UnsupportedError
+from oocarrays.errors import ChunksError, NotFoundError, UnsupportedError
 from oocarrays.graphs import settings
 from oocarrays.graphs.defaults import setting
 from oocarrays.graphs.rechunk.destination import Destination
 from oocarrays.mapping.orientation import chunks_along
 from oocarrays.mapping.section import axis_order
-from oocarrays.options.chunks import ChunksLike, cuts, regular_chunks, regular_shards, uneven_lengths
+from oocarrays.options.chunks import ChunksLike, cuts, parsed_chunks, regular_chunks, regular_shards, uneven_lengths
 from oocarrays.plan.machine import check_priced
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import Strategy
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.formats import dimension_names, target_settings
+from oocarrays.storage.files.formats import dimension_names, has_fixed_size, is_foreign, target_settings
+from oocarrays.storage.files.group_file import GroupFile
 from oocarrays.storage.files.places import StoreLike, in_files
 from oocarrays.storage.files.presence import Policy
 from oocarrays.storage.files.target import uneven_target
 from oocarrays.storage.stores.remote import RemoteStore
+from oocarrays.storage.stores.underway import lists_keys
+
+LINES = 20
+"""Arrays that are shown one by one; of more, the rest is counted."""
+
+
+def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
+    """The chunks of each array that is to be rewritten, by its path, checked as far as names go.
+
+    What is coded as another format does it is rewritten in its own chunks, for other readers of Zarr; so is what nobody
+    lists, to be copied as it is, and everything of a group that changes its Zarr format: for that no chunks are needed.
+    """
+    there = _listed(list(file.arrays))
+    if chunks is None and file.changes_format:
+        return _others(file)
+    if not isinstance(chunks, Mapping):
+        raise ChunksError(
+            f"{file.name} is a group, and chunks={chunks!r} names none of its arrays: "
+            f'write chunks={{"name": …}}; there are {there}'
+        )
+    if not chunks:
+        raise ChunksError(f"chunks={{}} names no array of {file.name}; there are {there}")
+    dims = {path: set(dimension_names(array) or ()) - {None} for path, array in file.arrays.items()}
+    lengths = {given: _length(asked) for given, asked in chunks.items() if _is_dimension(given, asked, dims)}
+    fixed = {path: mine for path, mine in dims.items() if has_fixed_size(file.arrays[path].dtype)}
+    wanted = {path: mine for path in fixed if (mine := _by_dimension(path, dims[path], lengths))}
+    by_name = _by_name(file, {given: asked for given, asked in chunks.items() if given not in lengths})
+    if not wanted | by_name:
+        raise ChunksError(f"chunks={chunks!r} are of coordinates only: name them as in {{'time': {{'time': 10}}}}")
+    return _others(file) | wanted | by_name
+
+
+def _others(file: GroupFile) -> dict[str, Any]:
+    """The arrays that nobody may copy as they are, in their own chunks."""
+    listed, changed = lists_keys(file.zarr.store_path.store), file.changes_format
+    return {
+        name: array.chunks
+        for name, array in file.arrays.items()
+        if is_foreign(array) or not listed or (changed and has_fixed_size(array.dtype))
+    }
+
+
+def _is_dimension(given: Any, asked: Any, dims: Mapping[str, set]) -> bool:
+    return not isinstance(asked, Mapping) and any(given in mine for mine in dims.values())
+
+
+def _length(asked: Any) -> Any:
+    """Return the lengths along one dimension: as it is typed, a list of one.
+
+    >>> _length((10,)), _length(-1)
+    (10, -1)
+    """
+    return asked[0] if isinstance(asked, list | tuple) and len(asked) == 1 else asked
+
+
+def _by_dimension(path: str, dims: set, lengths: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the chunks of one array by its dimensions; nothing for the coordinate of one."""
+    if dims == {path.rpartition("/")[2]}:
+        return {}
+    return {name: length for name, length in lengths.items() if name in dims}
+
+
+def _by_name(file: GroupFile, chunks: Mapping[Any, Any]) -> dict[str, Any]:
+    there = _listed(list(file.arrays))
+    wanted: dict[str, Any] = {}
+    for given, lengths in chunks.items():
+        name = str(given).strip("/")
+        if name in file.groups:
+            raise NotFoundError(f"{given!r} in {file.name} is a group, not an array; there are {there}")
+        if name not in file.arrays:
+            raise NotFoundError(f"no array {given!r} in {file.name}, and no dimension; there are {there}")
+        if name in wanted:
+            raise ChunksError(f"chunks name the array {name!r} twice")
+        wanted[name] = lengths
+    return wanted
+
+
+def _listed(names: list[str]) -> str:
+    """Names in one line.
+
+    >>> _listed([]), _listed(["lat", "lon"])
+    ('no arrays', 'lat, lon')
+    """
+    more = f" and {len(names) - LINES} more" if len(names) > LINES else ""
+    return ", ".join(names[:LINES]) + more if names else "no arrays"
+
+
+# ---------------------------------------------------------------------- as they are typed
+
+
+def read_chunks(words: Sequence[str]) -> Any:
+    """Read the ``--chunks`` options of a group's arrays, by the arrays' names.
+
+    >>> read_chunks(["air=100,20,time=-1", "deep/temp=time:-1"])
+    {'air': (100, 20), 'time': (-1,), 'deep/temp': {'time': -1}}
+    """
+    named: dict[str, list[str]] = {}
+    for word in words:
+        name = ""
+        for part in filter(None, word.split(",")):
+            before, is_named, length = part.rpartition("=")
+            name = before if is_named else name
+            if is_named and name in named:
+                raise ChunksError(f"--chunks {word} names the array {name!r} twice")
+            named.setdefault(name, []).append(length)
+    if "" in named and max(len(words), len(named)) > 1:
+        raise ChunksError(f"--chunks {','.join(named[''])} is for no array: write NAME={','.join(named[''])}")
+    read = {name: _lengths(parts) for name, parts in named.items()}
+    return read.get("", read)
+
+
+def _lengths(parts: list[str]) -> Any:
+    """Chunks of one array.
+
+    >>> _lengths(["100", "auto"]), _lengths(["time:-1"])
+    ((100, 'auto'), {'time': -1})
+    """
+    try:
+        return parsed_chunks(",".join(parts).replace(":", "="))
+    except ValueError:
+        raise ChunksError(
+            f"--chunks {','.join(parts)!r} is not a list of lengths such as 16384,256, nor time:-1,lat:20"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

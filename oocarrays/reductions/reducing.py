@@ -20,9 +20,8 @@ from oocarrays.errors import JournalError
 from oocarrays.graphs.cluster.workers import Cluster
 from oocarrays.graphs.reductions.run import GivenReduction, WrittenReduction, build_graph, reduced_here
 from oocarrays.graphs.run.job import Graph
-from oocarrays.graphs.run.left import Left
 from oocarrays.graphs.run.looking import CHUNKS_READ, TRUSTED, Trust, check_sources, metadata_digest
-from oocarrays.graphs.run.remains import NOTHING_LEFT, Remains, journal_of
+from oocarrays.graphs.run.remains import NOTHING_LEFT, Left, Remains, journal_of
 from oocarrays.graphs.run.telling import warn_of_missing
 from oocarrays.jobs.job import Job
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
@@ -31,8 +30,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
-from oocarrays.requests.again import checked
-from oocarrays.requests.request import requested, unnamed
+from oocarrays.requests.request import checked, requested, unnamed
 from oocarrays.show.planned import COUNTED, rows
 from oocarrays.show.report import shape_text
 from oocarrays.storage.codecs.bound import rebound

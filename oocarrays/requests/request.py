@@ -6,6 +6,14 @@
 A journal keeps the request of its run, and a finished target the request that made it.
 
 receipts in the journal of parts that write the target  ─►  n of m chunks
+
+nothing there              start
+    unfinished, same request   continue from the journal       else refused: the first difference is named
+    unfinished, at work        refused
+    unfinished, no journal     refused: overwrite=True starts over
+    finished, same request     nothing to do                   else refused: the target exists
+
+Without ``resume`` a target that is there is refused; the error names the way that its state leaves open.
 """
 
 from __future__ import annotations
@@ -18,16 +26,144 @@ from typing import Any
 
 import zarr
 
-from oocarrays.errors import OocError
-from oocarrays.graphs.run.remains import journal_of
+from oocarrays.errors import JournalError, OocError, TargetError
+from oocarrays.graphs.run.in_place import PARTS
+from oocarrays.graphs.run.looking import CHUNKS_READ
+from oocarrays.graphs.run.remains import journal_of, way_out
+from oocarrays.graphs.slabs.resume import trust_of
+from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.documents import is_finished, unfinished_run
-from oocarrays.storage.files.group_file import member_store
+from oocarrays.storage.files.group_file import holds_group, member_store
 from oocarrays.storage.files.places import Place, StoreLike, local_folder
-from oocarrays.storage.journal.calls import code_of, name_of, named
+from oocarrays.storage.journal.calls import CALL, code_of, name_of, named
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, let_go, try_lock
+from oocarrays.storage.journal.notes import Notes
+from oocarrays.storage.journal.sources import changed
 from oocarrays.storage.journal.texts import FOLDER, LOCK, REQUEST
+
+UNKNOWN = "whether the sources have changed since the target was made is not known"
+
+
+def checked(check: Callable[..., None], *given: Any, overwrite: Any, resume: Any = False) -> None:
+    """Check a target, the last argument; for an unfinished one, the error states its progress and how to continue."""
+    may_replace = flag(overwrite, "overwrite") or trust_of(resume) is not None
+    try:
+        check(*given, overwrite=may_replace)
+    except TargetError as error:
+        target = given[-1]
+        if may_replace or "exists" not in str(error) or not isinstance(target, Place) or not unfinished_run(target):
+            raise
+        raise TargetError(unfinished_text(target)) from None
+
+
+def unfinished_text(target: StoreLike) -> str:
+    """Say in a line how far the run of an unfinished target came, and what to do."""
+    begun = f"the target {target} exists and is unfinished"
+    content, at_work = journaled(target), is_at_work(target)
+    if content is None and not at_work:
+        return f"{begun}, and its journal cannot be read; {way_out(target)}"
+    if content is not None and _is_update(content):
+        return f"{begun}: an update {'is at work' if at_work else 'was stopped; go on with update, or resume'}"
+    done = chunks_done(target)
+    told = "" if done is None else f": {chunks_text(done)} are written"
+    if at_work:
+        return f"{begun}, and a run is at work on it{told}; once it has ended, pass resume=True"
+    return f"{begun}{told}; pass resume=True to go on, or overwrite=True to start over"
+
+
+def journaled(target: StoreLike) -> Document | None:
+    """Read what the journal of an unfinished target keeps; None where it cannot be read."""
+    try:
+        return journal_of(target, "group" if holds_group(target) else "array")[2]
+    except OocError:
+        return None
+
+
+def is_resumable(target: StoreLike) -> bool:
+    """Whether a run that stopped has left a target unfinished, and was no update."""
+    return unfinished_run(target) is not None and not _is_update(journaled(target) or {})
+
+
+def _is_update(content: Mapping[str, Any]) -> bool:
+    return bool(content.get(CALL, {}).get("function") == "update")
+
+
+def left_content(target: StoreLike) -> Document:
+    """Read what the journal of an unfinished target keeps."""
+    if (content := journaled(target)) is None:
+        raise JournalError(unfinished_text(target))
+    return content
+
+
+def check_continues(target: StoreLike, now: Mapping[str, Any], *, as_is: bool, compared: bool) -> None:
+    """Refuse to continue an unfinished target, unless its run is of the same request."""
+    content = left_content(target)
+    if _is_update(content):
+        raise JournalError(unfinished_text(target))
+    if REQUEST not in content and not compared:
+        raise JournalError(f"{target} was begun by a version that kept no requests: go on with oocarrays.resume")
+    but = [*([CODE] if as_is else []), *(["source"] if compared else [])]  # moved: its chunks have been compared
+    if REQUEST in content and (told := difference(content[REQUEST], now, but=but)):
+        raise JournalError(f"{target} was begun with {told}: to go on, ask for the same; else ask for overwrite")
+
+
+def noted_parts(target: StoreLike, note: Mapping[str, Any], resume: Any) -> list[int | None]:
+    """Return checksums of what a run that was killed had to write to an array that is there; none where none was."""
+    trust = trust_of(resume)
+    before = None if trust is None else Journal(target).notes.noted()
+    if before is None:
+        return []
+    was, now = _in_place(before), json.loads(json.dumps(_in_place(note)))
+    if told := difference(was, now):
+        raise JournalError(f"{target} was being written with {told}: to go on, ask for the same, or leave resume out")
+    return [] if trust is None or trust.as_is else list(before[PARTS])
+
+
+def _in_place(note: Mapping[str, Any]) -> Document:
+    """The request of a note, less the means."""
+    call = note.get(CALL, {})
+    options = {name: each for name, each in call.get("options", {}).items() if name in ("sections", "boundary")}
+    return {"function": call.get("function"), **options}
+
+
+def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
+    """Tell what a person is to know of a finished target that this very request has made."""
+    exists = f"the target {run.destination.store} exists"
+    made = None if run.made_place is None else Notes(run.made_place).made()
+    if not made or not made.get(REQUEST):
+        raise TargetError(f"{exists}, and keeps no request to compare with; ask for overwrite to replace it")
+    if told := difference(made[REQUEST], now):
+        raise TargetError(f"{exists}, and was made with {told}; ask for overwrite to replace it")
+    gone = next((each.store for each in getattr(run, "targets", ()) if not is_finished(each.store)), None)
+    if gone is not None:
+        raise TargetError(f"{exists}, but not {gone}, which the same run made; ask for overwrite to replace both")
+    unknown = _check_sources(run, made.get(CHUNKS_READ), exists)
+    count = made[REQUEST][COUNT]
+    return (f"{chunks_text((count, count))}, nothing to do", *unknown)
+
+
+def _check_sources(run: Any, before: Any, exists: str) -> tuple[str, ...]:
+    """Refuse a target of which a source has changed since."""
+    now = run.read_now()
+    names = list(now) if isinstance(now, Mapping) else range(len(now))
+    pairs = [(_at(before, name), now[name]) for name in names]
+    known = [pair for pair in pairs if None not in pair]
+    if any(changed(then, since) for then, since in known):
+        raise TargetError(
+            f"{exists}, and its source has changed since it was made; ask for overwrite to replace it, or call update "
+            "where rechunk made it"
+        )
+    return () if known and len(known) == len(pairs) else (UNKNOWN,)
+
+
+def _at(kept: Any, name: Any) -> Any:
+    """Return one of several that are kept by name or in order; None where there is none."""
+    if isinstance(name, str):
+        return kept.get(name) if isinstance(kept, Mapping) else None
+    return kept[name] if isinstance(kept, list) and name < len(kept) else None
+
 
 LAST = "last"
 """Where a journal keeps the number of the pass that writes the target, where parts begin with that of their pass."""

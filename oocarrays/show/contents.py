@@ -26,8 +26,7 @@ from zarr.errors import GroupNotFoundError, ZarrUserWarning
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.graphs.run.remains import way_out
 from oocarrays.plan.documents import Document
-from oocarrays.requests.again import journaled
-from oocarrays.requests.request import is_at_work
+from oocarrays.requests.request import is_at_work, journaled
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said

@@ -15,8 +15,8 @@ from oocarrays.mapping.layouts.hpf import parse_layout
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.options.networks import carrier_of, network_text
 from oocarrays.plan.documents import Document
-from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Network
+from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.exchange.trace import Ordered, in_order
 from oocarrays.plan.layouts.assembly import Messaging
 from oocarrays.plan.layouts.redistribution import Redistribution

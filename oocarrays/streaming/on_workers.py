@@ -20,8 +20,7 @@ from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_items
-from oocarrays.streaming.keeping import warn_when_dropped
-from oocarrays.streaming.lazy import dask_ragged
+from oocarrays.streaming.lazy import dask_ragged, warn_when_dropped
 from oocarrays.streaming.ragged import DaskRagged
 from oocarrays.streaming.streams import Streams
 

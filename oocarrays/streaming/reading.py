@@ -6,19 +6,221 @@ A position is one number where all streams stand at the same place, else one of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import zarr
 
-from oocarrays.errors import InputError, SelectionError
-from oocarrays.mapping.given import chosen, whole
+from oocarrays.errors import BudgetError, InputError, SelectionError, UnsupportedError
+from oocarrays.mapping.given import chosen, element_type, whole
+from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.options.chunks import regular_chunks, regular_shards
+from oocarrays.plan.documents import Settings
 from oocarrays.plan.streams.units import before
+from oocarrays.storage.files.array_file import preview
+from oocarrays.storage.files.formats import check_shards, compressors_in
+from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
-from oocarrays.streaming.items import as_array
+from oocarrays.streaming.items import as_array, check_view
 from oocarrays.streaming.ragged import Ragged
-from oocarrays.streaming.text import Token, scanned
+from oocarrays.streaming.text import Token, printed, scanned, tokens_of
+
+SHARE = 8
+"""The part of the budget in which steps are gathered is one of so many."""
+
+
+def steps_of(part: RanksPart, item: np.dtype) -> int:
+    """Items of the longest stream."""
+    return int((part.ends() // item.itemsize).max(initial=0))
+
+
+def steps_settings(
+    store: StoreLike, shape: tuple[int, ...], cells: tuple[int, ...], item: np.dtype, asked: Settings
+) -> Settings:
+    """Return the settings of an array of steps × cells; by default a chunk holds one step of some cells."""
+    given, shards, compressors = asked["chunks"], asked["shards"], asked["compressors"]
+    chunks = (1, *cells)
+    if given is not None:
+        chunks = regular_chunks(given, ChunkGrid.of(shape, chunks), item)
+    made: Settings = {"shape": shape, "chunks": chunks, "dtype": item, "compressors": None}
+    if shards is not None:
+        made["shards"] = regular_shards(shards, chunks, shape, item)
+        check_shards(chunks, made["shards"], 3)
+    if compressors is not None:
+        made["compressors"] = compressors_in(3, compressors, item.itemsize)
+    if any(each is not None for each in asked.values()):
+        preview(made, store)
+    return made
+
+
+def boxes_of(settings: Settings, count: int, budget: int) -> tuple[int, int]:
+    """Return the steps, and the rows of cells, that are written together: whole chunks or shards, as many as fit.
+
+    Examples
+    --------
+    >>> f8 = np.dtype("f8")
+    >>> boxes_of({"shape": (100, 50, 4), "chunks": (10, 5, 4), "dtype": f8}, 200, 8 * 40_000)
+    (20, 50)
+    >>> boxes_of({"shape": (100, 50, 4), "chunks": (10, 5, 4), "dtype": f8}, 200, 8 * 10_000)
+    (10, 30)
+    """
+    shape, itemsize = settings["shape"], settings["dtype"].itemsize
+    unit = settings.get("shards") or settings["chunks"]
+    rows = shape[1] if len(shape) > 1 else 1
+    step = max(count, 1) * itemsize
+    together = budget // SHARE // step // unit[0] * unit[0]
+    if together:
+        return together, max(rows, 1)
+    each = step // max(rows, 1) * unit[0]
+    fits = budget // SHARE // max(each, 1)
+    fits = fits // unit[1] * unit[1] if len(shape) > 1 else 0
+    if not fits and unit[0] > 1:
+        least = SHARE * each * (unit[1] if len(shape) > 1 else 1)
+        raise BudgetError(budget, least, f"an array in units of {unit}")
+    return (unit[0], fits) if fits else (1, max(rows, 1))
+
+
+def fill_steps(array: zarr.Array, part: RanksPart, item: np.dtype, fill: Any, boxes: tuple[int, int]) -> None:
+    """Write all streams to an array of steps × cells, and after the end of shorter ones ``fill``."""
+    steps, rows = boxes
+    inner = math.prod(array.shape[2:])
+    for first in range(0, array.shape[1] if array.ndim > 1 else 1, rows):
+        last = min(first + rows, array.shape[1]) if array.ndim > 1 else 1
+        cells = np.arange(first * inner, last * inner)
+        for start in range(0, array.shape[0] if len(cells) else 0, steps):
+            stop = min(start + steps, array.shape[0])
+            block = _padded(part, cells, (start, stop), item, fill)
+            if array.ndim > 1:
+                array[start:stop, first:last] = block.T.reshape(stop - start, last - first, *array.shape[2:])
+            else:
+                array[start:stop] = block[0]
+
+
+def _padded(part: RanksPart, cells: np.ndarray, steps: tuple[int, int], item: np.dtype, fill: Any) -> np.ndarray:
+    """Some items of some cells, and what shorter streams end in: cells × items."""
+    start, stop = steps
+    ends = part.ends()[cells] // item.itemsize
+    counts = np.clip(ends - start, 0, stop - start)
+    data = part.read(cells + part.lower, np.minimum(start, ends) * item.itemsize, counts * item.itemsize, ahead=False)
+    block = np.full((len(cells), stop - start), fill, item)
+    block[np.arange(stop - start) < counts[:, None]] = data.view(item)
+    return block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedFile:
+    """The file of all cells, as each of them sees it."""
+
+    part: RanksPart
+    """The streams."""
+    dtype: np.dtype
+    """Type of an item."""
+    mode: str
+    """The mode that the file was opened in."""
+    items: Callable[[Any], np.ndarray]
+    """Makes values items."""
+
+
+class Cell:
+    """The stream of one cell; what it writes is written when all cells have had their turn, or when it reads."""
+
+    def __init__(self, shared: SharedFile, place: int, position: int, end: int) -> None:
+        self._shared = shared
+        self.place = place
+        """Its number among the cells of this process."""
+        self.number = place + shared.part.lower
+        """Its number among all cells."""
+        self._position = position
+        self._end = end
+        self.written: list[tuple[int, bytes]] = []
+        """Where it wrote, and what."""
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """Its index in the shape of all cells."""
+        shape = self._shared.part.file.meta.cells.shape
+        return tuple(int(k) for k in np.unravel_index(self.number, shape)) if shape else ()
+
+    def read(self, n: int = 1, dtype: Any = None) -> np.ndarray:
+        """Read as many items as there are, at most ``n``; -1 for all that are left."""
+        item = self._shared.dtype if dtype is None else element_type(dtype)
+        check_view(self._shared.dtype, item, "the stream")
+        n = whole(n, "n")
+        left = max(self._end - self._position, 0) // item.itemsize
+        return np.frombuffer(self._bytes((left if n < 0 else min(n, left)) * item.itemsize), item)
+
+    def _bytes(self, count: int) -> bytes:
+        """The next bytes, of what is in the file and of what the cell itself has written since."""
+        start, self._position = self._position, self._position + count
+        there = min(max(self._shared.part.end_of(self.place) - start, 0), count)
+        found = bytearray(count)
+        if there:
+            one = np.array([self.number]), np.array([start]), np.array([there])
+            found[:there] = self._shared.part.read(*one).tobytes()
+        for offset, data in self.written:
+            lower, upper = max(offset, start), min(offset + len(data), start + count)
+            if lower < upper:
+                found[lower - start : upper - start] = data[lower - offset : upper - offset]
+        return bytes(found)
+
+    def readline(self) -> str:
+        """Read a line of text, with its end; empty where nothing is left."""
+        start, line = self._position, b""
+        while self._position < self._end and b"\n" not in line:
+            line += self._bytes(min(256, self._end - self._position))
+        line = line[: line.index(b"\n") + 1] if b"\n" in line else line
+        self._position = start + len(line)
+        return line.decode(errors="replace")
+
+    def write(self, values: Any) -> None:
+        """Write items, or bytes, or text."""
+        if self._shared.mode == "r":
+            raise UnsupportedError("the streams are open for reading: open them with mode='a' or 'r+' to write")
+        if isinstance(values, str | bytes):
+            data = values.encode() if isinstance(values, str) else values
+        else:
+            data = np.ascontiguousarray(self._shared.items(values)).tobytes()
+        if self._shared.mode == "a":
+            self._position = self._end
+        if self.written and sum(map(len, self.written[-1][1:])) + self.written[-1][0] == self._position:
+            offset, former = self.written.pop()
+            self.written.append((offset, former + data))
+        elif data:
+            self.written.append((self._position, data))
+        self._position += len(data)
+        self._end = max(self._end, self._position)
+
+    def printf(self, format: str, *values: Any) -> None:
+        """Write text in a format of C."""
+        self.write(printed(format, values))
+
+    def scanf(self, format: str) -> list[Any]:
+        """Read text as far as it matches a format of C: the values of the conversions that matched.
+
+        None of them matched where the list is empty; `eof` says whether text was left.
+        """
+        start, tokens = self._position, tokens_of(format)
+        values, place, _ = scanned(tokens, self._bytes(max(self._end - start, 0)))
+        self._position = start + place
+        return values
+
+    def seek(self, offset: int, whence: int = 0) -> None:
+        """Move the position: bytes from the beginning, from the position, or from the end."""
+        position = (0, self._position, self._end)[chosen(whence, "whence", (0, 1, 2))] + whole(offset, "offset")
+        if not 0 <= position < 2**63:
+            raise SelectionError(f"seek to byte {position} is before the beginning of the stream, or beyond 2**63")
+        self._position = position
+
+    def tell(self) -> int:
+        """Return the bytes before the position."""
+        return self._position
+
+    def eof(self) -> bool:
+        """Whether nothing is left."""
+        return self._position >= self._end
+
 
 TEXT_AHEAD = 256
 """Bytes of each cell that scanf looks at first."""

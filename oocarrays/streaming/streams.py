@@ -18,13 +18,24 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.streams.part import RanksPart
 from oocarrays.storage.streams.plain import PlainStreams
 from oocarrays.storage.streams.stream_file import StreamFile, new_array
-from oocarrays.streaming.cell import Cell, SharedFile, boxes_of, fill_steps, steps_of, steps_settings
 from oocarrays.streaming.given import CellValues
 from oocarrays.streaming.items import as_fill, check_view
-from oocarrays.streaming.keeping import Kept
-from oocarrays.streaming.lazy import dask_ragged, given_blocks, is_dask
+from oocarrays.streaming.lazy import Kept, dask_ragged, given_blocks, is_dask
 from oocarrays.streaming.ragged import DaskRagged, Ragged
-from oocarrays.streaming.reading import moved, read_each, read_level, returned, scanned_cells, simple
+from oocarrays.streaming.reading import (
+    Cell,
+    SharedFile,
+    boxes_of,
+    fill_steps,
+    moved,
+    read_each,
+    read_level,
+    returned,
+    scanned_cells,
+    simple,
+    steps_of,
+    steps_settings,
+)
 from oocarrays.streaming.text import printed, tokens_of
 
 

@@ -21,9 +21,8 @@ from oocarrays.errors import InputError, UnsupportedError
 from oocarrays.graphs.cluster.placement import client_of
 from oocarrays.graphs.run.job import GraphJob
 from oocarrays.graphs.tracing.parts import Product
-from oocarrays.graphs.tracing.recording import Recording
+from oocarrays.graphs.tracing.recording import Recording, TracedStore
 from oocarrays.graphs.tracing.seen import Seen, dataset_of
-from oocarrays.graphs.tracing.store import TracedStore
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.access import Access, Dataset
 from oocarrays.plan.advice.trace import Trace, checked_weight

@@ -12,8 +12,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 import oocarrays as ooc
-from oocarrays.graphs.dashboard.course import SeenRun
-from oocarrays.graphs.dashboard.page import MOST_RUNS, courses, serve
+from oocarrays.graphs.dashboard.page import MOST_RUNS, SeenRun, courses, serve
 from tests.small import make
 
 pytestmark = pytest.mark.long

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import RunError
 from oocarrays.graphs.slabs.sweeps import Fused, beyond
-from oocarrays.mapping.layouts.boundary import checked_boundary
+from oocarrays.mapping.layouts.halo import checked_boundary
 from oocarrays.plan.slabs.sweeps import Sweeps, fitting_tile
 from tests.profiles import examples
 from tests.sweeping import BOUNDARIES, MODES, Stencil, cases, plain_sweep, plain_sweeps

@@ -32,7 +32,7 @@ from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.plan.exchange.ordering import CREDIT
 from oocarrays.plan.exchange.schedule import NAMES
 from oocarrays.plan.rechunk.counting import message_blocks
-from oocarrays.plan.rechunk.problem import BASE_BYTES
+from oocarrays.plan.rechunk.passes import BASE_BYTES
 from tests.graphs.clusters import FIELD, cluster, kill_when, most_held, tight, until, within
 from tests.profiles import examples
 from tests.small import make

@@ -21,9 +21,8 @@ from oocarrays.graphs.rechunk.graph import build_graph
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
-from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.passes import BASE_BYTES, Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.plan.rechunk.problem import BASE_BYTES
 from tests.graphs.clusters import cluster, most_held, only, within
 from tests.graphs.edges import run_of
 from tests.small import CODECS, make

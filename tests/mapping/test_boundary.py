@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.errors import InputError
-from oocarrays.mapping.layouts.boundary import checked_boundary, standing
+from oocarrays.mapping.layouts.halo import checked_boundary, standing
 
 pytestmark = pytest.mark.once
 

@@ -15,9 +15,8 @@ from oocarrays.plan.exchange.schedule import complete_exchange
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.assembled import assembled_passes, on_sectors, stage_shape
-from oocarrays.plan.rechunk.passes import Pass
+from oocarrays.plan.rechunk.passes import Pass, Problem
 from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.plan.rechunk.problem import Problem
 from oocarrays.storage.chunks.elements import element_runs
 from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, shapes, stored

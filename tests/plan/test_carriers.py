@@ -13,8 +13,7 @@ from oocarrays import FatTree, Layout, Mesh
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
 from oocarrays.options.networks import carrier_of, network_text, parsed_network
-from oocarrays.plan.exchange.carrier import Carrier
-from oocarrays.plan.exchange.prediction import CM5, DELTA, Constants, predicted, schedule_seconds
+from oocarrays.plan.exchange.prediction import CM5, DELTA, Carrier, Constants, predicted, schedule_seconds
 from oocarrays.plan.exchange.topologies import MEASURED_DELTA
 from oocarrays.plan.layouts.assembly import own_seconds, squared
 from oocarrays.plan.layouts.redistribution import METHODS, LayoutError, plan_redistribution

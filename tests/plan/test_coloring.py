@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from oocarrays import Layout
 from oocarrays.errors import ScheduleError
-from oocarrays.plan.exchange.coloring import colored, is_worth_coloring, partners
 from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.ordering import colored, is_worth_coloring, partners
 from oocarrays.plan.layouts.transfer import Transfer
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oocarrays import FlatCluster, Schedule
+from oocarrays.graphs.calibrate.exchange import NAMES, fitted
 from oocarrays.plan.exchange.exchange import Exchange
-from oocarrays.plan.exchange.fitting import NAMES, fitted
 from oocarrays.plan.exchange.prediction import Constants, schedule_seconds
 
 pytestmark = pytest.mark.once

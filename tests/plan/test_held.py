@@ -24,8 +24,8 @@ from oocarrays.plan.memory import PROCESS_BYTES, Memory, Resources, largest
 from oocarrays.plan.rechunk.assembled import COUNTER_BYTES, stage_of
 from oocarrays.plan.rechunk.counting import TASK_BYTES
 from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan
+from oocarrays.plan.rechunk.passes import BASE_BYTES, THREAD_BYTES
 from oocarrays.plan.rechunk.plan import plan_rechunk
-from oocarrays.plan.rechunk.problem import BASE_BYTES, THREAD_BYTES
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.iterate import SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions

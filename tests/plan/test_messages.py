@@ -24,9 +24,8 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.counting import MessageBlock, blocks, message_blocks, sent_sections
-from oocarrays.plan.rechunk.passes import Pass, box_count
+from oocarrays.plan.rechunk.passes import BASE_BYTES, Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.rechunk.problem import BASE_BYTES
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.formats import target_settings
 from tests.profiles import examples

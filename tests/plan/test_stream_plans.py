@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oocarrays.plan.streams.places import Chunking, segments
+from oocarrays.plan.streams.buffers import Chunking, segments
 from oocarrays.plan.streams.units import cell_chunks, value_cuts
 
 pytestmark = pytest.mark.once

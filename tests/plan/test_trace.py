@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from oocarrays import FlatCluster, Mesh, Schedule
-from oocarrays.plan.exchange.coloring import colored
 from oocarrays.plan.exchange.exchange import Exchange
+from oocarrays.plan.exchange.ordering import colored
 from oocarrays.plan.exchange.prediction import DELTA, predicted, schedule_seconds
 from oocarrays.plan.exchange.schedule import COLORING, NAMES, schedules
 from oocarrays.plan.exchange.trace import ExchangeTrace, arrivals, in_order

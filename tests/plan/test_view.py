@@ -14,8 +14,8 @@ from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
-from oocarrays.plan.rechunk.view import MOST_BOXES, MOST_READS, MOST_UNITS, Panel, view
 from oocarrays.plan.rechunk.ways import METHODS
+from oocarrays.show.pictures.plans import MOST_BOXES, MOST_READS, MOST_UNITS, Panel, view
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once

@@ -30,7 +30,7 @@ def test_a_zip_file_that_is_written_stays_where_it_is(tmp_path: Path, monkeypatc
 
 
 def test_a_link_that_leads_nowhere_does_not_end_what_is_listed(source: Path) -> None:
-    from oocarrays.storage.journal.fingerprints import fingerprint
+    from oocarrays.storage.journal.sources import fingerprint
 
     before = fingerprint(zarr.open_array(source, mode="r"))
     for name in ("00", "6x", "zz"):

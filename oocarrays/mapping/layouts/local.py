@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping import ranges
+from oocarrays.mapping import orientation
 from oocarrays.mapping.given import by_axis
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.layout import Layout
@@ -161,7 +161,7 @@ def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
     ((range(2, 3), range(2, 3)), (array([1, 2]), array([1, 3])))
     """
     if isinstance(wanted, range) and isinstance(held, range):
-        both = ranges.common(wanted, held)
+        both = orientation.common(wanted, held)
         return _places(both, wanted), _places(both, held)
     _, among, there = np.intersect1d(np.asarray(wanted), np.asarray(held), assume_unique=True, return_indices=True)
     return among, there
@@ -171,7 +171,7 @@ def _places(both: range, among: range) -> range:
     if not both:
         return range(0)
     first, last = (both[0] - among.start) // among.step, (both[-1] - among.start) // among.step
-    return ranges.ascending(range(first, last + 1, max(both.step // among.step, 1)))
+    return orientation.ascending(range(first, last + 1, max(both.step // among.step, 1)))
 
 
 @lru_cache(maxsize=4096)
@@ -191,7 +191,7 @@ def _held(axis: Axis, rank: int) -> Taken:
     """Return the indices that a rank holds along an axis, in its order, which is ascending."""
     sections = axis.sections(rank)
     if len(sections) < 2:
-        return ranges.ascending(sections[0]) if sections else range(0)
+        return orientation.ascending(sections[0]) if sections else range(0)
     return axis.index(rank, np.arange(axis.size(rank)))
 
 

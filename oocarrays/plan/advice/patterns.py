@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping import ranges
+from oocarrays.mapping import orientation
 from oocarrays.mapping.section import Section
 
 MOST_BUFFERED = 2**20
@@ -68,7 +68,7 @@ def progressions(taken: Iterable[range]) -> Along:
     (Progression(lower=0, upper=4, stride=1, step=4, times=3),)
     """
     alike: dict[tuple[int, int], list[int]] = {}
-    for each in map(ranges.ascending, taken):
+    for each in map(orientation.ascending, taken):
         alike.setdefault((each.stop - each.start, each.step), []).append(each.start)
     found = chain.from_iterable(_runs(sorted(starts), *kind) for kind, starts in alike.items())
     return tuple(sorted(found))

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from oocarrays.mapping import ranges
+from oocarrays.mapping import orientation
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common
@@ -101,5 +101,5 @@ def _holds(outer: Taken, inner: Taken) -> bool:
     (True, False)
     """
     if isinstance(outer, range) and isinstance(inner, range):
-        return ranges.common(outer, inner) == ranges.ascending(inner)
+        return orientation.common(outer, inner) == orientation.ascending(inner)
     return len(inner) <= len(outer) and bool(np.isin(np.asarray(inner), np.asarray(outer), assume_unique=True).all())

@@ -29,7 +29,7 @@ from oocarrays.plan.collective.cost import Means, priced
 from oocarrays.plan.collective.domains import Deal, Dealing, Partition, spaced
 from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
 from oocarrays.plan.collective.wanted import AccessTable, chunks_of
-from oocarrays.plan.exchange.carrier import Carrier
+from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_unordered
 from oocarrays.plan.machine import MOST_TASKS
 from oocarrays.plan.memory import Resources

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping import ranges
+from oocarrays.mapping import orientation
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.layout import Layout
@@ -60,7 +60,7 @@ def _of(axis: range, taken: Taken) -> Taken:
     """The elements of an axis at some places of it."""
     if isinstance(taken, np.ndarray):
         return regular(axis.start + taken * axis.step)
-    return ranges.ascending(axis[taken.start : taken.stop : taken.step])
+    return orientation.ascending(axis[taken.start : taken.stop : taken.step])
 
 
 def regular(indices: np.ndarray) -> Taken:
@@ -82,7 +82,7 @@ def regular(indices: np.ndarray) -> Taken:
 def _union(along: Sequence[Taken]) -> Taken:
     distinct = _distinct_taken(along)
     if all(isinstance(taken, range) for taken in distinct):
-        held = ranges.hull(distinct)  # type: ignore[arg-type]
+        held = orientation.hull(distinct)  # type: ignore[arg-type]
         if len(held) <= sum(map(len, distinct)):
             return held
     return regular(np.unique(np.concatenate([np.asarray(taken, np.int64) for taken in distinct])))

@@ -27,7 +27,7 @@ IDLE = -1
 Name = Literal["LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX"]
 NAMES: tuple[Name, ...] = get_args(Name)
 COLORING = "COLORING"
-"""The name of a schedule whose steps are found for some messages: see `oocarrays.plan.exchange.coloring`."""
+"""The name of a schedule whose steps are found for some messages: see `oocarrays.plan.exchange.ordering`."""
 UNORDERED = "unordered"
 """The name of an exchange without steps: all messages may be under way at one time."""
 FORWARDING = ("REX", "IPEX")

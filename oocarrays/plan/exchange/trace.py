@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.plan.exchange.carrier import LIKELY, QUICK, Carrier
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import Network, busiest
-from oocarrays.plan.exchange.prediction import Constants, step_seconds
+from oocarrays.plan.exchange.prediction import LIKELY, QUICK, Carrier, Constants, step_seconds
 from oocarrays.plan.exchange.schedule import IDLE, Schedule
 
 

@@ -19,7 +19,7 @@ from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.documents import Document
-from oocarrays.plan.files.blocks import in_base_unit, unit_name
+from oocarrays.plan.files.partitions import in_base_unit, unit_name
 
 TYPES = {
     "t": "time", "time": "time", "c": "channel", "s": "channel", "channel": "channel", "channels": "channel",

@@ -31,8 +31,7 @@ from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.files.blocks import FileBlock, alike_spans, before, chunk_count
-from oocarrays.plan.files.partitions import Partitions, partitions
+from oocarrays.plan.files.partitions import FileBlock, Partitions, alike_spans, before, chunk_count, partitions
 from oocarrays.plan.machine import Costs, check_count
 from oocarrays.plan.memory import Holding, Memory, Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes

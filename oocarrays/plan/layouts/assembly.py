@@ -18,11 +18,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from oocarrays.mapping.given import chosen
-from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.ordering import CREDIT
-from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
+from oocarrays.plan.exchange.prediction import Carrier, flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange, is_auto, is_coloring, is_unordered
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oocarrays.mapping.layouts.axis import Axis
-from oocarrays.mapping.layouts.boundary import Boundaries, Boundary, of_axis, of_each
-from oocarrays.mapping.layouts.halo import AxisWindow, Lent, Strip, axis_window
+from oocarrays.mapping.layouts.halo import AxisWindow, Boundaries, Boundary, Lent, Strip, axis_window, of_axis, of_each
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, check_depth
 from oocarrays.mapping.section import Section

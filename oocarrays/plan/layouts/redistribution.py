@@ -35,9 +35,8 @@ from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis
 from oocarrays.mapping.layouts.distribution import Cyclic, Distribution
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.plan import shown
-from oocarrays.plan.exchange.carrier import Carrier
 from oocarrays.plan.exchange.network import Network
-from oocarrays.plan.exchange.prediction import regime
+from oocarrays.plan.exchange.prediction import Carrier, regime
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import order_of, own_seconds
 from oocarrays.plan.layouts.runs import formula

@@ -27,8 +27,7 @@ from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.orientation import turned, turned_back
 from oocarrays.plan.alternative import TAKEN, CountedAlternative
 from oocarrays.plan.cost import Traffic
-from oocarrays.plan.lazy.blocks import BlockLengths
-from oocarrays.plan.lazy.grouping import Grouping, cut_line, grouping, groupings, singly
+from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, singly
 from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT

@@ -25,8 +25,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import SECTOR, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.rechunk import counting
 from oocarrays.plan.rechunk.counting import MAX_TASKS, TASK_BYTES, Counted, copied_runs
-from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.plan.rechunk.problem import MIB, REQUESTS, Problem, Shape
+from oocarrays.plan.rechunk.passes import MIB, REQUESTS, Pass, Problem, Shape
 
 STAGE_BYTES = 4 * MIB
 """Of a piece so much is laid out at a time, about: enough for a request, and less than a core's cache."""

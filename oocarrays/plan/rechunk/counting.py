@@ -36,8 +36,7 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.cost import Phases, Pipeline, Traffic, Waits, pass_seconds
 from oocarrays.plan.exchange.ordering import load_in_place, load_of
 from oocarrays.plan.memory import Memory
-from oocarrays.plan.rechunk.passes import ALONE, Pass, unit_chunks
-from oocarrays.plan.rechunk.problem import MIB, TILE_BYTES, Problem, Shape
+from oocarrays.plan.rechunk.passes import ALONE, MIB, TILE_BYTES, Pass, Problem, Shape, unit_chunks
 
 
 @dataclass(frozen=True, slots=True)

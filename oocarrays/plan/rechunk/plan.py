@@ -28,8 +28,7 @@ from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
 from oocarrays.plan.rechunk.assembled import can_assemble
-from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.plan.rechunk.problem import MIB, Problem
+from oocarrays.plan.rechunk.passes import MIB, Pass, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, best_of, considered, least_feasible, left_out, look
 
 FEW_RANKS = 2

@@ -12,11 +12,17 @@ from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
 from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
 from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
-from oocarrays.plan.rechunk.candidates import Infeasible, best_pass, counted_passes, fits
+from oocarrays.plan.rechunk.candidates import (
+    Infeasible,
+    best_pass,
+    counted_passes,
+    fits,
+    legs,
+    scratch_array,
+    scratch_paths,
+)
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
-from oocarrays.plan.rechunk.passes import Method, Pass
-from oocarrays.plan.rechunk.problem import MIB, Problem
-from oocarrays.plan.rechunk.scratch import legs, scratch_array, scratch_paths
+from oocarrays.plan.rechunk.passes import MIB, Method, Pass, Problem
 
 Strategy = Literal["independent", "two-phase", "assembled", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "assembled", "staged")

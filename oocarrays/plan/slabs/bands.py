@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.layouts.boundary import Boundary, standing
+from oocarrays.mapping.layouts.halo import Boundary, standing
 from oocarrays.mapping.selection import Taken
 
 Way = Literal["handed", "kept", "again"]

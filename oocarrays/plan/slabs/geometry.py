@@ -31,7 +31,7 @@ from itertools import pairwise, product
 from typing import Literal, NamedTuple
 
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, ravel, unravel
-from oocarrays.mapping.layouts.boundary import Boundaries, of_axis, of_each
+from oocarrays.mapping.layouts.halo import Boundaries, of_axis, of_each
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs.bands import Along, Stretch, Way, longest, regions_before

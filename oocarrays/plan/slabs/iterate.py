@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
-from oocarrays.mapping.layouts.boundary import joined, of_each
+from oocarrays.mapping.layouts.halo import joined, of_each
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import Costs

@@ -16,7 +16,7 @@ from itertools import product
 from typing import NamedTuple
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.layouts.boundary import of_each
+from oocarrays.mapping.layouts.halo import of_each
 from oocarrays.plan.slabs.bands import Along
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 

@@ -16,7 +16,7 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.coarsening import Coarsening
 from oocarrays.mapping.given import axis_of, by_axis, is_sequence, whole
 from oocarrays.mapping.grid import Stored
-from oocarrays.mapping.layouts.boundary import Boundaries, of_each
+from oocarrays.mapping.layouts.halo import Boundaries, of_each
 from oocarrays.plan.documents import Document
 
 DepthLike = int | Sequence[int] | Mapping[Any, int]

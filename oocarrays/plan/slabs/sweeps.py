@@ -19,7 +19,7 @@ from itertools import pairwise, product
 import numpy as np
 
 from oocarrays.mapping.grid import ceil_div
-from oocarrays.mapping.layouts.boundary import Boundaries, of_axis
+from oocarrays.mapping.layouts.halo import Boundaries, of_axis
 
 BLOCK_BYTES = 2**18
 """Bytes of a kernel's block, about: it holds a few such arrays at a time, in a second cache."""

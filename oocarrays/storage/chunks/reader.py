@@ -19,7 +19,7 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import byte_span, cut, element_runs, fill_bits, is_fill, strided
-from oocarrays.storage.chunks.through_zarr import ThroughZarr, through_zarr
+from oocarrays.storage.chunks.places import ThroughZarr, through_zarr
 from oocarrays.storage.codecs.codec import decode_into
 from oocarrays.storage.codecs.shards import ShardedBlobs
 from oocarrays.storage.files.array_file import ArrayFile

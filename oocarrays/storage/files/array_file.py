@@ -27,7 +27,7 @@ from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.plan.documents import Settings
 from oocarrays.plan.machine import check_priced
-from oocarrays.plan.rechunk.problem import TRAVEL_COPIES
+from oocarrays.plan.rechunk.passes import TRAVEL_COPIES
 from oocarrays.storage.codecs.bound import check_filters
 from oocarrays.storage.codecs.codec import (
     DECODE_IN_PLACE,

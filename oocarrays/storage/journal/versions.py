@@ -21,7 +21,7 @@ from oocarrays.errors import CorruptChunkError, RunError, StoreFailure
 from oocarrays.mapping.selection import Axes, Taken
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.chunk_names import PAGE
-from oocarrays.storage.journal.fingerprints import (
+from oocarrays.storage.journal.sources import (
     AT_ONCE,
     NO_CHUNKS,
     Listed,

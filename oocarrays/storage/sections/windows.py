@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping.layouts.boundary import of_axis
+from oocarrays.mapping.layouts.halo import of_axis
 from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, index_of, moved

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from oocarrays.plan.streams.buffers import Chunking, segments
 from oocarrays.plan.streams.calls import Call, CellBytes, Events, Level, Mode, ModeAnswer, read_mode, write_mode
 from oocarrays.plan.streams.meta import CB_BLOCK, Independent, WriterFacts, check_budget, independent
-from oocarrays.plan.streams.places import Chunking, segments
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.ahead import FEW, FIRST_SPAN, GROWTH, Ahead, CellBlocks, Window
-from oocarrays.storage.streams.apart import IndependentSegment
-from oocarrays.storage.streams.common import CommonSegment
+from oocarrays.storage.streams.apart import CommonSegment, IndependentSegment
 from oocarrays.storage.streams.raw import Cache, RawChunks
 from oocarrays.storage.streams.rows import Rows
 from oocarrays.storage.streams.stream_file import StreamFile

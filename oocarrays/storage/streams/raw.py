@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 
 from oocarrays.errors import CorruptChunkError
-from oocarrays.plan.streams.places import Pieces
+from oocarrays.plan.streams.buffers import Pieces
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.meter import Meter

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from oocarrays.plan.streams.places import Chunking
+from oocarrays.plan.streams.buffers import Chunking
 from oocarrays.plan.streams.units import copy_columns, copy_runs
 from oocarrays.storage.streams.ahead import CellBlocks
 from oocarrays.storage.streams.raw import RawChunks

@@ -24,8 +24,8 @@ from oocarrays.errors import InputError, StoreFailure
 from oocarrays.mapping.given import whole
 from oocarrays.storage.striped.disks import MOST_VIEWS, DiskPart
 from oocarrays.storage.striped.layout import runs
+from oocarrays.storage.striped.parts import Transfers
 from oocarrays.storage.striped.table import Table
-from oocarrays.storage.striped.transfers import Transfers
 
 Request = tuple[int, list[memoryview]]
 """Where a request begins on its disk, and the memory of its blocks."""
