@@ -106,13 +106,7 @@ def ways() -> Ways:
 
 
 def missing(asked: str | None) -> Policy:
-    """Return how missing chunks of a source are read: as it is asked for, or as it is set.
-
-    Examples
-    --------
-    >>> missing(None), missing("error")
-    ('fill', 'error')
-    """
+    """Return how missing chunks of a source are read: as it is asked for, or as it is set."""
     word: Any = setting("missing") if asked is None else asked
     if not isinstance(word, str) or word not in get_args(Policy):
         raise InputError(f"missing={word!r} is not 'fill', 'warn' or 'error'")
@@ -121,11 +115,7 @@ def missing(asked: str | None) -> Policy:
 
 
 def size_in_bytes(value: int | float | str, name: str) -> int:
-    """A size as Dask writes it, in bytes.
-
-    >>> size_in_bytes("1MiB", "memory"), size_in_bytes(1e3, "memory")
-    (1048576, 1000)
-    """
+    """A size as Dask writes it, in bytes."""
     try:
         size = parse_bytes(value) if isinstance(value, str) else int(value)
     except (ValueError, TypeError, OverflowError):

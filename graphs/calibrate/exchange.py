@@ -67,17 +67,7 @@ def parts(exchange: Exchange, network: Network) -> np.ndarray:
 
 
 def fitted(measured: Iterable[tuple[Exchange, float]], network: Network, known: Constants) -> Constants:
-    """Constants by which exchanges take the seconds that were measured, as nearly as they can: in ratio, none negative.
-
-    Examples
-    --------
-    >>> from oocarrays.plan.exchange.network import FlatCluster
-    >>> from oocarrays.plan.exchange.schedule import Schedule
-    >>> took = [(Exchange.of(Schedule.of("pex", 4), size), 3 * (0.5 + 2 * size)) for size in (1, 10)]
-    >>> found = fitted(took, FlatCluster.of(4), Constants.even(1.0, 1.0, saturated=1.0))
-    >>> round(found.startup, 6), round(found.exchange, 6), found.send_receive
-    (0.5, 2.0, 1.0)
-    """
+    """Fit the constants of a network, none negative, to measured seconds of exchanges."""
     exchanges, seconds = zip(*measured, strict=True)
     table = np.array([parts(exchange, network) for exchange in exchanges]) / np.array(seconds)[:, None]
     told = chosen = _independent(table)
@@ -139,12 +129,7 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
 
 
 def message_sizes(workers: Sequence[Worker]) -> list[int]:
-    """Return the bytes of messages that are tried: as many workers hold as many bytes of as many others.
-
-    >>> here = Worker(address="a", host="10.0.0.1", threads=1, memory_limit=0, memory=0)
-    >>> [message_sizes([here] * count) for count in (4, 8)]
-    [[16777216, 2097152, 4096], [4194304, 524288, 4096]]
-    """
+    """Return the bytes of messages that are tried: as many workers hold as many bytes of as many others."""
     ranks, (_, fullest) = len(workers), Counter(worker.host for worker in workers).most_common(1)[0]
     each = min(MACHINE_BYTES // fullest, *(worker.memory_limit // COPIES or MACHINE_BYTES for worker in workers))
     return [max(min(size, each // ranks // 8**number), 1) for number, size in enumerate(SIZES)]

@@ -45,15 +45,7 @@ def _written(settings: dict[str, Any]) -> Path:
 
 
 def _yaml_lines(values: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Settings by name as YAML, which takes a number with an exponent for text unless it has a point.
-
-    >>> print("".join(_yaml_lines({"a": {"x": 1e-7, "y": float("inf")}, "b": "1GiB", "c": None})), end="")
-    a:
-      x: 1.000000e-07
-      y: .inf
-    b: "1GiB"
-    c: null
-    """
+    """Settings by name as YAML, which takes a number with an exponent for text unless it has a point."""
     for name, value in values.items():
         if isinstance(value, dict) and value:
             yield f"{indent}{name}:\n"

@@ -150,13 +150,7 @@ def _times_of_writes(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> li
 
 
 def written_curve(times: list[float], nbytes: int) -> dict[str, float]:
-    """Fit two straight lines to the seconds until each of some files of ``nbytes`` has been written: a burst, and on.
-
-    >>> written_curve([1.0, 2.0, 3.0, 4.0, 8.0, 12.0, 16.0], 10)
-    {'write_bandwidth': 10.0, 'burst_bytes': 40, 'sustained_bandwidth': 2.5}
-    >>> written_curve([1.0, 2.5, 3.0, 4.0], 10)
-    {'write_bandwidth': 10.0, 'burst_bytes': inf, 'sustained_bandwidth': 10.0}
-    """
+    """Fit two straight lines, burst and steady state, to the seconds until each file was written."""
     count, total = len(times), times[-1]
     mean = {"write_bandwidth": count * nbytes / total, "burst_bytes": math.inf}
     knees = range(max(count // 8, 1), count - count // 8)

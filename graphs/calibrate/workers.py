@@ -73,12 +73,6 @@ def fit(small: float, large: float) -> tuple[float, float]:
 
     α is at least zero. The bytes of the large step take at least the share ``NOISE`` of it, so that noise makes them
     neither free nor less than free.
-
-    >>> alpha, bandwidth = fit(0.001, 0.011)
-    >>> round(alpha, 4), round(bandwidth / 2**20)
-    (0.001, 800)
-    >>> round(fit(0.02, 0.01)[1] / 2**20), fit(0.001, 3.0)[0]
-    (7996, 0.0)
     """
     byte_seconds = max(large - small, NOISE * large) / (LARGE_BYTES - SMALL_BYTES)
     return max(small - SMALL_BYTES * byte_seconds, 0.0), 1 / byte_seconds
@@ -138,11 +132,7 @@ def _exchange(workers: list[str], nbytes: int) -> tuple[Graph, str]:
 
 
 def _steps(ranks: int) -> list[list[int]]:
-    """Where each rank sends in each of ``STEPS`` steps, spread over those of the complete exchange.
-
-    >>> [step[0] for step in _steps(4)], [step[0] for step in _steps(64)]
-    ([1, 1, 1, 2, 2, 2, 3, 3, 3], [1, 8, 15, 22, 29, 36, 43, 50, 57])
-    """
+    """Where each rank sends in each of ``STEPS`` steps, spread over those of the complete exchange."""
     schedule = complete_exchange(ranks)
     return [schedule.step(number * (ranks - 1) // STEPS).destinations.tolist() for number in range(STEPS)]
 

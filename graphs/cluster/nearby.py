@@ -87,13 +87,7 @@ class _IoVec(ctypes.Structure):
 
 
 class Message:
-    """Contiguous arrays that go from one rank to another.
-
-    >>> from distributed.protocol import deserialize, serialize
-    >>> there = deserialize(*serialize(Message([np.arange(3), np.zeros((2, 2))], labels=[(0, 1), (0, 2)])))
-    >>> there.arrays[0].tolist(), there.labels, there.nbytes
-    ([0, 1, 2], [(0, 1), (0, 2)], 56)
-    """
+    """Contiguous arrays that go from one rank to another."""
 
     __slots__ = ("arrays", "labels")
 
@@ -235,11 +229,7 @@ def fetch_into(header: Header, rooms: Sequence[np.ndarray]) -> None:
 
 
 def _blocks(room: np.ndarray) -> Iterator[np.ndarray]:
-    """A room in pieces that are contiguous or small, one after the other in its order.
-
-    >>> [block.shape for block in _blocks(np.zeros((3, 2**18, 4), "u1")[:, :, 1:])]
-    [(1, 174762, 3), (1, 87382, 3), (1, 174762, 3), (1, 87382, 3), (1, 174762, 3), (1, 87382, 3)]
-    """
+    """A room in pieces that are contiguous or small, one after the other in its order."""
     if room.flags.c_contiguous or room.nbytes <= BOUNCE_BYTES:
         yield room
         return

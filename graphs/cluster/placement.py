@@ -103,11 +103,7 @@ class Move:
 
     @classmethod
     def of_event(cls, told: Mapping[str, Any]) -> Move:
-        """Read it from a scheduler's log.
-
-        >>> Move.of_event(Move(ranks=(2, 3), lost="a", worker="b").event())
-        Move(ranks=(2, 3), lost='a', worker='b')
-        """
+        """Read it from a scheduler's log."""
         return cls(ranks=tuple(told["moved"]), lost=told["lost"], worker=told["worker"])
 
 
@@ -214,14 +210,7 @@ def budget_of(workers: Sequence[Worker]) -> int:
 
 
 def cores_of(workers: Sequence[Worker]) -> int:
-    """Processors that the workers can use: their threads, and no more than this machine has for those that are on it.
-
-    >>> cores_of([Worker(address="a", host="10.0.0.1", threads=500, memory_limit=0, memory=0)])
-    500
-    >>> here = Worker(address="inproc://10.0.0.1/7/1", host="10.0.0.1", threads=500, memory_limit=0, memory=0)
-    >>> cores_of([here, here]) == local_cores() < 500
-    True
-    """
+    """Return the number of usable processors: the workers' threads, at most the cores of a shared machine."""
     here = sum(worker.threads for worker in workers if _is_here(worker))
     return min(here, local_cores()) + sum(worker.threads for worker in workers if not _is_here(worker))
 

@@ -154,18 +154,7 @@ def use(on: bool) -> None:
 
 
 class Rooms:
-    """Memory to pack in, used again when nobody looks at it any more: pages that are there cost a tenth of new ones.
-
-    >>> rooms = Rooms()
-    >>> first = rooms.take(8)
-    >>> second = rooms.take(8)
-    >>> np.shares_memory(first, second)
-    False
-    >>> place = first.ctypes.data
-    >>> del first
-    >>> rooms.take(6).ctypes.data == place
-    True
-    """
+    """Memory to pack in, used again when nobody looks at it any more: pages that are there cost a tenth of new ones."""
 
     def __init__(self) -> None:
         self._all: list[tuple[np.ndarray | Segment, weakref.ref[np.ndarray]]] = []
@@ -215,11 +204,7 @@ class Rooms:
         return room
 
     def packed(self, data: np.ndarray) -> np.ndarray:
-        """Return a contiguous copy; the array itself, where that is one in a room already.
-
-        >>> Rooms().packed(np.arange(6).reshape(2, 3).T).tolist()
-        [[0, 3], [1, 4], [2, 5]]
-        """
+        """Return a contiguous copy; the array itself, where that is one in a room already."""
         return data if data.flags.c_contiguous and (not _on or found(data)) else self.copy(data)
 
     def copy(self, data: np.ndarray) -> np.ndarray:
@@ -234,11 +219,7 @@ class Rooms:
         return self.copy(data) if seen is None else seen
 
     def joined(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the bytes of contiguous arrays, one behind the other; of one, where it is.
-
-        >>> Rooms().joined([np.arange(2, dtype="u1"), np.arange(3, dtype="u1")]).tolist()
-        [0, 1, 0, 1, 2]
-        """
+        """Return the bytes of contiguous arrays, one behind the other; of one, where it is."""
         if len(pieces) == 1:
             return self.packed(pieces[0]).reshape(-1).view(np.uint8)
         room = self.take(sum(piece.nbytes for piece in pieces))

@@ -29,14 +29,7 @@ _parts: weakref.WeakValueDictionary[Hashable, FilledPart] = weakref.WeakValueDic
 
 
 class FilledPart:
-    """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on.
-
-    >>> part = FilledPart(np.zeros((2, 3)), "rank 0 of some read")
-    >>> part.put((slice(0, 1), slice(1, 3)), np.ones((1, 2)))
-    >>> part.array
-    array([[0., 1., 1.],
-           [0., 0., 0.]])
-    """
+    """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on."""
 
     __slots__ = ("__weakref__", "array", "name")
 

@@ -62,16 +62,7 @@ class Told:
 
 @dataclass(slots=True, kw_only=True)
 class SeenRun:
-    """How far a run is.
-
-    >>> course = SeenRun(told=Told(title="a → b"))
-    >>> course.arrive([("read-6e", 0, 0), ("send step 1-6e", 0, 1, 0), ("finish-6e", 0)], "-6e")
-    >>> course.end(("read-6e", 0, 0), "-6e")
-    >>> course.columns(), course.ranks(), round(course.share(), 2)
-    (['read', 'send step 1'], [0], 0.33)
-    >>> course.cell("read", 0), course.cell("send step 1", 0)
-    (1.0, 0.0)
-    """
+    """How far a run is."""
 
     told: Told
     """What its client said of it."""
@@ -149,11 +140,7 @@ class SeenRun:
 
 
 def cell_of(key: Any, suffix: str) -> Cell:
-    """Return what a task does, and its rank.
-
-    >>> cell_of(("send step 2-6ea7", 0, 2, 2, 3), "-6ea7"), cell_of(("finish-6ea7", 0), "-6ea7")
-    (('send step 2', 3), ('finish', 0))
-    """
+    """Return what a task does, and its rank."""
     rank = key[-1]
     return key[0].partition(suffix)[0], rank if isinstance(rank, int) else 0
 
@@ -322,11 +309,7 @@ def held(course: SeenRun, scheduler: Scheduler) -> Iterable[tuple[str, int]]:
 
 
 def shades() -> Iterable[str]:
-    """Yield colours from nothing to all.
-
-    >>> list(shades())[0], list(shades())[-1]
-    ('#e8eef4', '#0072b2')
-    """
+    """Yield colours from nothing to all."""
     for number in range(SHADES):
         part = number / (SHADES - 1)
         mixed = (round(pale + part * (dark - pale)) for pale, dark in zip(PALE, DARK, strict=True))
@@ -334,11 +317,7 @@ def shades() -> Iterable[str]:
 
 
 def runs_html(runs: list[SeenRun]) -> str:
-    """Say how far each run is, the latest first.
-
-    >>> runs_html([])
-    'No run of oocarrays has been seen yet.'
-    """
+    """Say how far each run is, the latest first."""
     if not runs:
         return "No run of oocarrays has been seen yet."
     latest, *others = reversed(runs)
@@ -354,12 +333,7 @@ def runs_html(runs: list[SeenRun]) -> str:
 
 
 def run_text(course: SeenRun) -> str:
-    """Say how far a run is.
-
-    >>> from oocarrays.graphs.dashboard.page import Told
-    >>> run_text(SeenRun(told=Told(title="a"), begun=0.0, over=2.0))
-    '100 %, done in 2.00 s'
-    """
+    """Say how far a run is."""
     if course.over is not None:
         return f"100 %, done in {format_time(course.seconds())}"
     left = course.left()

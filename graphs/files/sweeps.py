@@ -49,12 +49,7 @@ class RankScratch:
     """Arrays that are swept."""
 
     def place(self, number: int, field: int, rank: int) -> str | RemoteStore:
-        """Where a rank has what a pass hands on of an array.
-
-        >>> scratch = RankScratch(folders=("a", "b"), fields=2)
-        >>> [scratch.place(number, 1, 1) for number in range(2)]
-        ['b/3', 'b/7']
-        """
+        """Where a rank has what a pass hands on of an array."""
         ranks = len(self.folders)
         return place_of_pass(self.folders[rank], number, field * ranks + rank, self.fields * ranks)
 

@@ -113,11 +113,7 @@ def _cut(key: Key, array: np.ndarray, layout: Layout, *, now: bool) -> Task | Da
 
 
 def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
-    """Copy the part of ``rank``.
-
-    >>> cut(np.arange(8), Layout.of((8,), "cyclic(2)", ranks=2), 1)
-    array([2, 3, 6, 7])
-    """
+    """Copy the part of ``rank``."""
     part = np.empty(layout.local_shape(rank), array.dtype)
     move(np.asarray(array, order="C"), Transfer(whole_layout(layout.shape), layout), 0, rank, part)
     return part
@@ -158,11 +154,7 @@ def _part(block: Any, section: Section, dtype: np.dtype) -> np.ndarray:
 
 
 def is_blocks(layout: Layout) -> bool:
-    """Whether every rank holds one block, or nothing, in the order of the ranks: as Dask's arrays are.
-
-    >>> is_blocks(Layout.of((8, 3), "(block, *)", ranks=2)), is_blocks(Layout.of((8,), "cyclic(2)", ranks=2))
-    (True, False)
-    """
+    """Whether every rank holds one block, or nothing, in the order of the ranks: as Dask's arrays are."""
     return all(map(is_block, layout.axes))
 
 
@@ -172,11 +164,7 @@ def is_block(axis: Axis) -> bool:
 
 
 def block_lengths(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Return the lengths of a Dask array's blocks, where a layout is blocks; ranks that hold nothing have none.
-
-    >>> block_lengths(Layout.of((5, 0), "(block, *)", ranks=4))
-    ((2, 2, 1), (0,))
-    """
+    """Return the lengths of a Dask array's blocks, where a layout is blocks; ranks that hold nothing have none."""
     return tuple(tuple(axis.size(r) for r in held) for axis, held in zip(layout.axes, _holders(layout), strict=True))
 
 
@@ -196,12 +184,7 @@ def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
 
 
 def whole(parts: Sequence[np.ndarray], layout: Layout, dtype: np.dtype) -> np.ndarray:
-    """Join all that the ranks hold, in natural order.
-
-    >>> layout = Layout.of((5,), "cyclic", ranks=2)
-    >>> whole([np.array([0, 2, 4]), np.array([1, 3])], layout, np.dtype(int))
-    array([0, 1, 2, 3, 4])
-    """
+    """Join all that the ranks hold, in natural order."""
     array, transfer = np.empty(layout.shape, dtype), Transfer(layout, whole_layout(layout.shape))
     for rank, part in enumerate(parts):
         if math.prod(part.shape):

@@ -80,11 +80,7 @@ def _copied(part: np.ndarray, places: tuple[slice, ...]) -> np.ndarray:
 
 
 def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype, *parts: np.ndarray) -> np.ndarray:
-    """Call a function with parts, which it cannot change.
-
-    >>> apply(np.add, (2,), np.dtype("f4"), np.arange(2), np.ones(2))
-    array([1., 2.], dtype=float32)
-    """
+    """Call a function with parts, which it cannot change."""
     shown = [part.view() for part in parts]
     for view in shown:
         view.flags.writeable = False
@@ -108,14 +104,7 @@ def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequ
 
 @dataclass(eq=False, kw_only=True)
 class Shifting(Exchanging):
-    """The tasks of one exchange of borders.
-
-    >>> from oocarrays.mapping.layouts.layout import Layout
-    >>> halos = Halos(Layout.of((4,), "block", ranks=2), (1,), "nearest")
-    >>> shifting = Shifting(halos=halos, schedule=None, assembly="asynchronous", dtype=np.dtype(int))
-    >>> shifting.copied((), 0, 1, None, {0: np.array([5, 6]), 1: np.array([7, 8])})
-    array([6, 7, 8, 8])
-    """
+    """The tasks of one exchange of borders."""
 
     halos: Halos
     """Who sees what of whom."""

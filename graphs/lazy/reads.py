@@ -101,11 +101,7 @@ def _dense(axes: Axes) -> bool:
 
 
 def _of_range(axis: range, taken: Taken) -> Taken:
-    """Some places of a range.
-
-    >>> _of_range(range(10, 30, 5), range(1, 4, 2)), _of_range(range(10, 30, 5), np.array([0, 3]))
-    (range(15, 30, 10), array([10, 25]))
-    """
+    """Some places of a range."""
     if isinstance(taken, np.ndarray):
         return axis.start + taken * axis.step
     return axis[taken.start : taken.stop : taken.step]
@@ -137,11 +133,7 @@ def read_group(part: StoredPart, edges: tuple[tuple[int, ...], ...], tile: Index
 
 
 def tiles(axes: Sequence[range], span: Iterable[tuple[int, int]], tile: Index) -> Iterator[Spans]:
-    """Cut what lies between some elements where tiles of the stored array end.
-
-    >>> list(tiles([range(2, 20, 2)], [(1, 6)], (8,)))
-    [((1, 3),), ((3, 6),)]
-    """
+    """Cut what lies between some elements where tiles of the stored array end."""
     cut = zip(axes, span, tile, strict=True)
     return product(*(list(_cut(taken, *ends, length)) for taken, ends, length in cut))
 
@@ -154,11 +146,7 @@ def _cut(taken: range, first: int, last: int, length: int) -> Iterator[tuple[int
 
 
 def shared(edges: Sequence[int], lower: int, upper: int) -> Iterator[tuple[int, slice, slice]]:
-    """The blocks that hold any of an interval, the places of that in each of them, and in the interval.
-
-    >>> list(shared((0, 4, 6), 3, 5))
-    [(0, slice(3, 4, None), slice(0, 1, None)), (1, slice(0, 1, None), slice(1, 2, None))]
-    """
+    """The blocks that hold any of an interval, the places of that in each of them, and in the interval."""
     for block in range(bisect_right(edges, lower) - 1, bisect_left(edges, upper)):
         start, stop = max(edges[block], lower), min(edges[block + 1], upper)
         if start < stop:

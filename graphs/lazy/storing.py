@@ -89,11 +89,7 @@ def _one_block(edges: Sequence[int], span: tuple[int, int]) -> bool:
 
 
 def _merged(spans: Sequence[tuple[int, int]], edges: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Intervals in one block as one.
-
-    >>> list(_merged([(0, 2), (2, 4), (4, 6)], (0, 4, 6)))
-    [(0, 4), (4, 6)]
-    """
+    """Intervals in one block as one."""
     first = None
     for lower, upper in spans:
         first = lower if first is None else first

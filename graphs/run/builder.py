@@ -82,17 +82,7 @@ def new_suffix() -> str:
 
 
 class RoundsAhead(Generic[T]):
-    """Rounds of which so many are under way at one time: one begins when that so many before is done.
-
-    >>> rounds = RoundsAhead(2, "start")
-    >>> for number in range(4):
-    ...     print(rounds.before)
-    ...     rounds.add(f"round {number}")
-    start
-    start
-    round 0
-    round 1
-    """
+    """Rounds of which so many are under way at one time: one begins when that so many before is done."""
 
     def __init__(self, ahead: int, start: T) -> None:
         self._last = deque([start] * ahead, maxlen=ahead)

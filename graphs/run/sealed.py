@@ -12,12 +12,7 @@ T = TypeVar("T")
 
 
 class Sealed(Generic[T]):
-    """A value that is opened where it is used: the scheduler, which it passes on its way, may not see its store.
-
-    >>> there = pickle.loads(pickle.dumps(Sealed([1, 2])))
-    >>> there.value
-    [1, 2]
-    """
+    """A value that is opened where it is used: the scheduler, which it passes on its way, may not see its store."""
 
     def __init__(self, value: T) -> None:
         self._value: T = value

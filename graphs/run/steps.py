@@ -68,13 +68,7 @@ class Send:
 
 
 def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = None) -> Iterator[list[Send]]:
-    """The messages of each step, without those in which nothing rides.
-
-    Examples
-    --------
-    >>> [[(m.source, m.destination) for m in step] for step in messages_of(Schedule.of("gen", 3), lambda o, f: f == 0)]
-    [[(2, 0)], [(1, 0)]]
-    """
+    """The messages of each step, without those in which nothing rides."""
     for number, step in enumerate(schedule):
         rides = ((*pair, schedule.ride(number, pair[0]).pairs if schedule.forwards else [pair]) for pair in step.pairs)
         messages = [Send(s, d, tuple(p for p in ride if wants is None or wants(*p))) for s, d, ride in rides]
@@ -195,11 +189,7 @@ class Taking:
     def inputs(
         self, *args: Any, held: Sequence[Key | None], wants: Callable[[int, int], bool], **others: Any
     ) -> list[tuple[Key | None, ...]]:
-        """Return what each rank's task takes that uses all: what every rank holds that has any for it; adds no task.
-
-        >>> Taking().inputs(held=[("a", 0), ("b", 1)], wants=lambda origin, final: origin == 0)
-        [(('a', 0), None), (('a', 0), None)]
-        """
+        """Return what each rank's task takes that uses all: what every rank holds that has any for it; adds no task."""
         ranks = range(len(held))
         return [tuple(key if wants(origin, rank) else None for origin, key in enumerate(held)) for rank in ranks]
 
@@ -258,11 +248,7 @@ def _parts(messages: Iterable[Message | None]) -> Iterator[tuple[Pair, np.ndarra
 
 @lru_cache(maxsize=4096)
 def arriving(schedule: Schedule, stage: int, rank: int) -> tuple[int, ...]:
-    """Name the ranks whose parts come for ``rank`` in a stage.
-
-    >>> arriving(Schedule.of("rex", 4), 2, 0)
-    (1, 3)
-    """
+    """Name the ranks whose parts come for ``rank`` in a stage."""
     sources = schedule.step(stage - 1).sources(rank)
     pairs = [pair for source in sources for pair in schedule.ride(stage - 1, source).pairs]
     return tuple(origin for origin, final in pairs if final == rank)

@@ -276,27 +276,15 @@ def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
 
 
 def place_of_pass(scratch: str | RemoteStore, number: int, field: int, fields: int) -> str | RemoteStore:
-    """Where a pass hands on one of so many arrays that are swept.
-
-    >>> [place_of_pass("s", 2, field, 2) for field in range(2)], place_of_pass("s", 2, 0, 1)
-    (['s/4', 's/5'], 's/2')
-    """
+    """Where a pass hands on one of so many arrays that are swept."""
     return place_below(scratch, str(number * fields + field))
 
 
 def field_name(number: int) -> str:
-    """Name the place where one of the arrays is written that are swept, as journals have it.
-
-    >>> field_name(0), field_name(1)
-    ('', '1')
-    """
+    """Name the place where one of the arrays is written that are swept, as journals have it."""
     return str(number or "")
 
 
 def scratch_key(index: tuple[int, ...]) -> str:
-    """The key of a chunk of what passes hand on.
-
-    >>> scratch_key((3, 0))
-    'c/3/0'
-    """
+    """The key of a chunk of what passes hand on."""
     return "/".join(("c", *map(str, index)))

@@ -128,11 +128,7 @@ class LocalParts(SlabParts):
 
 
 def file_name(number: int, rank: int) -> str:
-    """Name the place where a rank writes of a target, as the journal has it.
-
-    >>> file_name(0, 3)
-    '0/3'
-    """
+    """Name the place where a rank writes of a target, as the journal has it."""
     return f"{number}/{rank}"
 
 

@@ -151,12 +151,7 @@ def asked_of(
 
 
 def kernel_name(kernel: Any) -> str:
-    """The name of a kernel; of one whose arguments are bound, that of its function.
-
-    >>> from functools import partial
-    >>> kernel_name(json.dumps), kernel_name(partial(json.dumps, indent=1)), kernel_name(json.JSONEncoder())
-    ('json.dumps', 'json.dumps', 'json.encoder.JSONEncoder')
-    """
+    """The name of a kernel; of one whose arguments are bound, that of its function."""
     named = getattr(kernel, "func", kernel)
     named = named if hasattr(named, "__qualname__") else type(named)
     return f"{named.__module__}.{named.__qualname__}"
@@ -198,11 +193,7 @@ def left_by(
 
 
 def _as_cut(kept: Mapping[str, Any]) -> Document:
-    """How slabs were cut, as a plan has it: versions before 0.6 kept the height along their axis alone.
-
-    >>> _as_cut({"edges": [[0, 4, 6], [0, 5]], "axis": 0, "height": 2})
-    {'edges': ((0, 4, 6), (0, 5)), 'axis': 0, 'heights': (2, 5)}
-    """
+    """How slabs were cut, as a plan has it: versions before 0.6 kept the height along their axis alone."""
     cut = dict(kept) | {"edges": tuple(tuple(each) for each in kept["edges"])}
     height = cut.pop("height", None)
     if height is not None:
@@ -216,11 +207,7 @@ def _are_of(sources: Sequence[ArrayFile], digests: Any) -> bool:
 
 
 def trust_of(resume: Any) -> Trust | None:
-    """How far a pass trusts what is left, as its option ``resume`` says it; None where it is to go on with nothing.
-
-    >>> trust_of(True) == TRUSTED, trust_of("verify") == Trust(verify=True), trust_of(False)
-    (True, True, None)
-    """
+    """How far a pass trusts what is left, as its option ``resume`` says it; None where it is to go on with nothing."""
     if isinstance(resume, Trust):
         return resume
     if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in ("verify", "as-is")):

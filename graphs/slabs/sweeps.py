@@ -56,16 +56,7 @@ class Fused:
     def __call__(
         self, blocks: Fields, ends: Ends, core: Ends, *, out: Fields | None = None, watch: Watch | None = None
     ) -> list[np.ndarray]:
-        """Sweep ``core``, a part of blocks that lie at one place; gives that part of each array that is swept.
-
-        Examples
-        --------
-        >>> def smooth(block):
-        ...     return np.convolve(block, [0.25, 0.5, 0.25], "same")
-        >>> sweeps = Sweeps(shape=(8,), count=2, depth=(1,), boundary="nearest", tile=(4,))
-        >>> Fused(kernel=smooth, sweeps=sweeps)([np.array([16.0, 0, 0, 0, 0])], [(0, 5)], [(0, 3)])
-        [array([10.,  5.,  1.])]
-        """
+        """Sweep ``core``, a part of blocks that lie at one place; gives that part of each array that is swept."""
         dtypes = [block.dtype.newbyteorder("=") for block in blocks[: self.fields]]  # as arithmetic gives them
         made = [np.empty([upper - lower for lower, upper in core], dtype) for dtype in dtypes] if out is None else out
         made = list(made)
@@ -168,12 +159,7 @@ class _Walk:
 
 
 def each_of(given: Any, blocks: Fields) -> list[np.ndarray]:
-    """Arrays that a kernel gave for its blocks: for one block it gives an array, or a tuple of one.
-
-    >>> block = np.zeros((1, 2))
-    >>> each_of([[1, 2]], [block]), len(each_of((block,), [block])), len(each_of((block, block), [block] * 2))
-    ([array([[1, 2]])], 1, 2)
-    """
+    """Arrays that a kernel gave for its blocks: for one block it gives an array, or a tuple of one."""
     if len(blocks) > 1:
         return [on_host(each) for each in (given if isinstance(given, list | tuple) else [given])]
     alone = isinstance(given, tuple) and len(given) == 1 and np.ndim(given[0]) == blocks[0].ndim
@@ -219,11 +205,7 @@ def fill_edges(window: np.ndarray, ends: Ends, sweeps: Sweeps) -> None:
 
 @lru_cache(maxsize=256)
 def beyond(boundary: Boundary, extent: int, lower: int, upper: int) -> list[tuple[int, int | None]]:
-    """The places of a window that lie beyond an axis, and those that they are like; None for a constant.
-
-    >>> beyond("reflect", 5, -2, 3), beyond(0.0, 5, 3, 6)
-    ([(0, 3), (1, 2)], [(2, None)])
-    """
+    """The places of a window that lie beyond an axis, and those that they are like; None for a constant."""
     stands = standing(boundary, extent, lower, upper).tolist()
     return [
         (place, None if element < 0 else element - lower)

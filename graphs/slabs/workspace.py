@@ -30,12 +30,7 @@ PIECE = 2**13
 
 
 def is_verified(plan: SlabGeometry, slab: Slab) -> bool:
-    """Whether a slab is computed again: the first one of a rank, that in the middle, and the last one.
-
-    >>> from oocarrays.plan.slabs.geometry import example_plan
-    >>> [is_verified(example_plan(), slab) for slab in example_plan().slabs(0)]
-    [True, False, True, False, True]
-    """
+    """Whether a slab is computed again: the first one of a rank, that in the middle, and the last one."""
     count = len(plan.numbers(slab.rank))
     return slab.number in (0, count // 2, count - 1)
 
@@ -89,17 +84,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class KernelMemory:
-    """Measures the first kernel of a process, while nothing else is taken.
-
-    Examples
-    --------
-    >>> memory = KernelMemory()
-    >>> with memory.computing():
-    ...     blank = bytearray(2**23)
-    ...     del blank
-    >>> memory.each is None or memory.each > 2**22
-    True
-    """
+    """Measures the first kernel of a process, while nothing else is taken."""
 
     def __init__(self) -> None:
         self.each: int | None = None

@@ -92,16 +92,7 @@ class FoundAccesses:
 
 
 def trace_collections(collections: Sequence[Any], seen: Seen) -> list[str]:
-    """Add what the graphs of some collections, computed together, read and write; return lines about what is unseen.
-
-    >>> import zarr
-    >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
-    >>> seen = Seen()
-    >>> trace_collections([da.from_zarr(z)[3:].sum()], seen)
-    []
-    >>> [list(access.sections())[0] for access in seen.accesses("sum")]
-    [Section(lower=(3, 0), upper=(4, 6))]
-    """
+    """Add what the graphs of some collections, computed together, read and write; return lines about what is unseen."""
     found = FoundAccesses(seen)
     arrays, others = [], []
     for each in collections:

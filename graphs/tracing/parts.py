@@ -156,11 +156,7 @@ Product = tuple[tuple[range, ...], ...]
 
 
 def as_ranges(taken: Taken) -> tuple[range, ...]:
-    """Return what is taken along an axis as ranges: one, where it has a rule, or else its contiguous runs.
-
-    >>> as_ranges(np.array([2, 4, 6])), as_ranges(np.array([2, 3, 7]))
-    ((range(2, 7, 2),), (range(2, 4), range(7, 8)))
-    """
+    """Return what is taken along an axis as ranges: one, where it has a rule, or else its contiguous runs."""
     if isinstance(taken, range):
         return (orientation.ascending(taken),)
     found = regular(taken)
@@ -239,14 +235,7 @@ def _of(axis: range | np.ndarray, places: Taken) -> Taken:
 
 
 def part_of(source: Any) -> TakenPart | None:
-    """Return what an object that tasks read from has taken of a stored array; None where it is none.
-
-    >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
-    >>> [product for product in part_of(z).take((slice(2, 4), 5))]
-    [((range(2, 4),), (range(5, 6),))]
-    >>> part_of(np.zeros(3)) is None
-    True
-    """
+    """Return what an object that tasks read from has taken of a stored array; None where it is none."""
     if isinstance(source, zarr.Array):
         return TakenPart.whole(source)
     if isinstance(source, StoredPart):

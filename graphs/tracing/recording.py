@@ -133,16 +133,7 @@ _ORIGINAL: dict[str, Callable[..., Any]] = {}
 
 
 class Recording:
-    """A recording of what this process asks for, and the workers of a cluster, from ``start`` to ``stop``.
-
-    >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
-    >>> recording = Recording()
-    >>> recording.start()
-    >>> _ = z[2:5]
-    >>> recording.stop()
-    >>> [list(access.sections()) for access in recording.seen.accesses("a run")]
-    [[Section(lower=(2, 0), upper=(5, 6))]]
-    """
+    """A recording of what this process asks for, and the workers of a cluster, from ``start`` to ``stop``."""
 
     def __init__(self, client: Client | None = None) -> None:
         self.seen = Seen()

@@ -27,11 +27,7 @@ Kind = tuple[str, bool, str, int | None, bool]
 
 
 def dataset_of(array: zarr.Array) -> Dataset:
-    """Return a stored array as a trace has it.
-
-    >>> dataset_of(zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))).chunks
-    (2, 6)
-    """
+    """Return a stored array as a trace has it."""
     array = _unwrapped(array)
     shards = getattr(array, "shards", None)
     return Dataset(
@@ -84,14 +80,7 @@ class _One:
 
 
 class Seen:
-    """Sections of stored arrays, as they are found; threads may add to it at one time.
-
-    >>> z = zarr.create_array({}, shape=(8, 6), dtype="f4", chunks=(2, 6))
-    >>> seen = Seen()
-    >>> seen.add(z, [((range(2),), (range(6),))])
-    >>> [access.tasks for access in seen.accesses("a block")]
-    [1]
-    """
+    """Sections of stored arrays, as they are found; threads may add to it at one time."""
 
     def __init__(self) -> None:
         self.datasets: dict[str, Dataset] = {}

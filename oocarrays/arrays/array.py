@@ -191,16 +191,5 @@ def open_array(
     storage_options: Mapping[str, Any] | None = None,
     missing: str | None = None,
 ) -> OutOfCoreArray:
-    """Open an array in a Zarr store.
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> store = zarr.storage.MemoryStore()
-    >>> z = zarr.create_array(store, data=np.arange(12).reshape(3, 4), chunks=(1, 4))
-    >>> a = open_array(store)
-    >>> a.shape, a.chunks, a[1:, ::3]
-    ((3, 4), (1, 4), array([[ 4,  7],
-           [ 8, 11]]))
-    """
+    """Open an array in a Zarr store."""
     return OutOfCoreArray(opened(store, mode=mode, storage_options=storage_options), missing)

@@ -51,11 +51,7 @@ def _advise(options: argparse.Namespace) -> None:
 
 
 def _edge_weight(text: str) -> tuple[tuple[str | None, str], float]:
-    """Parse the weight of an edge.
-
-    >>> _edge_weight("load:plot=10"), _edge_weight("plot=0.5")
-    ((('load', 'plot'), 10.0), ((None, 'plot'), 0.5))
-    """
+    """Parse the weight of an edge."""
     edge, _, number = text.rpartition("=")
     producer, _, consumer = edge.rpartition(":")
     try:

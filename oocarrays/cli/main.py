@@ -80,15 +80,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 def _as_typed(message: str, options: argparse.Namespace) -> str:
-    """Name the options ``--overwrite`` and ``--resume`` as they are typed, where the command has them.
-
-    >>> _as_typed("it exists; ask for overwrite to replace it", argparse.Namespace(overwrite=False))
-    'it exists; ask for --overwrite to replace it'
-    >>> _as_typed("pass resume=True to go on", argparse.Namespace(resume=False))
-    'pass --resume to go on'
-    >>> _as_typed("write it again with overwrite", argparse.Namespace())
-    'write it again with overwrite'
-    """
+    """Name the options ``--overwrite`` and ``--resume`` as they are typed, where the command has them."""
     for name in ("overwrite", "resume"):
         if name in options:
             message = re.sub(rf"\b(ask for|with) {name}\b", rf"\1 --{name}", message)
@@ -97,11 +89,7 @@ def _as_typed(message: str, options: argparse.Namespace) -> str:
 
 
 def _with_negative_chunks(arguments: Sequence[str]) -> list[str]:
-    """Let ``--chunks -1,8`` and ``--shards -1,8`` be written as they are read: argparse takes ``-1,8`` for an option.
-
-    >>> _with_negative_chunks(["a", "--chunks", "-1,8"])
-    ['a', '--chunks=-1,8']
-    """
+    """Join ``--chunks -1,8`` and ``--shards -1,8`` by ``=``: argparse takes ``-1,8`` for an option."""
     joined: list[str] = []
     for word in arguments:
         if joined and joined[-1] in ("--chunks", "--shards") and word.startswith("-"):

@@ -61,11 +61,7 @@ def _pyramid(options: argparse.Namespace) -> None:
 
 
 def _lengths(name: str, text: str) -> Any:
-    """Lengths as they are typed; one number is of all axes.
-
-    >>> _lengths("factor", "2"), _lengths("factor", "1,2,2"), _lengths("factor", "y=2")
-    (2, (1, 2, 2), {'y': 2})
-    """
+    """Lengths as they are typed; one number is of all axes."""
     try:
         found = parsed_chunks(text)
     except ValueError:
@@ -74,11 +70,7 @@ def _lengths(name: str, text: str) -> Any:
 
 
 def _values(name: str, text: str | None, kind: Callable[[str], Any]) -> Any:
-    """Values as they are typed: one of all axes, one of each, or by name.
-
-    >>> _values("scale", "0.5", float), _values("scale", "1,0.5", float), _values("unit", "y=µm,x=µm", str)
-    (0.5, (1.0, 0.5), {'y': 'µm', 'x': 'µm'})
-    """
+    """Values as they are typed: one of all axes, one of each, or by name."""
     if text is None:
         return None
     pairs = [each.rpartition("=") for each in text.split(",")]

@@ -42,11 +42,7 @@ def read_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parsed_section(text: str) -> Any:
-    """Return an index as it is written in Python, brackets or none.
-
-    >>> parsed_section("[::4, 5]"), parsed_section("..., -2:, [1, 4]"), parsed_section("None")
-    ((slice(None, None, 4), 5), (Ellipsis, slice(-2, None, None), [1, 4]), None)
-    """
+    """Return an index as it is written in Python, brackets or none."""
     stripped = text.strip()
     inside = stripped[1:-1] if _in_brackets(stripped) else stripped
     try:

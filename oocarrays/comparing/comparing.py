@@ -217,11 +217,7 @@ def _members(arrays: Sequence[zarr.Array], how: _How) -> Comparison:
 
 
 def _unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of what is not the same in both: by what is written, so that NaN is NaN.
-
-    >>> _unlike({"units": "K", "n": float("nan")}, {"n": float("nan"), "long_name": "air"})
-    ('long_name', 'units')
-    """
+    """Names of what is not the same in both: by what is written, so that NaN is NaN."""
     missing = object()
     names = {*a, *b}
     return tuple(sorted(name for name in names if repr(a.get(name, missing)) != repr(b.get(name, missing))))

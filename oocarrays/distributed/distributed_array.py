@@ -435,11 +435,7 @@ def _refuse_choices(**choices: Any) -> None:
 
 
 def in_blocks(layout: Layout) -> Layout:
-    """The layout over the same grid in which each rank holds one block.
-
-    >>> print(in_blocks(Layout.of((8, 6), "(cyclic, block)", grid=(2, 2))))
-    (block, block) on 2 × 2
-    """
+    """The layout over the same grid in which each rank holds one block."""
     dealt = zip(layout.distributions, layout.axes, strict=True)
     blocks = [d if is_block(axis) else Block() for d, axis in dealt]
     return Layout.of(layout.shape, blocks, grid=layout.grid)

@@ -352,11 +352,7 @@ def write_frame(
 
 
 def is_dataset(source: Any) -> bool:
-    """Whether it is xarray's, without importing that.
-
-    >>> is_dataset([1, 2, 3])
-    False
-    """
+    """Whether it is xarray's, without importing that."""
     return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")
 
 

@@ -234,11 +234,7 @@ def _checked(sources: Sequence[Any], ranks: int | None) -> list[LocalArrays]:
 
 
 def edges_of(layout: Layout) -> Edges:
-    """Where the blocks of ranks begin along each axis, and the extent.
-
-    >>> edges_of(Layout.of((7, 4), "(gen_block(1,4,2), *)", ranks=3))
-    ((0, 1, 5, 7), (0, 4))
-    """
+    """Where the blocks of ranks begin along each axis, and the extent."""
     if not all(map(is_block, layout.axes)):
         raise LayoutError(f"{layout}: a pass takes local array files in blocks: block, gen_block or * along each axis")
     return tuple((*accumulate((axis.size(r) for r in range(axis.ranks)), initial=0),) for axis in layout.axes)

@@ -93,11 +93,7 @@ class UpdateJob(Job[UpdateRun, OutOfCoreArray]):
 
 
 def _percent(share: float) -> str:
-    """Show a share; a small one is not none.
-
-    >>> _percent(0.5), _percent(0.00001), _percent(0.0)
-    ('50 %', '0.001 %', '0 %')
-    """
+    """Show a share; a small one is not none."""
     return f"{100 * share:.3g} %"
 
 

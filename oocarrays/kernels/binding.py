@@ -61,12 +61,7 @@ class BlockInfo(NamedTuple):
 
 
 def takes_info(kernel: Any) -> bool:
-    """Whether a kernel asks where its block is.
-
-    >>> def ramp(block, block_info): return block + block_info.section.lower[0]
-    >>> takes_info(ramp), takes_info(len)
-    (True, False)
-    """
+    """Whether a kernel asks where its block is."""
     found = _signature(kernel) if callable(kernel) else None
     return found is not None and INFO in found.parameters and found.parameters[INFO].kind in _NAMED
 

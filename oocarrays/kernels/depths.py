@@ -14,11 +14,7 @@ from oocarrays.mapping.given import whole, wholes
 
 
 def own_depth(kernel: Callable[..., Any]) -> int | tuple[int, ...]:
-    """Return the neighbours that a kernel needs on each side: one number, or one for each axis; 0 of an unknown kernel.
-
-    >>> own_depth(partial(median, size=(5, 3), mode="none")), own_depth(sweep), own_depth(len)
-    ((2, 1), 1, 0)
-    """
+    """Return the neighbours that a kernel needs on each side, in all axes or in each; 0 for an unknown kernel."""
     function, args, keywords = _unwrapped(kernel)
     if function is sweep:
         return 1
@@ -37,9 +33,6 @@ def own_ranks(kernel: Callable[..., Any]) -> int | None:
 
     Kernels of this room are many short calls of numpy, and one rank reads and writes beside them already: threads that
     compute hand the interpreter's lock to each other more often than they gain.
-
-    >>> own_ranks(partial(median, size=5)), own_ranks(len)
-    (1, None)
     """
     return 1 if _unwrapped(kernel)[0] in (median, sweep, sweeps) else None
 

@@ -45,12 +45,7 @@ class Differences:
     """The most by which numbers differ: infinite, or NaN, where one of two is."""
 
     def __add__(self, other: Differences) -> Differences:
-        """Of two parts together, in whatever order they were looked at.
-
-        >>> a, b = Differences(count=1, first=(3, 0), largest=2.0), Differences(count=2, first=(0, 7), largest=1.0)
-        >>> a + b
-        Differences(count=3, first=(0, 7), values=(), largest=2.0)
-        """
+        """Of two parts together, in whatever order they were looked at."""
         earlier = min((each for each in (self, other) if each.first is not None), key=_first, default=self)
         return Differences(
             count=self.count + other.count,
@@ -65,13 +60,7 @@ def _first(found: Differences) -> tuple[int, ...]:
 
 
 def differences(a: np.ndarray, b: np.ndarray, lower: Sequence[int], tolerance: Tolerance) -> Differences:
-    """Compare two blocks of one shape.
-
-    Examples
-    --------
-    >>> differences(np.array([1.0, 2, np.nan]), np.array([1.0, 2.5, np.nan]), (10,), Tolerance())
-    Differences(count=1, first=(11,), values=(2.0, 2.5), largest=0.5)
-    """
+    """Compare two blocks of one shape."""
     found = Differences()
     for start, x, y in _pieces(a, b):
         unlike = _unlike(x, y, tolerance)

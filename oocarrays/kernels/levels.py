@@ -30,15 +30,7 @@ METHODS = ("mean", "median", "nearest", "mode")
 
 
 def coarsen(block: np.ndarray, factors: Sequence[int], method: str = "mean") -> np.ndarray:
-    """Return a block with one value for each group of elements.
-
-    Examples
-    --------
-    >>> coarsen(np.array([[1, 2, 9], [3, 4, 9]]), (2, 2))
-    array([[3, 9]])
-    >>> coarsen(np.array([1, 1, 7, 0, 5, 5, 2]), (3,), "mode"), coarsen(np.arange(5), (2,), "nearest")
-    (array([1, 5, 2]), array([0, 2, 4]))
-    """
+    """Return a block with one value for each group of elements."""
     if method == "nearest":
         return block[tuple(slice(None, None, factor) for factor in factors)]
     shape = tuple(-(-n // factor) for n, factor in zip(block.shape, factors, strict=True))
@@ -101,11 +93,7 @@ def _summed(block: np.ndarray, axis: int, factor: int, dtype: Any) -> np.ndarray
 
 
 def _sum_type(dtype: np.dtype, count: int) -> np.dtype:
-    """Return the type in which so many values, and half of their number, can be summed.
-
-    >>> _sum_type(np.dtype("u2"), 4), _sum_type(np.dtype("f4"), 4), _sum_type(np.dtype("i1"), 4)
-    (dtype('uint32'), dtype('float64'), dtype('int16'))
-    """
+    """Return the type in which so many values, and half of their number, can be summed."""
     if dtype.kind not in "iub":
         return np.result_type(dtype, np.float64) if dtype.kind in "fc" else dtype
     kind, most = ("u" if dtype.kind in "ub" else "i"), 2 ** (8 * dtype.itemsize) * 2 * count
@@ -151,11 +139,7 @@ _OF: dict[str, Callable[[np.ndarray, np.ndarray, tuple[int, ...]], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A kernel that returns a block and the levels above it.
-
-    >>> [level.tolist() for level in Levels(((2,), (2,)), "mean")(np.array([1, 3, 5, 9, 4]))]
-    [[1, 3, 5, 9, 4], [2, 7, 4], [5, 4]]
-    """
+    """A kernel that returns a block and the levels above it."""
 
     steps: tuple[tuple[int, ...], ...]
     """Elements of a group along each axis, from each level to the next."""

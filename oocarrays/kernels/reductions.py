@@ -48,15 +48,7 @@ class Reduction:
 def reduction(
     name: str, *, skipna: bool, ddof: int = 0, counts: np.dtype = LONG, some_empty: bool = False
 ) -> Reduction:
-    """Return a reduction that is known by name.
-
-    Examples
-    --------
-    >>> mean = reduction("mean", skipna=True)
-    >>> first, second = (mean.state(np.array(piece), (0,), None) for piece in ([1.0, np.nan], [4.0]))
-    >>> mean.finish(mean.fold(first, second)).item()
-    2.5
-    """
+    """Return a reduction that is known by name."""
     if name in ("min", "max"):
         return Reduction(
             state=partial(_extreme, counts=counts, smallest=name == "min", skipna=skipna),

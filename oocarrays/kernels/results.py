@@ -39,22 +39,14 @@ class ResultTerms(NamedTuple):
 
 
 def wide_type(dtype: np.dtype) -> np.dtype:
-    """Return a type at least as large as what NumPy makes of elements of a type, by sums, means and transforms.
-
-    >>> [str(wide_type(np.dtype(each))) for each in ("u1", "f4", "f8", "M8[s]")]
-    ['float64', 'float64', 'complex128', 'datetime64[s]']
-    """
+    """Return a type at least as large as what NumPy makes of elements of a type, by sums, means and transforms."""
     if dtype.kind not in "biufc":
         return dtype
     return np.dtype("c16" if dtype.kind in "fc" and dtype.itemsize >= 8 else "f8")
 
 
 def on_host(given: Any) -> np.ndarray:
-    """Return a result as a NumPy array; that of a device, such as CuPy's, is copied.
-
-    >>> on_host([1, 2])
-    array([1, 2])
-    """
+    """Return a result as a NumPy array; that of a device, such as CuPy's, is copied."""
     if isinstance(given, np.ndarray):
         return given
     on_device = hasattr(given, "__cuda_array_interface__")
@@ -68,14 +60,7 @@ def on_host(given: Any) -> np.ndarray:
 
 
 def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...], where: str) -> list[np.ndarray]:
-    """Return the results of a kernel, as arrays.
-
-    Examples
-    --------
-    >>> checked([1, 2], [ResultTerms("b.zarr", (2,), np.dtype("f4"))], (2,), "slab 0")
-    Traceback (most recent call last):
-    oocarrays.errors.KernelError: the kernel gave 2 arrays for slab 0; there are 1 targets
-    """
+    """Return the results of a kernel, as arrays."""
     given = results if isinstance(results, list | tuple) else (results,)
     if len(given) != len(wanted):
         raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(wanted)} targets")
@@ -90,14 +75,7 @@ def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...],
 
 
 def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -> list[np.ndarray]:
-    """Return results as they are, if every value has a counterpart of its target's type: a trial has other values.
-
-    Examples
-    --------
-    >>> fitting([np.array([200, 400])], [ResultTerms("b.zarr", (2,), np.dtype("u1"))], "slab 0")
-    Traceback (most recent call last):
-    oocarrays.errors.KernelError: the kernel gave 400 (int64) for slab 0, which b.zarr of dtype uint8 cannot hold: ...
-    """
+    """Return results as they are, if every value has a counterpart of its target's type: a trial has other values."""
     for array, (target, _, dtype) in zip(made, wanted, strict=True):
         lost = None if dtype is None else lost_value(array, dtype)
         if lost is not None:
@@ -124,14 +102,7 @@ class TrialBlock:
         cls, shape: tuple[int, ...], levels: Sequence[Coarsening], depth: Sequence[int], beyond: Sequence[bool],
         itemsize: int,
     ) -> TrialBlock:  # fmt: skip
-        """Return the block for results that stand so for the sources; lengths differ, to show axes that are mixed up.
-
-        Examples
-        --------
-        >>> along = Coarsening((1, 1, 1)).reshaped((0,), {})
-        >>> TrialBlock.of((90, 80, 70), [along], (0, 1, 0), (False, True, False), 8).window
-        Section(lower=(0, -1, 0), upper=(90, 4, 4))
-        """
+        """Return the block of a trial; its lengths differ, so that swapped axes are noticed."""
         units = [math.lcm(*(each.unit(axis, n) for each in levels)) for axis, n in enumerate(shape)]
 
         def of_groups(counts: Sequence[int]) -> TrialBlock:

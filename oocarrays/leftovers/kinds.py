@@ -223,11 +223,7 @@ KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
 
 
 def kind_of(content: Mapping[str, Any]) -> str:
-    """Name the function that was called, as a journal of any version says it.
-
-    >>> kind_of({"call": {"function": "iterate"}}), kind_of({"pass": "map_slabs"}), kind_of({"plan": {}})
-    ('iterate', 'map_slabs', 'rechunk')
-    """
+    """Name the function that was called, as a journal of any version says it."""
     if CALL in content:
         return str(content[CALL]["function"])
     if "files" in content:

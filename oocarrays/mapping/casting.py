@@ -20,13 +20,7 @@ Lost = Callable[[np.ndarray, np.dtype], np.ndarray]
 
 
 def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
-    """Return a value without a counterpart of another type; None where all have one, or the nearest number.
-
-    >>> lost_value(np.array([1.0, 1e300]), np.dtype("f4")), lost_value(np.array([300, 2]), np.dtype("i1"))
-    (1e+300, 300)
-    >>> lost_value(np.array([0.1, np.inf, np.nan]), np.dtype("f4")), lost_value(np.array([2.0, 1.5]), np.dtype("u1"))
-    (None, 1.5)
-    """
+    """Return a value without a counterpart of another type; None where all have one, or the nearest number."""
     if values.dtype.names and dtype.names:
         fields = ((values[a], dtype[b].base) for a, b in zip(values.dtype.names, dtype.names, strict=False))
         return next((each_lost for each in fields if (each_lost := lost_value(*each)) is not None), None)
@@ -48,11 +42,7 @@ def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
 
 
 def misfit(values: np.ndarray, dtype: np.dtype) -> str | None:
-    """Say why computed values cannot be elements of a type, by ``same_kind`` and by value; None where they can.
-
-    >>> misfit(np.array([1.5]), np.dtype("i4")), misfit(np.array([300, 2]), np.dtype("i1"))
-    ('dtype float64', '300 (int64)')
-    """
+    """Say why computed values cannot be elements of a type, by ``same_kind`` and by value; None where they can."""
     if not np.can_cast(values.dtype, dtype, "same_kind"):
         return f"dtype {values.dtype}"
     lost = lost_value(values, dtype)
@@ -60,11 +50,7 @@ def misfit(values: np.ndarray, dtype: np.dtype) -> str | None:
 
 
 def has_number(dtype: np.dtype, number: object) -> bool:
-    """Return whether elements of a type can have a number, rounded where they are floating-point numbers.
-
-    >>> has_number(np.dtype("u1"), 1.5), has_number(np.dtype("f4"), 0.1), has_number(np.dtype("i8"), 2**70)
-    (False, True, False)
-    """
+    """Return whether elements of a type can have a number, rounded where they are floating-point numbers."""
     value = np.asarray(number)
     kinds = {value.dtype.kind, dtype.kind}
     return kinds <= {*INTEGERS, *FLOATS} and lost_value(value, dtype) is None

@@ -40,12 +40,7 @@ Factor = int | tuple[int, ...] | Together
 
 @dataclass(frozen=True, slots=True)
 class Coarsening:
-    """How many elements of a finer array each element stands for, along each axis.
-
-    >>> year = Coarsening(((31, 28, 31), 2))
-    >>> year.shape((90, 5)), year.section(Section((0, 2), (90, 5)))
-    ((3, 3), Section(lower=(0, 1), upper=(3, 3)))
-    """
+    """How many elements of a finer array each element stands for, along each axis."""
 
     factors: tuple[Factor, ...]
     """Of each axis."""
@@ -71,11 +66,7 @@ class Coarsening:
         return self.axes or tuple(range(len(self.factors)))
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of what is made of an array of some shape.
-
-        >>> Coarsening((1,)).reshaped((1,), {0: 7}).shape((4, 5)), Coarsening((1, 1)).resized({1: 3}).shape((4, 5))
-        ((7, 4), (4, 3))
-        """
+        """The shape of what is made of an array of some shape."""
         return self.section(Section((0,) * len(shape), tuple(shape))).upper
 
     def factor(self, axis: int) -> Factor | None:
@@ -88,20 +79,12 @@ class Coarsening:
         return min(factor, max(extent, 1)) if isinstance(factor, int) else max(extent, 1)
 
     def chunk(self, axis: int, chunks: Sequence[int]) -> int | None:
-        """The elements along an axis for which a chunk stands; None where a part of the axis has no whole chunk.
-
-        >>> Coarsening((2, 3)).chunk(1, (8, 8)), Coarsening((Together(5), 3)).chunk(0, (8, 8))
-        (24, None)
-        """
+        """The elements along an axis for which a chunk stands; None where a part of the axis has no whole chunk."""
         factor = self.factor(axis)
         return chunks[self.of_axes.index(axis)] * factor if isinstance(factor, int) else None
 
     def section(self, fine: Section) -> Section:
-        """The elements that stand for those of a section that cuts no group.
-
-        >>> Coarsening((1, 1)).reshaped((0,), {1: 6}).section(Section((0, 2), (9, 4)))
-        Section(lower=(2, 0), upper=(4, 6))
-        """
+        """The elements that stand for those of a section that cuts no group."""
         ends = zip(self.factors, self.of_axes, strict=True)
         pairs = [_ends_of(factor, fine, axis) for factor, axis in ends]
         return Section(tuple(lower for lower, _ in pairs), tuple(upper for _, upper in pairs))
@@ -120,11 +103,7 @@ class Coarsening:
         return Coarsening(tuple(factor for factor, _ in axes), tuple(axis for _, axis in axes))
 
     def then(self, factors: Sequence[int]) -> Coarsening:
-        """The same with groups of its elements, of so many along each axis, for an element.
-
-        >>> Coarsening((2, 1)).then((2, 3))
-        Coarsening(factors=(4, 3), axes=())
-        """
+        """The same with groups of its elements, of so many along each axis, for an element."""
         pairs = zip(self.factors, factors, strict=True)
         return Coarsening(tuple(math.prod([own, more]) for own, more in pairs if isinstance(own, int)))
 
@@ -158,20 +137,12 @@ def _checked(factor: int | Sequence[int], extent: int) -> Factor:
 
 
 def _few(lengths: Sequence[int]) -> str:
-    """Lengths as text, of many the first.
-
-    >>> _few([31, 28]), _few(range(9))
-    ('31, 28', '0, 1, 2, 3, …')
-    """
+    """Lengths as text, of many the first."""
     return ", ".join(map(str, lengths[:4])) + (", …" if len(lengths) > 4 else "")
 
 
 def pieces(factors: Sequence[int], shape: Sequence[int]) -> Iterator[tuple[tuple[slice, slice, int], ...]]:
-    """Cut a block into up to two parts an axis, whole groups and the rest: where each is, what it becomes, its factor.
-
-    >>> list(pieces([2], [5]))
-    [((slice(0, 4, None), slice(0, 2, None), 2),), ((slice(4, 5, None), slice(2, 3, None), 1),)]
-    """
+    """Split a block into whole groups and the rest along each axis; yield position, result and factor of each part."""
     if not factors:
         yield ()
         return

@@ -28,11 +28,7 @@ Given = TypeVar("Given")
 
 
 def whole(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> int:
-    """Return an integer, of whatever type.
-
-    >>> whole(np.uint8(4), "ranks", 1)
-    4
-    """
+    """Return an integer, of whatever type."""
     number = _index(given)
     if number is None or (least is not None and number < least):
         limit = "" if least is None else f", at least {least}"
@@ -41,11 +37,7 @@ def whole(given: Any, name: str, least: int | None = None, *, error: type[InputE
 
 
 def wholes(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> tuple[int, ...]:
-    """Integers: of a list, a tuple, an array or whatever has them in an order.
-
-    >>> wholes(np.array([2, 1]), "grid", 1)
-    (2, 1)
-    """
+    """Integers: of a list, a tuple, an array or whatever has them in an order."""
     numbers = [_index(each) for each in listed(given, name, error=error)]
     if any(number is None or (least is not None and number < least) for number in numbers):
         limit = "" if least is None else f", at least {least}"
@@ -54,11 +46,7 @@ def wholes(given: Any, name: str, least: int | None = None, *, error: type[Input
 
 
 def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, word: str = "axis") -> int:
-    """Return the number of an axis that is given by number or name.
-
-    >>> axis_of(-1, 2), axis_of("time", 2, ("time", "x"))
-    (1, 0)
-    """
+    """Return the number of an axis that is given by number or name."""
     known = [each for each in names or () if each is not None]
     if isinstance(given, str) and given in known:
         return list(names or ()).index(given)
@@ -71,11 +59,7 @@ def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, wo
 
 
 def by_axis(given: Any, ndim: int, otherwise: Any, names: Sequence[str | None] | None, word: str) -> Any:
-    """Return one value for each axis, where a mapping gives those of some axes; anything else stays as it is.
-
-    >>> by_axis({0: 1}, 2, 0, None, "depth"), by_axis({"x": 8}, 2, None, ("time", "x"), "window")
-    ((1, 0), (None, 8))
-    """
+    """Return one value for each axis, where a mapping gives those of some axes; anything else stays as it is."""
     if not isinstance(given, Mapping):
         return given
     found = {axis_of(axis, ndim, names, f"{word}={given!r}"): value for axis, value in given.items()}
@@ -85,11 +69,7 @@ def by_axis(given: Any, ndim: int, otherwise: Any, names: Sequence[str | None] |
 
 
 def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputError) -> tuple[int, ...]:
-    """Return the extent of each axis: one number for one axis.
-
-    >>> extents(7), extents([2, 3])
-    ((7,), (2, 3))
-    """
+    """Return the extent of each axis: one number for one axis."""
     shape = (number,) if (number := _index(given)) is not None else wholes(given, name, error=error)
     if any(not 0 <= n <= MOST_EXTENT for n in shape):
         raise error(f"{name}={given!r}: every extent must be a whole number, at least 0 and less than 2**63")
@@ -104,11 +84,7 @@ def listed(given: Any, name: str, *, error: type[InputError] = InputError) -> li
 
 
 def is_sequence(given: Any) -> bool:
-    """Return whether something is a sequence, or an array with axes; text is neither.
-
-    >>> is_sequence([1, 2]), is_sequence(np.array(1)), is_sequence("1,2")
-    (True, False, False)
-    """
+    """Return whether something is a sequence, or an array with axes; text is neither."""
     array_axes: int = given.ndim if isinstance(given, np.ndarray) else 1
     return isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes) and array_axes > 0
 
@@ -121,11 +97,7 @@ def named(given: Any, name: str, *, error: type[InputError] = InputError) -> dic
 
 
 def chosen(given: Any, name: str, choices: Iterable[Choice], *, error: type[InputError] = InputError) -> Choice:
-    """One of some values, of the same type as they are.
-
-    >>> chosen("r", "mode", ("r", "r+"))
-    'r'
-    """
+    """One of some values, of the same type as they are."""
     choices = tuple(choices)
     for choice in choices:
         if isinstance(given, type(choice) if isinstance(choice, str) else int | np.integer) and given == choice:
@@ -142,11 +114,7 @@ def flag(given: Any, name: str) -> bool:
 
 
 def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
-    """Return a type of elements of a fixed size.
-
-    >>> element_type("f4")
-    dtype('float32')
-    """
+    """Return a type of elements of a fixed size."""
     known = known_type(given, name, error=error)
     if known.hasobject or known.itemsize == 0:
         raise error(f"{name}={given!r} has elements of no fixed size; take a type such as 'float32'")
@@ -154,11 +122,7 @@ def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = I
 
 
 def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
-    """Return a type of elements of any size, among them objects.
-
-    >>> known_type(object)
-    dtype('O')
-    """
+    """Return a type of elements of any size, among them objects."""
     try:
         known: np.dtype = np.dtype(given)
     except NO_TYPE as refused:
@@ -167,11 +131,7 @@ def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = Inp
 
 
 def names_of_axes(given: Any, ndim: int, name: str = "dimension_names") -> tuple[str | None, ...] | None:
-    """Return the names of all axes, None for one without a name; None where there are none at all.
-
-    >>> names_of_axes(["time", None], 2)
-    ('time', None)
-    """
+    """Return the names of all axes, None for one without a name; None where there are none at all."""
     if given is None:
         return None
     names = tuple(listed(given, name))
@@ -181,21 +141,13 @@ def names_of_axes(given: Any, ndim: int, name: str = "dimension_names") -> tuple
 
 
 def from_home(path: Any) -> Any:
-    """Return a path with a leading ``~`` or ``~user`` replaced by that home directory; anything else as it is.
-
-    >>> from_home("~/a.zarr") == os.path.join(os.path.expanduser("~"), "a.zarr"), from_home("a~/b")
-    (True, 'a~/b')
-    """
+    """Return a path with a leading ``~`` or ``~user`` replaced by that home directory; anything else as it is."""
     is_path = isinstance(path, str | os.PathLike) and os.fsdecode(path).startswith("~")
     return os.path.expanduser(path) if is_path else path
 
 
 def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
-    """Read a value as numpy asks an object for it: ``dtype`` is checked first.
-
-    >>> as_numpy(lambda: [1, 2], "f4")
-    array([1., 2.], dtype=float32)
-    """
+    """Read a value as numpy asks an object for it: ``dtype`` is checked first."""
     wanted = None if dtype is None else known_type(dtype)
     return np.asarray(read(), wanted)
 
@@ -209,15 +161,7 @@ def _index(given: Any) -> int | None:
 
 
 def renamed(**names: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, Given]]:
-    """Let a function refuse words that it took once, in a line that names those that it takes.
-
-    >>> @renamed(partition="domains")
-    ... def dealt(domains="auto"):
-    ...     return domains
-    >>> dealt(partition="static")
-    Traceback (most recent call last):
-    oocarrays.errors.InputError: partition='static' is domains='static' now: dealt takes no partition any more
-    """
+    """Let a function refuse words that it took once, in a line that names those that it takes."""
 
     def now(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
         @wraps(function)

@@ -21,22 +21,12 @@ Index = tuple[int, ...]
 
 
 def ceil_div(a: int, b: int) -> int:
-    """Integer ceiling of ``a / b``.
-
-    >>> ceil_div(7, 2), ceil_div(8, 2), ceil_div(0, 3)
-    (4, 4, 0)
-    """
+    """Integer ceiling of ``a / b``."""
     return -(-a // b)
 
 
 def unravel(number: int, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index at place ``number`` of a grid of ``counts``, the last axis running fastest.
-
-    >>> unravel(6, (3, 4))
-    (1, 2)
-    >>> unravel(0, ())
-    ()
-    """
+    """Return the index at place ``number`` of a grid of ``counts``, the last axis running fastest."""
     index = []
     for n in reversed(counts):
         number, i = divmod(number, n)
@@ -45,11 +35,7 @@ def unravel(number: int, counts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def ravel(index: Sequence[int], counts: Sequence[int]) -> int:
-    """Return the place of an index in a grid of ``counts``, the last axis running fastest.
-
-    >>> ravel((1, 2), (3, 4)), ravel((), ())
-    (6, 0)
-    """
+    """Return the place of an index in a grid of ``counts``, the last axis running fastest."""
     number = 0
     for i, n in zip(index, counts, strict=True):
         number = number * n + i
@@ -57,11 +43,7 @@ def ravel(index: Sequence[int], counts: Sequence[int]) -> int:
 
 
 def chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
-    """An interval as runs of alike chunks: at most a partial one, whole ones, and a partial one.
-
-    >>> list(chunk_runs(1, 10, 3)), list(chunk_runs(0, 9, 3)), list(chunk_runs(4, 5, 3))
-    ([(1, 3), (3, 9), (9, 10)], [(0, 9)], [(4, 5)])
-    """
+    """An interval as runs of alike chunks: at most a partial one, whole ones, and a partial one."""
     start = lower
     while start < upper:
         inside = start % chunk
@@ -71,13 +53,7 @@ def chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
 
 
 def boxes(numbers: range, counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The places ``numbers`` of a grid of ``counts`` as a few boxes: first index, and one past the last, in each axis.
-
-    >>> list(boxes(range(2, 9), (3, 4)))
-    [((0, 2), (1, 4)), ((1, 0), (2, 4)), ((2, 0), (3, 1))]
-    >>> list(boxes(range(0, 12), (3, 4)))
-    [((0, 0), (3, 4))]
-    """
+    """Return a range of flat indices as a few boxes, each as its first index and one past its last."""
     if not counts:
         yield from [((), ())] if numbers else []
         return
@@ -93,14 +69,7 @@ def boxes(numbers: range, counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class ChunkGrid:
-    """A regular grid of chunks over an array.
-
-    >>> grid = ChunkGrid.of((10, 6), (4, 6))
-    >>> grid.counts, grid.count
-    ((3, 1), 3)
-    >>> grid.section((2, 0))
-    Section(lower=(8, 0), upper=(10, 6))
-    """
+    """A regular grid of chunks over an array."""
 
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
@@ -143,11 +112,7 @@ class ChunkGrid:
         )
 
     def touched(self, section: Section) -> tuple[range, ...]:
-        """Return the chunks that hold any of ``section``, as one range for each axis.
-
-        >>> ChunkGrid.of((10, 6), (4, 6)).touched(Section((3, 0), (9, 2)))
-        (range(0, 3), range(0, 1))
-        """
+        """Return the chunks that hold any of ``section``, as one range for each axis."""
         return tuple(
             range(l // c, ceil_div(u, c)) for l, u, c in zip(section.lower, section.upper, self.chunks, strict=True)
         )
@@ -198,12 +163,7 @@ class Stored:
 
     @property
     def lying(self) -> Stored:
-        """The same array with its axes in the order in which elements lie: its chunks lie in C order.
-
-        >>> columns = Stored(grid=ChunkGrid.of((10, 6), (5, 2)), itemsize=1, local=True, order=(1, 0))
-        >>> columns.lying.grid, columns.lying.order
-        (ChunkGrid(shape=(6, 10), chunks=(2, 5)), None)
-        """
+        """The same array with its axes in the order in which elements lie: its chunks lie in C order."""
         if self.order is None:
             return self
         grid = ChunkGrid(turned(self.grid.shape, self.order), turned(self.grid.chunks, self.order))
@@ -222,14 +182,7 @@ class Stored:
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes of all chunks, those in shards too, decoded: those at the edge are stored whole.
-
-        >>> grid = ChunkGrid.of((10,), (8,))
-        >>> Stored(grid=grid, itemsize=1, local=True).padded_bytes
-        16
-        >>> Stored(grid=grid, itemsize=1, local=True, shard_chunks=(4,)).padded_bytes
-        12
-        """
+        """Bytes of all chunks, those in shards too, decoded: those at the edge are stored whole."""
         chunks = self.shard_chunks or self.grid.chunks
         return math.prod(ceil_div(n, c) * c for n, c in zip(self.grid.shape, chunks, strict=True)) * self.itemsize
 

@@ -26,11 +26,7 @@ from typing import TypeVar
 
 
 def ascending(axis: range) -> range:
-    """The same elements in the one form that they have: upwards, ending after the last, by 1 where there is but one.
-
-    >>> ascending(range(9, -1, -4)), ascending(range(3, 9, 7)), ascending(range(5, 2))
-    (range(1, 10, 4), range(3, 4), range(0, 0))
-    """
+    """The same elements in the one form that they have: upwards, ending after the last, by 1 where there is but one."""
     if not axis:
         return range(0)
     if axis.step == 1:
@@ -40,11 +36,7 @@ def ascending(axis: range) -> range:
 
 
 def common(a: range, b: range) -> range:
-    """Return the elements in both, as a range: each ``lcm`` of the strides, or nothing.
-
-    >>> common(range(1, 14, 4), range(3, 16, 6)), common(range(0, 9, 2), range(1, 9, 2))
-    (range(9, 10), range(0, 0))
-    """
+    """Return the elements in both, as a range: each ``lcm`` of the strides, or nothing."""
     low, high = max(a.start, b.start), min(a.stop, b.stop)
     apart, shared = b.start - a.start, math.gcd(a.step, b.step)
     if apart % shared or low >= high:
@@ -56,11 +48,7 @@ def common(a: range, b: range) -> range:
 
 
 def hull(axes: Iterable[range]) -> range:
-    """The smallest regular section that holds them all; its stride divides every distance between their elements.
-
-    >>> hull([range(1, 14, 4), range(3, 16, 6)]), hull([range(7, 8), range(0), range(2, 3)]), hull([])
-    (range(1, 16, 2), range(2, 8, 5), range(0, 0))
-    """
+    """The smallest regular section that holds them all; its stride divides every distance between their elements."""
     held = [axis for axis in axes if axis]
     if not held:
         return range(0)
@@ -73,40 +61,22 @@ T = TypeVar("T")
 
 
 def turned(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
-    """Reorder what belongs to the axes, from the slowest to the fastest.
-
-    >>> turned((10, 20, 30), (2, 0, 1)), turned((10, 20, 30), None)
-    ((30, 10, 20), (10, 20, 30))
-    """
+    """Reorder what belongs to the axes, from the slowest to the fastest."""
     return tuple(each) if order is None else tuple(each[axis] for axis in order)
 
 
 def turned_back(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
-    """The same in the order of the array's own axes: what `turned` was given.
-
-    >>> turned_back((30, 10, 20), (2, 0, 1))
-    (10, 20, 30)
-    """
+    """The same in the order of the array's own axes: what `turned` was given."""
     return turned(each, None if order is None else inverse(order))
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """Where each axis stands in an order of them: the order that undoes it.
-
-    >>> inverse((2, 0, 1))
-    (1, 2, 0)
-    """
+    """Where each axis stands in an order of them: the order that undoes it."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """Chunks of at most ``size`` elements, 1 at least, that run along the fastest axes first.
-
-    Examples
-    --------
-    >>> chunks_along((1, 0), (100, 100), 1000), chunks_along((0, 2, 1), (9, 5, 4), 12)
-    ((100, 10), (1, 5, 2))
-    """
+    """Chunks of at most ``size`` elements, 1 at least, that run along the fastest axes first."""
     chunks, room = [1] * len(shape), size
     for axis in reversed(order):
         chunks[axis] = max(min(shape[axis], room), 1)
@@ -115,11 +85,7 @@ def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple
 
 
 def runs_along(order: Sequence[int], shape: Sequence[int], chunks: Sequence[int]) -> bool:
-    """Return whether chunks run along the fastest axes: whole, then one that is cut, then length 1.
-
-    >>> runs_along((1, 0), (100, 100), (100, 10)), runs_along((0, 1), (100, 100), (100, 10))
-    (True, False)
-    """
+    """Return whether chunks run along the fastest axes: whole, then one that is cut, then length 1."""
     cut = False
     for axis in reversed(order):
         if cut and chunks[axis] > 1:
@@ -129,11 +95,7 @@ def runs_along(order: Sequence[int], shape: Sequence[int], chunks: Sequence[int]
 
 
 def orientation_of(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...] | None:
-    """The order in which chunks run along the axes, from the slowest to the fastest; None where they run along none.
-
-    >>> orientation_of((100, 100), (100, 10)), orientation_of((100, 100), (10, 100)), orientation_of((9, 9), (3, 3))
-    ((1, 0), (0, 1), None)
-    """
+    """The order in which chunks run along the axes, from the slowest to the fastest; None where they run along none."""
     speed = [(c > 1) + (c >= n) for n, c in zip(shape, chunks, strict=True)]
     order = tuple(sorted(range(len(shape)), key=speed.__getitem__))
     return order if runs_along(order, shape, chunks) else None

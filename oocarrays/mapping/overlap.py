@@ -46,12 +46,7 @@ class AxisOverlap:
 
 @lru_cache(maxsize=8192)
 def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap:
-    """Count one axis of ``extent`` elements, cut in chunks and in regions; pieces are read in tiles.
-
-    >>> a = axis_overlap(12, 4, 6, 4)
-    >>> a.pieces, a.whole_tiles, a.touched
-    (4, 2, Counter({2: 2}))
-    """
+    """Count one axis of ``extent`` elements, cut in chunks and in regions; pieces are read in tiles."""
     fine, coarse = sorted((chunk, region))
     whole, tail = divmod(extent, fine)
     cuts = _multiples(whole * fine, coarse)
@@ -125,13 +120,7 @@ def _first_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
 
 
 def range_requests(axes: Sequence[AxisOverlap]) -> int:
-    """Contiguous runs, cut in tiles, that all regions read of all chunks.
-
-    >>> rows = axis_overlap(8, 2, 8, 2)      # one region takes all rows of 4 chunks ...
-    >>> half = axis_overlap(6, 6, 3, 3)      # ... and half of every row: a run a row
-    >>> range_requests([rows, half])
-    16
-    """
+    """Contiguous runs, cut in tiles, that all regions read of all chunks."""
     if not axes:
         return 1
     total = 0
@@ -147,13 +136,7 @@ def chunk_visits(axes: Sequence[AxisOverlap]) -> int:
 
 
 def span_elements(axes: Sequence[AxisOverlap], chunks: Sequence[int]) -> int:
-    """Stored elements from the first to the last of each piece, of all pieces together: what is sieved.
-
-    >>> rows = axis_overlap(8, 2, 8, 2)      # one region takes all rows of 4 chunks ...
-    >>> half = axis_overlap(6, 6, 3, 3)      # ... and half of every row: 3 + 3 + 3 of a chunk of 2 rows
-    >>> span_elements([rows, half], (2, 6))
-    72
-    """
+    """Stored elements from the first to the last of each piece, of all pieces together: what is sieved."""
     visits, stride, total = chunk_visits(axes), 1, chunk_visits(axes)
     for axis, chunk in zip(reversed(axes), reversed(chunks), strict=True):
         total += stride * (axis.extent - axis.pieces) * (visits // axis.pieces if axis.pieces else 0)
@@ -162,11 +145,7 @@ def span_elements(axes: Sequence[AxisOverlap], chunks: Sequence[int]) -> int:
 
 
 def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
-    """Return how many regions touch so many chunks.
-
-    >>> touched_by_region([axis_overlap(12, 4, 6, 4), axis_overlap(9, 3, 6, 3)])
-    Counter({4: 2, 2: 2})
-    """
+    """Return how many regions touch so many chunks."""
     counts = Counter({1: 1})
     for axis in axes:
         wider: Counter[int] = Counter()
@@ -177,13 +156,7 @@ def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
 
 
 def tile_shape(piece: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
-    """The longest tile of at most ``limit`` bytes whose runs stay contiguous: whole later axes, single earlier ones.
-
-    >>> tile_shape((256, 1024), 4, 65536)
-    (16, 1024)
-    >>> tile_shape((256, 1024), 4, 1024)
-    (1, 256)
-    """
+    """The longest tile of at most ``limit`` bytes whose runs stay contiguous: whole later axes, single earlier ones."""
     room = max(limit // itemsize, 1)
     tile: list[int] = []
     for extent in reversed(piece):

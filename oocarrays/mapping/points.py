@@ -25,12 +25,7 @@ NO_INDEX = "is no index: integers, slices, ... , None, masks, or sequences of in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """The elements that paired indices take of an array, by numpy's rules.
-
-    >>> taken = Points.of(np.s_[[3, 0], 2:5, [1, 7]], (4, 6, 8))
-    >>> taken.paired, taken.indices.tolist(), taken.rest.shape, taken.shape
-    ((0, 2), [[3, 0], [1, 7]], (3,), (2, 3))
-    """
+    """The elements that paired indices take of an array, by numpy's rules."""
 
     paired: tuple[int, ...]
     """The array's axes along which indices are paired, ascending."""
@@ -109,13 +104,7 @@ class Points:
 
 
 def by_chunk(indices: np.ndarray, chunks: Sequence[int]) -> Iterator[tuple[Index, np.ndarray]]:
-    """Put points in groups by the chunk in which they lie: its index, and the places of its points, ascending.
-
-    Examples
-    --------
-    >>> [(chunk, places.tolist()) for chunk, places in by_chunk(np.array([[3, 0, 2], [7, 1, 6]]), (2, 4))]
-    [((0, 0), [1]), ((1, 1), [0, 2])]
-    """
+    """Put points in groups by the chunk in which they lie: its index, and the places of its points, ascending."""
     numbers = indices // np.reshape(chunks, (-1, 1))
     order = np.lexsort(numbers[::-1])
     ordered = numbers[:, order]
@@ -129,13 +118,7 @@ _PLAIN = {int, slice, type(None), type(Ellipsis)}
 
 
 def is_paired(key: Any) -> bool:
-    """Whether numpy pairs what a key names, instead of taking the product of all axes.
-
-    >>> is_paired(([0, 2], [1, 3])), is_paired(np.s_[3, ..., [1, 5]]), is_paired(np.ones((2, 2), bool))
-    (True, True, True)
-    >>> is_paired(np.s_[3, [1, 5], ::2]), is_paired(np.s_[0, 1:2, None, ...])
-    (False, False)
-    """
+    """Whether numpy pairs what a key names, instead of taking the product of all axes."""
     entries = key if isinstance(key, tuple) else (key,)
     if _PLAIN.issuperset(map(type, entries)):
         return False

@@ -31,13 +31,7 @@ Numbers = TypeVar("Numbers", int, np.ndarray)
 
 
 def floor_sum(n: int, a: int, b: Numbers, m: int) -> Numbers:
-    """The sum of ``(a * i + b) // m`` for ``i`` in ``range(n)``; of many ``b`` at once as unsigned, modulo 2**64.
-
-    >>> floor_sum(4, 3, 1, 5), floor_sum(10**15, 2, 1, 2)
-    (3, 499999999999999500000000000000)
-    >>> floor_sum(4, 3, np.array([1, 2], np.uint64), 5).tolist()
-    [3, 4]
-    """
+    """The sum of ``(a * i + b) // m`` for ``i`` in ``range(n)``; of many ``b`` at once as unsigned, modulo 2**64."""
     total, left = 0 * b, 0 * b + n
     while np.any(left):
         total = total + left // 2 * ((left - 1) | 1) * (a // m) + left * (b // m)  # of an array also 0 - 1 may be taken
@@ -203,11 +197,7 @@ class Section:
 
 
 def axis_order(orientation: str | Sequence[int], axes: int) -> tuple[int, ...]:
-    """Return the axes of a stored array from the slowest to the fastest.
-
-    >>> axis_order("row", 3), axis_order("column", 3), axis_order((1, 0, 2), 3)
-    ((0, 1, 2), (2, 1, 0), (1, 0, 2))
-    """
+    """Return the axes of a stored array from the slowest to the fastest."""
     forward = tuple(range(axes))
     words = {"row": forward, "column": forward[::-1]}
     if isinstance(orientation, str) and orientation in words:

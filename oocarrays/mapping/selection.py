@@ -30,16 +30,7 @@ _AS_TAKEN = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The elements that an index takes of an array, by numpy's rules.
-
-    >>> taken = Selection.of(np.s_[10:2:-3, 5, None], (12, 8))
-    >>> taken.axes, taken.shape
-    ((range(4, 11, 3), range(5, 6)), (3, 1))
-    >>> taken.arranged(np.array([[4], [7], [10]]))
-    array([[10],
-           [ 7],
-           [ 4]])
-    """
+    """The elements that an index takes of an array, by numpy's rules."""
 
     axes: Axes
     """What is taken along each axis of the array."""
@@ -77,11 +68,7 @@ class Selection:
 
     @property
     def key(self) -> tuple[int | slice | list[int] | None, ...]:
-        """Return an index that takes the same, in plain values.
-
-        >>> Selection.of(np.s_[10:2:-3, 5, None, [1, 0]], (12, 8, 3)).key
-        (slice(10, 1, -3), None, 5, [1, 0])
-        """
+        """Return an index that takes the same, in plain values."""
         entries: list[int | slice | list[int] | None] = []
         number = 0
         for axis in (*self.result, len(self.axes)):
@@ -223,42 +210,24 @@ def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
 
 
 def lengths(axes: Axes) -> tuple[int, ...]:
-    """Elements taken along each axis.
-
-    >>> lengths((range(0, 9, 2), np.array([1, 5])))
-    (5, 2)
-    """
+    """Elements taken along each axis."""
     return tuple(map(len, axes))
 
 
 def index_of(axes: Axes) -> Any:
-    """Return a numpy index of what is taken along each axis: of a view, where all are ranges.
-
-    >>> index_of((range(0, 4, 2), range(3)))
-    (slice(0, 4, 2), slice(0, 3, 1), Ellipsis)
-    """
+    """Return a numpy index of what is taken along each axis: of a view, where all are ranges."""
     if all(isinstance(taken, range) for taken in axes):
         return (*(slice(taken.start, taken.stop, taken.step) for taken in axes), ...)  # type: ignore[union-attr]
     return np.ix_(*(np.asarray(taken, np.int64) for taken in axes))
 
 
 def moved(taken: Taken, by: int) -> Taken:
-    """Move indices ``by`` elements up.
-
-    >>> moved(range(0, 9, 3), 2)
-    range(2, 11, 3)
-    """
+    """Move indices ``by`` elements up."""
     return range(taken.start + by, taken.stop + by, taken.step) if isinstance(taken, range) else taken + by
 
 
 def within(taken: Taken, lower: int, upper: int) -> tuple[slice, slice | np.ndarray]:
-    """Find the taken indices in ``lower <= x < upper``: their places among all that are taken, and in the interval.
-
-    >>> within(range(1, 20, 4), 5, 12)
-    (slice(1, 3, None), slice(0, 5, 4))
-    >>> within(np.array([2, 3, 7]), 3, 8)
-    (slice(1, 3, None), array([0, 4]))
-    """
+    """Find the taken indices in ``lower <= x < upper``: their places among all that are taken, and in the interval."""
     if isinstance(taken, np.ndarray):
         first, last = np.searchsorted(taken, (lower, upper)).tolist()
         return slice(first, last), taken[first:last] - lower
@@ -271,11 +240,7 @@ def within(taken: Taken, lower: int, upper: int) -> tuple[slice, slice | np.ndar
 
 
 def common(axes: Axes, box: Section) -> Axes:
-    """Return the taken indices that lie in a box: along each axis those in its interval.
-
-    >>> common((range(1, 20, 4), range(3)), Section((5, 1), (12, 9)))
-    (range(5, 10, 4), range(1, 3))
-    """
+    """Return the taken indices that lie in a box: along each axis those in its interval."""
     places = (within(taken, l, u)[0] for taken, l, u in zip(axes, box.lower, box.upper, strict=True))
     return tuple(
         taken[place] if isinstance(taken, np.ndarray) else orientation.ascending(taken[place])
@@ -284,11 +249,7 @@ def common(axes: Axes, box: Section) -> Axes:
 
 
 def hull(requests: Sequence[Axes], axes: int) -> Section:
-    """The smallest box, without strides, that holds all that is taken: the *bounding section* (Thakur 1995, 6.4.2).
-
-    >>> hull([(range(1, 20, 4),), (np.array([3, 30]),)], 1)
-    Section(lower=(1,), upper=(31,))
-    """
+    """The smallest box, without strides, that holds all that is taken: the *bounding section* (Thakur 1995, 6.4.2)."""
     held = [taken for taken in requests if all(map(len, taken))]
     if not held:
         return Section((0,) * axes, (0,) * axes)

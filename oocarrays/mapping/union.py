@@ -28,11 +28,7 @@ Product = tuple[Runs, ...]
 
 
 def runs_of(taken: Taken, unit: int = 1) -> Runs:
-    """Return as runs the indices taken along an axis, or the chunks of ``unit`` elements that have any of them.
-
-    >>> runs_of(range(1, 12, 2), 4).tolist(), runs_of(np.array([2, 3, 7])).tolist()
-    ([[0, 3]], [[2, 4], [7, 8]])
-    """
+    """Return as runs the indices taken along an axis, or the chunks of ``unit`` elements that have any of them."""
     if not len(taken):
         return np.empty((0, 2), np.int64)
     if isinstance(taken, range) and taken.step <= unit:
@@ -58,14 +54,7 @@ def _in_units(runs: Runs, unit: int) -> Runs:
 
 @dataclass(frozen=True, eq=False)
 class Union:
-    """The indices that several products of runs hold together.
-
-    >>> union = Union.of([product_of((range(3), range(3))), product_of((range(2, 4), range(4, 6)))])
-    >>> union.count, list(union.boxes(range(5, 11)))
-    (13, [((1, 2), (2, 3)), ((2, 0), (3, 3)), ((2, 4), (3, 6))])
-    >>> (2, 3) in union, (2, 4) in union
-    (False, True)
-    """
+    """The indices that several products of runs hold together."""
 
     runs: Runs
     """Along the first axis, runs of indices that have the same along the others."""
@@ -117,12 +106,7 @@ class Union:
                 yield (lower + first, *begin), (lower + first + rows, *end)
 
     def products(self) -> list[Product]:
-        """Return it as products, no two of which share an index: one for each kind of row.
-
-        >>> union = Union.of([product_of((range(2), range(3))), product_of((range(5, 7), range(3)))])
-        >>> [[runs.tolist() for runs in product] for product in union.products()]
-        [[[[0, 2], [5, 7]], [[0, 3]]]]
-        """
+        """Return it as products, no two of which share an index: one for each kind of row."""
         if not self.inner:
             return [()] if self.count else []
         return [
@@ -132,21 +116,11 @@ class Union:
         ]
 
     def within(self, box: Sequence[range]) -> Union:
-        """Return the part of it that lies in a box.
-
-        >>> union = Union.of([product_of((range(3), range(0, 6, 2)))])
-        >>> list(union.within((range(1, 9), range(2, 4))).boxes())
-        [((1, 2), (3, 3))]
-        """
+        """Return the part of it that lies in a box."""
         return Union.of(tuple(map(_cut, product, box)) for product in self.products())
 
     def complement(self, shape: Sequence[int]) -> list[Product]:
-        """Return the rest of an array of some shape, as products: one for each kind of row.
-
-        >>> union = Union.of([product_of((range(4), range(0, 4, 2)))])
-        >>> [[runs.tolist() for runs in product] for product in union.complement((4, 4))]
-        [[[[0, 4]], [[1, 2], [3, 4]]]]
-        """
+        """Return the rest of an array of some shape, as products: one for each kind of row."""
         if not shape:
             return [] if self.count else [()]
         gaps = np.stack([np.r_[0, self.runs[:, 1]], np.r_[self.runs[:, 0], shape[0]]], axis=1)

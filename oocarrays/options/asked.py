@@ -57,13 +57,7 @@ def factors_of(
     word: str = "factor",
     rest: Any = 1,
 ) -> tuple[Any, ...]:
-    """Return the factor of each axis, or another value that is given in the same ways.
-
-    Examples
-    --------
-    >>> factors_of(2, 3, axes=[1, 2]), factors_of({"x": 4, 0: 2}, 2, "yx"), factors_of((1, 3), 2)
-    ((1, 2, 2), (2, 4), (1, 3))
-    """
+    """Return the factor of each axis, or another value that is given in the same ways."""
     if isinstance(asked, Mapping):
         known: dict[Any, int] = {axis: axis for axis in range(ndim)}
         known |= {name: axis for axis, name in enumerate(names or ())}
@@ -79,12 +73,7 @@ def factors_of(
 
 
 def scaled(axes: Sequence[ImageAxis], scale: ScaleLike | None, unit: UnitLike | None) -> tuple[ImageAxis, ...]:
-    """Return axes with the scales and units that are given; None keeps those of the axes.
-
-    >>> y, x = scaled([ImageAxis(name=name, type="space") for name in "yx"], {"x": 0.5}, "µm")
-    >>> (y.scale, y.unit), (x.scale, x.unit)
-    ((1.0, 'micrometer'), (0.5, 'micrometer'))
-    """
+    """Return axes with the scales and units that are given; None keeps those of the axes."""
     scales, units = _each(axes, scale, "scale"), _each(axes, unit, "unit")
     for each in scales:
         real = isinstance(each, Real) and not isinstance(each, bool)
@@ -134,13 +123,7 @@ class ResumeMeans:
 
 
 def workspace_of(asked: float | str | None) -> int | float | None:
-    """Return the memory a kernel is said to hold: whole bytes, or as a float multiples of its block.
-
-    Examples
-    --------
-    >>> workspace_of("64MiB"), workspace_of(2)
-    (67108864, 2.0)
-    """
+    """Return the memory a kernel is said to hold: whole bytes, or as a float multiples of its block."""
     if asked is None or isinstance(asked, str):
         return asked if asked is None else settings.size_in_bytes(asked, "workspace")
     if isinstance(asked, int | float | np.number) and 0 <= asked < math.inf:
@@ -156,11 +139,7 @@ def ranks_of(asked: int | None, resources: Resources) -> int:
 
 
 def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
-    """The type of each target's elements: by default those of the source.
-
-    >>> dtypes_of(["f4", None], np.dtype("i2"), 2)
-    [dtype('float32'), dtype('int16')]
-    """
+    """The type of each target's elements: by default those of the source."""
     given = asked if isinstance(asked, list | tuple) else [asked] * targets
     if len(given) != targets:
         raise InputError(f"dtype={asked!r} gives {len(given)} types; there are {targets} targets")

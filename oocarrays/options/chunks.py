@@ -67,18 +67,7 @@ def regular_chunks(
     *,
     grows: bool = False,
 ) -> tuple[int, ...]:
-    """The chunk length in each axis, in elements: one for each axis of ``grid.shape``.
-
-    Examples
-    --------
-    >>> grid, dtype = ChunkGrid.of((100, 60), (10, 60)), np.dtype("f8")
-    >>> regular_chunks((-1, None), grid, dtype), regular_chunks({"lat": 20}, grid, dtype, ("time", "lat"))
-    ((100, 60), (10, 20))
-    >>> regular_chunks("16kiB", grid, dtype), regular_chunks(("auto", 6), grid, dtype)
-    ((30, 60), (100, 6))
-    >>> regular_chunks((128, 6), grid, dtype), regular_chunks((128, 6), grid, dtype, grows=True)
-    ((100, 6), (128, 6))
-    """
+    """The chunk length in each axis, in elements: one for each axis of ``grid.shape``."""
     try:
         wanted = [_one_axis(c, n) for c, n in zip(_each_axis(chunks, grid, names), grid.shape, strict=True)]
         kept = (old if c is None else c for c, old in zip(wanted, grid.chunks, strict=True))
@@ -91,15 +80,7 @@ def regular_chunks(
 
 
 def cut_text(chunks: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | None] | None = None) -> str:
-    """Say which of the chunks that are asked for `regular_chunks` cuts; nothing where it cuts none.
-
-    Examples
-    --------
-    >>> cut_text((1000, 10), ChunkGrid.of((100, 60), (10, 60)))
-    'chunks are no longer than the array: 1000 along axis 0 is cut to 100'
-    >>> cut_text(-1, ChunkGrid.of((100, 60), (10, 60)))
-    ''
-    """
+    """Say which of the chunks that are asked for `regular_chunks` cuts; nothing where it cuts none."""
     asked = [None] * len(grid.shape) if chunks is None else _each_axis(chunks, grid, names)
     axes = [
         f"{c} along {_called(axis, names)} is cut to {n}"
@@ -112,11 +93,7 @@ def cut_text(chunks: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | N
 def cuts(
     chunks: ChunksLike | None, shards: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | None] | None = None
 ) -> tuple[str, ...]:
-    """Say what is cut of chunks and shards, a line each.
-
-    >>> cuts(None, 40, ChunkGrid.of((30,), (10,)), ("time",))
-    ('shards are no longer than the array: 40 along time is cut to 30',)
-    """
+    """Say what is cut of chunks and shards, a line each."""
     texts = cut_text(chunks, grid, names), cut_text(shards, grid, names).replace("chunks", "shards")
     return tuple(filter(None, texts))
 
@@ -127,24 +104,14 @@ def _called(axis: int, names: Sequence[str | None] | None) -> str:
 
 
 def _cut(length: int, extent: int) -> int:
-    """A length that is no longer than the axis.
-
-    >>> _cut(10, 4), _cut(3, 4), _cut(10, 0)
-    (4, 3, 10)
-    """
+    """A length that is no longer than the axis."""
     return min(length, extent) if extent else length
 
 
 def block_lengths(
     chunks: ChunksLike, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """The lengths of blocks along each axis, as Dask writes them: as `regular_chunks`, or any that add up.
-
-    Examples
-    --------
-    >>> block_lengths(((3, 1, 6), 4), ChunkGrid.of((10, 6), (10, 6)), np.dtype("f8"))
-    ((3, 1, 6), (4, 2))
-    """
+    """The lengths of blocks along each axis, as Dask writes them: as `regular_chunks`, or any that add up."""
     asked = _each_axis(chunks, grid, names)
     listed = [None if c is None or isinstance(c, str) or np.ndim(c) == 0 else tuple(c) for c in asked]
     for lengths, n in zip(listed, grid.shape, strict=True):
@@ -164,14 +131,7 @@ def block_lengths(
 def uneven_lengths(
     chunks: ChunksLike | None, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
 ) -> tuple[tuple[int, ...], ...] | None:
-    """The lengths of chunks along each axis where some are listed that are unequal; None where all are regular.
-
-    Examples
-    --------
-    >>> grid, dtype = ChunkGrid.of((10, 6), (10, 6)), np.dtype("f8")
-    >>> uneven_lengths(((3, 1, 6), 4), grid, dtype), uneven_lengths(((4, 4, 2), 6), grid, dtype)
-    (((3, 1, 6), (4, 2)), None)
-    """
+    """The lengths of chunks along each axis where some are listed that are unequal; None where all are regular."""
     if not isinstance(chunks, Mapping | list | tuple):
         return None
     try:
@@ -183,11 +143,7 @@ def uneven_lengths(
 
 
 def _is_uneven(blocks: Any, extent: int) -> bool:
-    """Whether these are lengths of blocks that fill an axis, and are unequal.
-
-    >>> _is_uneven((3, 1, 6), 10), _is_uneven((4, 4, 2), 10), _is_uneven((3, 1), 10), _is_uneven(4, 10)
-    (True, False, False, False)
-    """
+    """Whether these are lengths of blocks that fill an axis, and are unequal."""
     if not isinstance(blocks, list | tuple) or not all(isinstance(b, int | np.integer) and b > 0 for b in blocks):
         return False
     return sum(blocks) == extent and (len({*blocks[:-1]}) > 1 or blocks[-1] > blocks[0])
@@ -202,15 +158,7 @@ def regular_shards(
     *,
     grows: bool = False,
 ) -> tuple[int, ...] | None:
-    """The shard length in each axis, in elements: -1, what is chosen and what is cut are whole numbers of ``chunks``.
-
-    Examples
-    --------
-    >>> regular_shards((-1, 8), (3, 4), (10, 10), np.dtype("f8")), regular_shards(None, (3,), (9,), np.dtype("f8"))
-    ((12, 8), None)
-    >>> regular_shards((30, 8), (3, 4), (10, 10), np.dtype("f8"))
-    (12, 8)
-    """
+    """Return the shard length of each axis, in elements: a multiple of the chunk length."""
     if shards is None:
         return None
     grid = ChunkGrid.of(shape, chunks)
@@ -249,11 +197,7 @@ def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None)
 
 
 def _axis(name: Any, ndim: int, names: Sequence[str | None] | None) -> int:
-    """The axis of a name or a number.
-
-    >>> _axis("lat", 2, ("time", "lat")), _axis(-1, 2, None)
-    (1, 1)
-    """
+    """The axis of a name or a number."""
     if isinstance(name, int) and -ndim <= name < ndim:
         return name % ndim
     if names and isinstance(name, str) and name in names:
@@ -263,11 +207,7 @@ def _axis(name: Any, ndim: int, names: Sequence[str | None] | None) -> int:
 
 
 def _one_axis(length: Any, extent: int) -> int | str | None:
-    """One length, a size as text, or None; blocks of one length are that length.
-
-    >>> _one_axis((8, 8, 4), 20), _one_axis(-1, 20), _one_axis("auto", 20)
-    (8, -1, 'auto')
-    """
+    """One length, a size as text, or None; blocks of one length are that length."""
     if length is None or isinstance(length, str):
         return length
     if is_sequence(length):
@@ -306,11 +246,7 @@ def _chosen(lengths: tuple[Any, ...], grid: ChunkGrid, dtype: np.dtype) -> tuple
 
 
 def blocks_of(extent: int, chunk: int) -> tuple[int, ...]:
-    """The lengths of an axis' chunks, as Dask writes them.
-
-    >>> blocks_of(10, 4), blocks_of(0, 4)
-    ((4, 4, 2), (0,))
-    """
+    """The lengths of an axis' chunks, as Dask writes them."""
     whole, rest = divmod(extent, chunk)
     return (chunk,) * whole + ((rest,) if rest or not whole else ())
 
@@ -330,11 +266,7 @@ def _forms(grid: ChunkGrid) -> str:
 
 
 def extent_said(chunks: Any, axis: int, ndim: int) -> int | None:
-    """The elements of an axis that is whole in a chunk, as chunks say it: Dask's ``map_blocks`` takes them so.
-
-    >>> [extent_said(each, 0, 2) for each in ((2, 8), ((2,), (8, 8)), {0: 3}, {-2: 3}, 8, None)]
-    [2, 2, 3, 3, None, None]
-    """
+    """The elements of an axis that is whole in a chunk, as chunks say it: Dask's ``map_blocks`` takes them so."""
     if isinstance(chunks, Mapping):
         said = chunks.get(axis, chunks.get(axis - ndim))
     else:
@@ -345,11 +277,7 @@ def extent_said(chunks: Any, axis: int, ndim: int) -> int | None:
 
 
 def parsed_chunks(text: str) -> Any:
-    """Chunks as they are written on a command line.
-
-    >>> parsed_chunks("16384,-1"), parsed_chunks("auto"), parsed_chunks("8,auto"), parsed_chunks("time=-1,lat=20")
-    ((16384, -1), 'auto', (8, 'auto'), {'time': -1, 'lat': 20})
-    """
+    """Chunks as they are written on a command line."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     named = [part.partition("=") for part in parts]
     if any(equals for _, equals, _ in named):

@@ -52,11 +52,7 @@ FIELDS = tuple(field.name for field in fields(Constants))
 
 
 def parsed_network(text: str, ranks: int) -> Network:
-    """Return a network for so many ranks, as a person writes it.
-
-    >>> parsed_network("mesh:4x8", 32), parsed_network("hypercube", 32)
-    (Mesh(rows=4, columns=8), Hypercube(dimensions=5))
-    """
+    """Return a network for so many ranks, as a person writes it."""
     kind, colon, shape = text.partition(":")
     lengths = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d+(x\d+)+", shape) else ()
     makes: dict[tuple[str, int], Callable[..., Network]] = {
@@ -83,11 +79,7 @@ def _hypercube(text: str, ranks: int) -> Hypercube:
 
 
 def network_text(network: Network) -> str:
-    """Return a network in a few words.
-
-    >>> network_text(Mesh(rows=4, columns=8)), network_text(FatTree(ranks=16)), network_text(FlatCluster.of(2, 2))
-    ('a mesh of 4 × 8', 'a fat tree of 16 ranks', 'a flat cluster of 4 ranks')
-    """
+    """Return a network in a few words."""
     match network:
         case Mesh() | Torus():
             return f"a {KINDS[type(network)]} of {network.rows} × {network.columns}"
@@ -103,13 +95,7 @@ def network_text(network: Network) -> str:
 
 
 def carrier_of(network: Network | str | None, ranks: int, constants: Any = None) -> Carrier:
-    """Return a network with the constants that predict seconds on it.
-
-    Examples
-    --------
-    >>> carrier_of("torus:2x2", 4, "startup=2s,exchange=1ns,saturated=1ns").constants[0].startup
-    2.0
-    """
+    """Return a network with the constants that predict seconds on it."""
     there = parsed_network(network or "flat", ranks) if network is None or isinstance(network, str) else network
     if there.ranks != ranks:
         raise ScheduleError(f"{network_text(there)} has {there.ranks} places, not one for each of {ranks} ranks")

@@ -54,10 +54,7 @@ TIMED = ("units", "calendar")
 
 
 def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
-    """Warn whoever gives a kernel for an array whose elements stand for others: it is given what is stored.
-
-    >>> warn_of_packed(zarr.create_array({}, shape=(3,), dtype="i2", attributes={"units": "K"}))
-    """
+    """Warn whoever gives a kernel for an array whose elements stand for others: it is given what is stored."""
     if isinstance(kernel, Unpacked):
         return
     said = {name: array.attrs[name] for name in PACKING if name in array.attrs}

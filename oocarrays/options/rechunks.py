@@ -82,11 +82,7 @@ def _is_dimension(given: Any, asked: Any, dims: Mapping[str, set]) -> bool:
 
 
 def _length(asked: Any) -> Any:
-    """Return the lengths along one dimension: as it is typed, a list of one.
-
-    >>> _length((10,)), _length(-1)
-    (10, -1)
-    """
+    """Return the lengths along one dimension: as it is typed, a list of one."""
     return asked[0] if isinstance(asked, list | tuple) and len(asked) == 1 else asked
 
 
@@ -113,11 +109,7 @@ def _by_name(file: GroupFile, chunks: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _listed(names: list[str]) -> str:
-    """Names in one line.
-
-    >>> _listed([]), _listed(["lat", "lon"])
-    ('no arrays', 'lat, lon')
-    """
+    """Names in one line."""
     more = f" and {len(names) - LINES} more" if len(names) > LINES else ""
     return ", ".join(names[:LINES]) + more if names else "no arrays"
 
@@ -126,11 +118,7 @@ def _listed(names: list[str]) -> str:
 
 
 def read_chunks(words: Sequence[str]) -> Any:
-    """Read the ``--chunks`` options of a group's arrays, by the arrays' names.
-
-    >>> read_chunks(["air=100,20,time=-1", "deep/temp=time:-1"])
-    {'air': (100, 20), 'time': (-1,), 'deep/temp': {'time': -1}}
-    """
+    """Read the ``--chunks`` options of a group's arrays, by the arrays' names."""
     named: dict[str, list[str]] = {}
     for word in words:
         name = ""
@@ -147,11 +135,7 @@ def read_chunks(words: Sequence[str]) -> Any:
 
 
 def _lengths(parts: list[str]) -> Any:
-    """Chunks of one array.
-
-    >>> _lengths(["100", "auto"]), _lengths(["time:-1"])
-    ((100, 'auto'), {'time': -1})
-    """
+    """Chunks of one array."""
     try:
         return parsed_chunks(",".join(parts).replace(":", "="))
     except ValueError:

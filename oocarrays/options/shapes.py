@@ -71,13 +71,7 @@ class ResultShapes:
         return tuple(_level(_Asked(*one), list(shape), names) for one in zip(*each, chunks, strict=True))
 
     def chunks(self, asked: Any, targets: int, *, single: bool) -> list[ChunksLike | None]:
-        """The chunks that are asked for of each target: where axes of several may be others, a sequence has one each.
-
-        >>> ResultShapes(shape=[4, 3]).chunks([2, None], 2, single=False)
-        [2, None]
-        >>> ResultShapes().chunks((2, 3), 2, single=False)
-        [(2, 3), (2, 3)]
-        """
+        """Return the requested chunks of each target; a sequence has one entry for each where their axes differ."""
         one_each = self.others and not single and isinstance(asked, list | tuple)
         return _each(asked, "chunks", targets, single=False) if one_each else [asked] * targets
 
@@ -157,20 +151,12 @@ def _new(level: Coarsening) -> list[int]:
 
 
 def names_of(level: Coarsening, names: Names) -> tuple[str | None, ...] | None:
-    """Return the names of a target's axes: those of the axes that they stand for.
-
-    >>> names_of(Coarsening((1, 1)).reshaped((0,), {1: 3}), ("time", "x"))
-    ('x', None)
-    """
+    """Return the names of a target's axes: those of the axes that they stand for."""
     return None if names is None else tuple(None if axis is None else names[axis] for axis in level.of_axes)
 
 
 def axes_of(asked: DropLike | None, ndim: int, names: Names = None, word: str = "drop_axis") -> tuple[int, ...]:
-    """The axes that are named, by number or name, in their order.
-
-    >>> axes_of(["x", 0], 3, ("t", "y", "x")), axes_of(-1, 3), axes_of(None, 3)
-    ((0, 2), (2,), ())
-    """
+    """The axes that are named, by number or name, in their order."""
     each = [] if asked is None else _list(asked, word)
     found = [_axis(axis, word, ndim, "sources", names) for axis in each]
     _check_once(found, word, asked)
@@ -199,11 +185,7 @@ def _check_once(axes: Sequence[int], word: str, asked: Any) -> None:
 
 
 def _extents(asked: ShapeLike, ndim: int, names: Names, new: Sequence[int]) -> list[int | None]:
-    """The extent of each axis of a target, as it is asked for; None where nothing is said.
-
-    >>> _extents((65, ...), 3, None, []), _extents({"x": 4}, 2, ("y", "x"), []), _extents(7, 2, None, [1])
-    ([65, None, None], [None, 4], [None, 7])
-    """
+    """The extent of each axis of a target, as it is asked for; None where nothing is said."""
     if isinstance(asked, Mapping):
         said = {_axis(name, "shape", ndim, "result", names): n for name, n in asked.items()}
         each = [said.get(axis) for axis in range(ndim)]

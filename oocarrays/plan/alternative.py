@@ -48,18 +48,10 @@ class CountedAlternative(Alternative):
 
 
 def too_large(peak_bytes: int, budget: int) -> str:
-    """Say why a way was not taken that holds more than it may.
-
-    >>> too_large(3 * 2**20, 2**20)
-    'needs 3.0 MiB, the budget is 1.0 MiB'
-    """
+    """Say why a way was not taken that holds more than it may."""
     return f"needs {peak_bytes / MIB:.1f} MiB, the budget is {budget / MIB:.1f} MiB"
 
 
 def slower(seconds: float, best: float) -> str:
-    """Say why a way was not taken that fits.
-
-    >>> slower(3.0, 2.0)
-    '1.50 times the predicted seconds of the one taken'
-    """
+    """Say why a way was not taken that fits."""
     return f"{seconds / max(best, 1e-9):.2f} times the predicted seconds of the one taken"

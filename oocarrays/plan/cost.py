@@ -210,11 +210,7 @@ def pass_seconds(
 
 
 def crowding(ranks: int, cores: int) -> float:
-    """How many times as long word to and fro takes where more ranks than two a core want a processor for it.
-
-    >>> crowding(4, 2), crowding(64, 2), crowding(64, 128)
-    (1.0, 16.0, 1.0)
-    """
+    """How many times as long word to and fro takes where more ranks than two a core want a processor for it."""
     return max(ranks / (RANKS_A_CORE * cores), 1.0)
 
 

@@ -18,11 +18,7 @@ Header = dict[str, Any]
 
 
 def checked_path(path: Any) -> str:
-    """Return where a document is, as text.
-
-    >>> checked_path("trace.json")
-    'trace.json'
-    """
+    """Return where a document is, as text."""
     name = os.fspath(from_home(path)) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "\0" in name:
         raise InputError(f"{path!r} is no path of a file")

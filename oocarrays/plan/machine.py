@@ -23,10 +23,7 @@ MOST_BITS = 512
 
 
 def check_count(tasks: int, what: str = "this job", advice: str = "give more memory, larger chunks") -> None:
-    """Refuse a graph that could not be built, or not be run if it were.
-
-    >>> check_count(4_000_000)
-    """
+    """Refuse a graph that could not be built, or not be run if it were."""
     if tasks > MOST_TASKS:
         raise InputError(
             f"{what} has {tasks} tasks, more than the {MOST_TASKS} that can be run: {advice}, or do the array in parts"
@@ -75,11 +72,7 @@ BATCHED_RUNS = 64
 
 
 def speed(bandwidths: Mapping[str, float], codec: str | None) -> float:
-    """Bytes a second of a codec; infinite where there is none.
-
-    >>> speed({"zstd": 2.0, "other": 1.0}, "zstd"), speed({"other": 1.0}, "lzma"), speed({}, None)
-    (2.0, 1.0, inf)
-    """
+    """Bytes a second of a codec; infinite where there is none."""
     return math.inf if codec is None else bandwidths.get(codec, bandwidths[OTHER])
 
 
@@ -174,11 +167,7 @@ class Costs:
     """Processors that ranks can use."""
 
     def write_seconds(self, nbytes: float) -> float:
-        """Seconds in which the device writes so many bytes.
-
-        >>> Costs(write_bandwidth=4.0, burst_bytes=8.0, sustained_bandwidth=1.0).write_seconds(11)
-        5.0
-        """
+        """Seconds in which the device writes so many bytes."""
         burst = min(nbytes, self.burst_bytes)
         return burst / self.write_bandwidth + (nbytes - burst) / self.sustained_bandwidth
 

@@ -25,11 +25,7 @@ from oocarrays.plan.machine import Costs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Memory, processors and requests that a plan may use, and the order in which its ranks exchange.
-
-    >>> Resources(budget=2**26, workers=3).ranks_of_a_process(8), Resources(budget=2**26).ranks_of_a_process(8)
-    (3, 8)
-    """
+    """Memory, processors and requests that a plan may use, and the order in which its ranks exchange."""
 
     budget: int = 2**62
     """Bytes that each process may hold above its idle level."""
@@ -68,15 +64,7 @@ _BYTES = itemgetter(1)
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that are held at one time, by what holds them.
-
-    >>> rank = Memory.of(regions=8, messages=2)
-    >>> process = Memory.of(stacks=24) + rank * 2
-    >>> process
-    Memory(stacks=24, regions=16, messages=4)
-    >>> process.nbytes, process["regions"], process["scratch"]
-    (44, 16, 0)
-    """
+    """Bytes that are held at one time, by what holds them."""
 
     terms: tuple[tuple[str, int], ...] = ()
     """What holds any, and the bytes; no name twice."""
@@ -108,11 +96,7 @@ class Memory:
 
 
 def largest(*memories: Memory) -> Memory:
-    """Choose what holds most of what is never held at one time.
-
-    >>> largest(Memory.of(reading=3), Memory.of(chunks=1, writing=4)), largest()
-    (Memory(chunks=1, writing=4), Memory())
-    """
+    """Choose what holds most of what is never held at one time."""
     return max(memories, key=attrgetter("nbytes"), default=Memory())
 
 

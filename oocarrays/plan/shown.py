@@ -25,14 +25,7 @@ def lend(way: str, show: Callable[..., Any]) -> None:
 
 
 def by(way: str) -> Callable[..., Any]:
-    """Return the function that shows plans in that way.
-
-    Examples
-    --------
-    >>> by("smell")
-    Traceback (most recent call last):
-    oocarrays.errors.UnsupportedError: plans cannot be shown by 'smell': one of these can be: ...
-    """
+    """Return the function that shows plans in that way."""
     if way not in _LENT:
         for module in LENDERS:
             import_module(f"oocarrays.{module}")

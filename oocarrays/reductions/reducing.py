@@ -300,12 +300,7 @@ def _as_text(mask: np.ndarray) -> Document:
 
 
 def _of_text(kept: Mapping[str, Any]) -> np.ndarray:
-    """Undo `_as_text`.
-
-    >>> _of_text(_as_text(np.array([[True], [False]])))
-    array([[ True],
-           [False]])
-    """
+    """Undo `_as_text`."""
     bits = np.frombuffer(zlib.decompress(base64.b64decode(kept["bits"])), np.uint8)
     size = int(np.prod(kept["shape"]))
     return np.unpackbits(bits, count=size).reshape(kept["shape"]).astype(bool)

@@ -182,11 +182,7 @@ def chunks_done(target: StoreLike) -> tuple[int, int] | None:
 
 
 def chunks_text(done: tuple[int, int]) -> str:
-    """Say how many chunks are written.
-
-    >>> chunks_text((3, 12)), chunks_text((0, 1))
-    ('3 of 12 chunks', '0 of 1 chunk')
-    """
+    """Say how many chunks are written."""
     return f"{done[0]} of {done[1]} chunk{'' if done[1] == 1 else 's'}"
 
 
@@ -280,11 +276,7 @@ def form(settings: Settings) -> Document:
 
 
 def difference(was: Mapping[str, Any], now: Mapping[str, Any], *, but: Collection[str] = ()) -> str:
-    """Name the first difference between two requests; empty where they ask for the same.
-
-    >>> difference({"chunks": [8, 1], "count": 1}, {"chunks": [4, 1], "count": 2}), difference({"a": 1}, {"a": 1})
-    ('chunks=[8, 1], not [4, 1]', '')
-    """
+    """Name the first difference between two requests; empty where they ask for the same."""
     for name in {**now, **was}:
         before, after = was.get(name), now.get(name)
         if name not in (COUNT, *but) and before != after:

@@ -98,12 +98,7 @@ def _block_row(verdict: Verdict, block: BlockVerdict) -> tuple[str, ...]:
 
 
 def use_text(use: Use) -> str:
-    """Return how many sections of which shape are taken.
-
-    >>> from oocarrays.plan.advice.counting import Footprint
-    >>> use_text(Use(footprints=(Footprint.of([[range(4), range(4, 8)], [range(6)]], (8, 6)),)))
-    '2 of 4 × 6'
-    """
+    """Return how many sections of which shape are taken."""
     return " and ".join(_footprints(use))
 
 

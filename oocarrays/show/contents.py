@@ -40,13 +40,7 @@ from oocarrays.storage.stores.joined import joined_in
 
 
 def as_json(facts: ArrayFacts | GroupFacts) -> Document:
-    """Return the same as dicts, lists and plain values; numbers that JSON does not have are written as text.
-
-    >>> import zarr
-    >>> from oocarrays.show.contents import array_facts
-    >>> as_json(array_facts(zarr.create_array({}, shape=(4,), dtype="f4")))["chunks"]
-    [4]
-    """
+    """Return the same as dicts, lists and plain values; numbers that JSON does not have are written as text."""
     kind = "group" if isinstance(facts, GroupFacts) else "array"
     return {"kind": kind, **{field.name: _plain(getattr(facts, field.name)) for field in fields(facts)}}
 
@@ -131,15 +125,7 @@ class GroupFacts:
 
 
 def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
-    """Return the facts in the metadata of an open array.
-
-    Examples
-    --------
-    >>> z = zarr.create_array({}, shape=(6, 4), chunks=(2, 4), dtype="f4", dimension_names=("y", "x"))
-    >>> facts = array_facts(z)
-    >>> facts.shape, facts.dimension_names, facts.codecs, facts.nbytes
-    ((6, 4), ('y', 'x'), ('bytes', 'zstd'), 96)
-    """
+    """Return the facts in the metadata of an open array."""
     attributes = dict(array.attrs.asdict())
     unfinished = mark_of(attributes)
     attributes.pop(MARK, None)
@@ -185,11 +171,7 @@ def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] 
 
 
 def codec_names(array: zarr.Array) -> tuple[str, ...]:
-    """Return the names of an array's codecs, in the order in which they encode.
-
-    >>> codec_names(zarr.create_array({}, shape=4, dtype="f4", zarr_format=2))
-    ('zstd',)
-    """
+    """Return the names of an array's codecs, in the order in which they encode."""
     codecs: list[Any] = [*array.filters, array.serializer, *array.compressors]
     return tuple(_codec_name(codec) for codec in codecs if codec is not None)
 
@@ -201,16 +183,7 @@ def _codec_name(codec: Any) -> str:
 
 
 def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFacts:
-    """Look into a store: it holds one array, or a group with all that is in it.
-
-    Examples
-    --------
-    >>> group = zarr.create_group(zarr.storage.MemoryStore(), attributes={"title": "demo"})
-    >>> _ = group.create_group("deep").create_array("x", shape=(4,), dtype="f4")
-    >>> facts = contents(group.store)
-    >>> facts.attributes, [array.shape for array in facts.arrays]
-    ({'title': 'demo'}, [(4,)])
-    """
+    """Look into a store: it holds one array, or a group with all that is in it."""
     try:
         return array_facts(array_file.open_array(store, unfinished=True), stored=stored)
     except NotFoundError as no_array:
@@ -280,17 +253,7 @@ Line = tuple[str, str, "ArrayFacts | GroupFacts | tuple[str, ...] | str"]
 
 
 def tree(group: GroupFacts, name: str) -> str:
-    """Return a group as a person reads it: one line for each array, and one for each attribute of a group.
-
-    Examples
-    --------
-    >>> group = zarr.create_group(zarr.storage.MemoryStore())
-    >>> _ = group.create_array("x", shape=(4,), dtype="i2", compressors=None)
-    >>> print(tree(contents(group.store, stored=False), "g"))
-    g  group of 1 array, format 3, 8 B
-    │      shape  dimensions  dtype  chunks  shards  bytes  stored  codecs
-    └── x  4      –           int16  4       –       8 B    –       bytes
-    """
+    """Return a group as a person reads it: one line for each array, and one for each attribute of a group."""
     head: list[Line] = [("│", "", COLUMNS)] if group.arrays else []
     top = f"{name}  {_group_text(group)}"
     lines: list[Line] = [("", "", top), *_attributes(group, ""), *head, *_branches(group, "")]
@@ -412,10 +375,6 @@ def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
 
 
 def _number_or_text(value: Any) -> Any:
-    """A number of Python's own, or text.
-
-    >>> _number_or_text(np.float32(1.5)), _number_or_text(np.datetime64("2001-01-01")), _number_or_text(None)
-    (1.5, '2001-01-01', None)
-    """
+    """A number of Python's own, or text."""
     numeric = isinstance(value, np.generic) and value.dtype.kind in "biuf"
     return value.item() if numeric else value if value is None else str(value)

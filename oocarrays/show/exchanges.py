@@ -99,11 +99,7 @@ MOST_AXES = 6
 
 
 def distributions_of(axes: int) -> list[str]:
-    """Every way to distribute some axes by block or cyclically; the eight of Table 1 where there are two.
-
-    >>> distributions_of(1), len(distributions_of(2))
-    (['(block)', '(cyclic)'], 8)
-    """
+    """Every way to distribute some axes by block or cyclically; the eight of Table 1 where there are two."""
     if axes > MOST_AXES:
         raise LayoutError(f"{axes} axes can be distributed in {len(KINDS)}**{axes} ways: give one layout")
     every = product(KINDS, repeat=axes)
@@ -127,11 +123,7 @@ def requests_table(counts: Sequence[RequestCounts]) -> str:
 
 
 def parsed_chunk(text: str) -> ChunkLike:
-    """Parse the chunk that cuts a file, as it is written on a command line.
-
-    >>> parsed_chunk("1024"), parsed_chunk("128KiB"), parsed_chunk("256,4096"), parsed_chunk("256x4096")
-    (1024, '128KiB', (256, 4096), (256, 4096))
-    """
+    """Parse the chunk that cuts a file, as it is written on a command line."""
     lengths = re.split("[x×,]", text)
     if not all(length.strip().isdigit() for length in lengths):
         return text
@@ -159,11 +151,7 @@ class Shown:
 
 
 def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
-    """Return the pairs of a step as the thesis prints them, or the first ``most``; and how many there are.
-
-    >>> pair_texts(Schedule.of("pex", 4).step(0)), pair_texts(Schedule.of("gen", 3).step(0), 1)
-    ((['0 ↔ 1', '2 ↔ 3'], 2), (['0 → 1'], 3))
-    """
+    """Return the pairs of a step as the thesis prints them, or the first ``most``; and how many there are."""
     sources = step.senders
     targets = step.destinations[sources]
     both = step.destinations[targets] == sources
@@ -173,11 +161,7 @@ def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
 
 
 def schedule_json(schedule: Schedule) -> list[list[list[int]]]:
-    """Steps, each a list of [source, destination].
-
-    >>> schedule_json(Schedule.of("rex", 2))
-    [[[0, 1], [1, 0]]]
-    """
+    """Steps, each a list of [source, destination]."""
     return [[list(pair) for pair in step.pairs] for step in schedule]
 
 
@@ -252,11 +236,7 @@ def _below(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[s
 
 
 def _cut(step: Shown, width: int) -> str:
-    """As many pairs as a line takes, and how many more there are.
-
-    >>> _cut(Shown(["0 ↔ 1", "2 ↔ 3", "4 ↔ 5"], 3, 6), 30), _cut(Shown(["0 ↔ 1", "2 ↔ 3", "4 ↔ 5"], 9, 18), 18)
-    ('0 ↔ 1  2 ↔ 3  4 ↔ 5', '0 ↔ 1 … 8 more')
-    """
+    """As many pairs as a line takes, and how many more there are."""
     whole = "  ".join(step.pairs)
     if len(step.pairs) == step.many and len(whole) <= width:
         return whole

@@ -34,11 +34,7 @@ TOP = "text-align:left;vertical-align:top"
 
 
 def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
-    """Return the chunks of an array, or its blocks, as an SVG image; empty where there is nothing to draw.
-
-    >>> picture(ChunkGrid.of((4, 6), (2, 6))).count("<line"), picture(ChunkGrid.of((), ()))
-    (5, '')
-    """
+    """Return the chunks of an array, or its blocks, as an SVG image; empty where there is nothing to draw."""
     if not grid.shape or 0 in grid.shape:
         return ""
     from dask.array.svg import svg
@@ -59,21 +55,13 @@ def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
 
 
 def _pieces(extent: int, chunk: int, most: int) -> tuple[int, ...]:
-    """The lengths in which an axis is drawn: its chunks, or where they are many, as many chunks together as need be.
-
-    >>> _pieces(10, 4, 24), _pieces(1_000_000, 1, 4)
-    ((4, 4, 2), (250000, 250000, 250000, 250000))
-    """
+    """The lengths in which an axis is drawn: its chunks, or where they are many, as many chunks together as need be."""
     length = chunk * ceil_div(ceil_div(extent, chunk), most)
     return tuple(min(length, extent - start) for start in range(0, extent, length))
 
 
 def _merged(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """Blocks of any lengths, where they are many as many together as need be.
-
-    >>> _merged((1, 2, 3, 4, 5), 2)
-    (6, 9)
-    """
+    """Blocks of any lengths, where they are many as many together as need be."""
     together = ceil_div(len(lengths), most)
     return tuple(sum(lengths[i : i + together]) for i in range(0, len(lengths), together))
 

@@ -45,39 +45,19 @@ def _scheduled(plan: Any) -> str:
 
 
 def rows(plan: Any, **said: str) -> list[tuple[str, str]]:
-    """Show some of what plans have in common, a row each in the order that is asked for.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> rows(SimpleNamespace(peak_bytes=2**20, budget=2**30, seconds=0.5), peak_memory=" in each worker", predicted="")
-    [('peak memory', '1.00 MiB of 1.00 GiB in each worker'), ('predicted', '500.00 ms')]
-    """
+    """Show some of what plans have in common, a row each in the order that is asked for."""
     names = {name.replace("_", " "): behind for name, behind in said.items()}
     return [(name, ROWS[name](plan) + behind) for name, behind in names.items()]
 
 
 def counted_rows(planned: Any, meter: Meter, names: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Show some of what is counted, beside what was planned.
-
-    >>> from types import SimpleNamespace
-    >>> counted_rows(SimpleNamespace(messages=3), Meter(), ["messages"])
-    [('messages', '3', '0')]
-    """
+    """Show some of what is counted, beside what was planned."""
     wanted = ((name, *COUNTED[name]) for name in names)
     return [(name, show(getattr(planned, of)), show(getattr(meter, of))) for name, of, show in wanted]
 
 
 def phase_seconds(meter: Meter, phases: Mapping[str, str]) -> dict[str, float]:
-    """Add up the seconds that all ranks of a run together spent in each phase.
-
-    Examples
-    --------
-    >>> meter = Meter()
-    >>> meter.put({"seconds": {"send": 1.0, "receive": 2.0, "finish": 4.0}})
-    >>> phase_seconds(meter, {"read": "read", "send": "exchange", "receive": "exchange"})
-    {'read': 0, 'exchange': 3.0}
-    """
+    """Add up the seconds that all ranks of a run together spent in each phase."""
     found: dict[str, float] = dict.fromkeys(phases.values(), 0)
     for verb, phase in phases.items():
         found[phase] += meter.seconds.get(verb, 0)

@@ -144,15 +144,7 @@ def _changing_line(out: TextIO) -> Write:
 
 
 def _logged_lines(out: TextIO) -> Write:
-    """Return what writes a line where another tenth is done, or a minute has gone by, and the last state.
-
-    >>> write = _logged_lines(sys.stdout)
-    >>> for i, done in enumerate((5, 12, 14, 15, 31, 100, 100)):
-    ...     write(State(done, 100, 25.0 * i), i == 6)
-    [███                           ]  12 %  12 B of 100 B, 25.0 s, 183.33 s left
-    [█████████                     ]  31 %  31 B of 100 B, 100.0 s, 222.58 s left
-    [██████████████████████████████] 100 %  100 B of 100 B, 150.0 s
-    """
+    """Return what writes a line where another tenth is done, or a minute has gone by, and the last state."""
     tenths, minute = 0, 0.0
 
     def write(state: State, last: bool) -> None:
@@ -168,21 +160,13 @@ def _logged_lines(out: TextIO) -> Write:
 
 
 def bar_line(state: State) -> str:
-    """One line of the bar.
-
-    >>> bar_line(State(2**29, 2**30, 2.0))
-    '[███████████████               ]  50 %  512.00 MiB of 1.00 GiB, 2.0 s, 2.00 s left'
-    """
+    """One line of the bar."""
     bar = f"[{'█' * int(state.share * BAR_WIDTH):<{BAR_WIDTH}}]"
     return f"{bar} {state_text(state)}"
 
 
 def state_text(state: State) -> str:
-    """Say how far a run is.
-
-    >>> state_text(State(2**29, 2**30, 2.0))
-    ' 50 %  512.00 MiB of 1.00 GiB, 2.0 s, 2.00 s left'
-    """
+    """Say how far a run is."""
     done, total = (format_bytes(int(nbytes)) for nbytes in (state.done, state.total))
     left = "" if state.left is None else f", {seconds_text(state.left)} left"
     return f"{state.share:4.0%}".replace("%", " %") + f"  {done} of {total}, {state.elapsed:.1f} s{left}"

@@ -27,11 +27,7 @@ from oocarrays.show.report import seconds_text, table
 
 
 def elements(text: str) -> int:
-    """Return a number of elements, with Dask's suffixes.
-
-    >>> elements("960"), elements("1M"), elements("1.5Gi")
-    (960, 1000000, 1610612736)
-    """
+    """Return a number of elements, with Dask's suffixes."""
     number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?", text.strip(), re.IGNORECASE)
     scale = parse_bytes(f"1{number[2]}B") if number and number[2] else 1
     count = float(number[1]) * scale if number else math.nan
@@ -41,20 +37,12 @@ def elements(text: str) -> int:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """Extents as a person writes them.
-
-    >>> shape("1024x1k"), shape("8 × 6, 2")
-    ((1024, 1000), (8, 6, 2))
-    """
+    """Extents as a person writes them."""
     return tuple(map(elements, re.split("[x×,]", text, flags=re.IGNORECASE)))
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element.
-
-    >>> itemsize("float32"), itemsize("i2")
-    (4, 2)
-    """
+    """Bytes of an element."""
     return element_type(dtype, error=LayoutError).itemsize
 
 
@@ -66,11 +54,7 @@ def layouts(
     ranks: tuple[int | None, int | None] = (None, None),
     grids: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
 ) -> tuple[Layout, Layout]:
-    """Who holds what before and afterwards; where nothing else is said, there are as many ranks afterwards.
-
-    >>> layouts((8, 8), "(block, *)", "(*, block)", ranks=(4, None))
-    (Layout.of((8, 8), '(block, *) on 4 × 1'), Layout.of((8, 8), '(*, block) on 1 × 4'))
-    """
+    """Who holds what before and afterwards; where nothing else is said, there are as many ranks afterwards."""
     before = Layout.of(extents, source, ranks=ranks[0], grid=grids[0])
     named = ranks[1] is not None or grids[1] is not None or parse_layout(target)[1] is not None
     return before, Layout.of(extents, target, ranks=ranks[1] if named else before.ranks, grid=grids[1])

@@ -19,68 +19,39 @@ LINE_WIDTH = 100
 
 
 def bytes_text(nbytes: int) -> str:
-    """Show a size of any number of bytes: arrays may be named that have more than a float can hold.
-
-    >>> bytes_text(2**20), bytes_text(2**1261 + 1)
-    ('1.00 MiB', '2**1261 B')
-    """
+    """Show a size of any number of bytes: arrays may be named that have more than a float can hold."""
     return format_bytes(nbytes) if nbytes < 2**512 else f"2**{nbytes.bit_length() - 1} B"
 
 
 def cache_text(past_cache: bool) -> str:
-    """Return how local files are read and written.
-
-    >>> cache_text(True)
-    "past the system's cache"
-    """
+    """Return how local files are read and written."""
     return f"{'past' if past_cache else 'through'} the system's cache"
 
 
 def seconds_text(seconds: float) -> str:
-    """Seconds with a unit.
-
-    >>> seconds_text(0.25), seconds_text(12.34)
-    ('250.00 ms', '12.34 s')
-    """
+    """Seconds with a unit."""
     return format_time(seconds)
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """Extents as a person writes them.
-
-    >>> shape_text((3, 4)), shape_text(())
-    ('3 × 4', 'scalar')
-    """
+    """Extents as a person writes them."""
     return " × ".join(map(str, shape)) or "scalar"
 
 
 def missing_text(missing: int | None, chunks: int) -> str:
-    """Return how many chunks an array lacks.
-
-    >>> missing_text(3, 12), missing_text(0, 12), missing_text(None, 10**9)
-    ('3 of 12', 'none of 12', 'not counted')
-    """
+    """Return how many chunks an array lacks."""
     return "not counted" if missing is None else f"{missing or 'none'} of {chunks}"
 
 
 def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
-    """Rows with aligned columns.
-
-    >>> print(table([("a", "bb"), ("ccc", "d")]))
-    a    bb
-    ccc  d
-    """
+    """Rows with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(indent + line.rstrip() for line in lines)
 
 
 def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
-    """Return a value in one line of at most ``most`` characters.
-
-    >>> shortened("a\\nb"), shortened(list(range(100)), most=12)
-    ("'a\\\\nb'", '[0, 1, 2, 3…')
-    """
+    """Return a value in one line of at most ``most`` characters."""
     text = repr(value) if quoted else str(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -89,11 +60,7 @@ def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
 
 
 def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
-    """Return the first rows, and how many more there are.
-
-    >>> first_rows([("a", "b")] * 22, 20)[-1]
-    ('… 2 more', '')
-    """
+    """Return the first rows, and how many more there are."""
     if len(rows) <= most:
         return rows
     return [*rows[:most], (f"… {len(rows) - most} more", *[""] * (len(rows[0]) - 1))]
@@ -153,13 +120,7 @@ def considered_rows(plan: RechunkPlan) -> list[tuple[str, ...]]:
 
 
 def memory_text(memory: Memory) -> str:
-    """Return what is held at one time, a row each for what holds any.
-
-    >>> print(memory_text(Memory.of(stacks=2**20, index=0, handed_on=2**10)))
-    held at one time, at most
-      stacks     1.00 MiB
-      handed on  1.00 kiB
-    """
+    """Return what is held at one time, a row each for what holds any."""
     rows = [(name.replace("_", " "), format_bytes(nbytes)) for name, nbytes in memory.terms if nbytes]
     return f"held at one time, at most\n{table(rows or [('nothing',)], indent='  ')}"
 
@@ -171,11 +132,7 @@ def explain(plan: RechunkPlan) -> str:
 
 
 def number_text(value: float | Mapping[str, float]) -> str:
-    """Return a constant of the cost model, or one for each codec.
-
-    >>> number_text(1.234e9), number_text({"zstd": 7e8, "other": 5e8})
-    ('1.23e+09', 'zstd 7e+08, other 5e+08')
-    """
+    """Return a constant of the cost model, or one for each codec."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {number_text(part)}" for name, part in value.items())
     return f"{value:.3g}"

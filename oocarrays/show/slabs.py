@@ -48,16 +48,7 @@ class SweptPlan:
 
 
 def slabs_text(plan: SlabPlan, name: str = "") -> str:
-    """How many there are, and how they are cut.
-
-    >>> from oocarrays.plan.slabs.cuts import plan_slabs
-    >>> from oocarrays.plan.slabs.geometry import example_plan
-    >>> from oocarrays.plan.slabs.options import SlabOptions
-    >>> for cut in ({"height": 4}, {"heights": (4, 3)}):
-    ...     print(slabs_text(plan_slabs(example_plan().sources, (), SlabOptions(budget=2**24, **cut)), "slabs"))
-    3 slabs of height 4 along axis 0
-    6 slabs of 4 × 3
-    """
+    """How many there are, and how they are cut."""
     count = f"{plan.count} {name}".strip()
     if len(plan.cut_axes) > 1:
         return f"{count} of {shape_text(plan.heights)}"

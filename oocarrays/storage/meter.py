@@ -69,31 +69,19 @@ def _groups(mountinfo: str, groups: str) -> Iterator[tuple[str, ControlFiles]]:
 
 
 def _tells_memory(names: str) -> bool:
-    """Whether a hierarchy of these controllers tells of memory; that of version 2 names none.
-
-    >>> _tells_memory(""), _tells_memory("cpu,memory"), _tells_memory("cpuacct")
-    (True, True, False)
-    """
+    """Whether a hierarchy of these controllers tells of memory; that of version 2 names none."""
     return not names or "memory" in names.split(",")
 
 
 def _parsed(mount: str) -> tuple[str, str, str, str]:
-    """The root, place, type and options of a file system, from a line of ``mountinfo``.
-
-    >>> _parsed("35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory")
-    ('/', '/sys/fs/cgroup/memory', 'cgroup', 'rw,memory')
-    """
+    """The root, place, type and options of a file system, from a line of ``mountinfo``."""
     fields, _, rest = mount.partition(" - ")
     kind, _, options = rest.split(" ", 2)
     return fields.split(" ")[3], fields.split(" ")[4], kind, options
 
 
 def _upwards(path: str, root: str) -> list[PurePosixPath]:
-    """A group and those around it, below the mount of a hierarchy whose ``root`` is what is mounted.
-
-    >>> [str(each) for each in _upwards("/a/b", "/")], [str(each) for each in _upwards("/../x", "/docker/1")]
-    (['a/b', 'a', '.'], ['.'])
-    """
+    """A group and those around it, below the mount of a hierarchy whose ``root`` is what is mounted."""
     inside = PurePosixPath(path)
     below = inside.relative_to(root) if inside.is_relative_to(root) and ".." not in inside.parts else PurePosixPath()
     return [below, *below.parents]
@@ -175,13 +163,7 @@ class Span(NamedTuple):
 
 
 class Meter:
-    """Counters that all ranks of a run share.
-
-    >>> meter = Meter()
-    >>> meter.add(read_requests=2, read_bytes=100)
-    >>> meter.read_requests, meter.read_bytes, meter.written_bytes
-    (2, 100, 0)
-    """
+    """Counters that all ranks of a run share."""
 
     read_requests: int = 0
     """Calls to the store, or ``pread``\\ s, that read chunks."""
@@ -283,13 +265,7 @@ def anonymous_bytes() -> int:
 
 
 class MemoryWatch:
-    """The most anonymous memory that this process holds above its level at the start, sampled by a thread.
-
-    >>> with MemoryWatch() as watch:
-    ...     data = bytearray(1000)
-    >>> watch.peak_bytes >= 0
-    True
-    """
+    """The most anonymous memory that this process holds above its level at the start, sampled by a thread."""
 
     def __init__(self, interval: float = 0.005) -> None:
         self.interval = interval
@@ -337,9 +313,5 @@ def _meminfo_available() -> int:
 
 
 def done_share(made: int, expected: float) -> float:
-    """The share of the expected requests that have been made: what each brings is not known where data is coded.
-
-    >>> done_share(1, 4), done_share(5, 4), done_share(0, 0)
-    (0.25, 1.0, 1.0)
-    """
+    """The share of the expected requests that have been made: what each brings is not known where data is coded."""
     return min(made / expected, 1.0) if expected >= 1 else 1.0

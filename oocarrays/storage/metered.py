@@ -29,16 +29,7 @@ Call = Callable[Concatenate[Any, Any, Rest], Answer]
 
 
 def watched(*, writes: bool) -> Callable[[Call[Rest, Answer]], Call[Rest, Answer]]:
-    """Let whoever watches be told of each call of a function that takes a file and a section of it.
-
-    >>> told = []
-    >>> WATCHERS.append(lambda file, axes, writes, seconds: told.append((file, axes, writes)))
-    >>> watched(writes=False)(lambda file, axes: "data")("file", (range(3),))
-    'data'
-    >>> WATCHERS.clear()
-    >>> told
-    [('file', (range(0, 3),), False)]
-    """
+    """Let whoever watches be told of each call of a function that takes a file and a section of it."""
 
     def with_watch(function: Call[Rest, Answer]) -> Call[Rest, Answer]:
         @wraps(function)

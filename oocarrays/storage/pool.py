@@ -30,14 +30,7 @@ LINE_BYTES = 64
 
 
 def copy(into: np.ndarray, data: np.ndarray) -> None:
-    """Copy ``data`` to ``into``, of the same shape: as ``into[...] = data``.
-
-    >>> rows = np.arange(300 * 400, dtype="i4").reshape(300, 400)
-    >>> columns = np.empty((400, 300), "i4").T
-    >>> copy(columns, rows)
-    >>> bool((columns == rows).all())
-    True
-    """
+    """Copy ``data`` to ``into``, of the same shape: as ``into[...] = data``."""
     if into.size <= LITTLE or into.shape != data.shape or data.itemsize >= LINE_BYTES:
         into[...] = data
         return
@@ -61,12 +54,7 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
 
 
 def _as_runs(into: np.ndarray, data: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Both with each short run along an axis as one element, which is moved by one call; as they are, where none is.
-
-    >>> rows = np.arange(12, dtype="i4").reshape(4, 3)
-    >>> [each.shape for each in _as_runs(np.empty((4, 5), "i4")[:, :3], rows, 1)]
-    [(4,), (4,)]
-    """
+    """Both with each short run along an axis as one element, which is moved by one call; as they are, where none is."""
     step = data.itemsize
     nbytes, alike = step * data.shape[axis], data.dtype == into.dtype and not data.dtype.hasobject
     if nbytes > RUN_BYTES or not alike or not data.strides[axis] == into.strides[axis] == step:
@@ -87,18 +75,7 @@ def shaped(buffer: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndar
 
 
 class Pool:
-    """Buffers that have been used, by their size. Threads may share it.
-
-    Examples
-    --------
-    >>> pool = Pool()
-    >>> buffer = pool.take(100)
-    >>> pool.give(buffer)
-    >>> pool.take(100) is buffer, pool.take(100) is buffer
-    (True, False)
-    >>> pool.lend((2, 3), np.dtype("f4"), elements=6).shape, pool.lend((7,), np.dtype("f4"), elements=6).shape
-    ((2, 3), (7,))
-    """
+    """Buffers that have been used, by their size. Threads may share it."""
 
     def __init__(self, make: Callable[[int], np.ndarray] = allocate) -> None:
         self._make = make

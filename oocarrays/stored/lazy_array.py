@@ -253,11 +253,7 @@ def _is_basic(entry: Any) -> bool:
 
 
 def _cut(axis: range, blocks: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of blocks of which only some elements are taken.
-
-    >>> _cut(range(3, 12, 4), (4, 4, 4))
-    (1, 1, 1)
-    """
+    """Return the lengths of blocks of which only some elements are taken."""
     spans = (within(axis, lower, upper)[0] for lower, upper in pairwise((0, *accumulate(blocks))))
     return tuple(span.stop - span.start for span in spans if span.stop > span.start) or (0,)
 

@@ -62,14 +62,7 @@ def write(
 
 
 def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
-    """Return the selection that an index, or a `Section`, makes of an array of some shape.
-
-    Examples
-    --------
-    >>> selection_of(Section((2,), (9,)), (8,))
-    Traceback (most recent call last):
-    oocarrays.errors.SelectionError: Section(lower=(2,), upper=(9,)) is no section of an array of shape (8,)
-    """
+    """Return the selection that an index, or a `Section`, makes of an array of some shape."""
     if isinstance(section, Selection):
         return section
     if not isinstance(section, Section):
@@ -83,14 +76,7 @@ def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
 
 
 def cast(values: Any, dtype: np.dtype) -> np.ndarray:
-    """Values to be assigned to elements of a type; those of an array of another type are cast when they are written.
-
-    Examples
-    --------
-    >>> cast(300, np.dtype("u1"))
-    Traceback (most recent call last):
-    oocarrays.errors.SelectionError: the value 300 (int64) cannot be stored as uint8: give values that fit, or cast ...
-    """
+    """Values to be assigned to elements of a type; those of an array of another type are cast when they are written."""
     try:
         given = np.asarray(values)
         lost = lost_value(given, dtype)

@@ -16,15 +16,7 @@ from oocarrays.streaming.ragged import Ragged, cell_number, ragged_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellValues:
-    """The cells of one process, for which values are given.
-
-    Examples
-    --------
-    >>> cells = CellValues(shape=(2, 2), item=np.dtype("f4"), lower=0)
-    >>> call, dtype = cells.call([[1, 2], [3, 4]], None, None)
-    >>> call.nbytes, dtype, cells.number((1, -1))
-    (4, dtype('float32'), 3)
-    """
+    """The cells of one process, for which values are given."""
 
     shape: tuple[int, ...]
     """Extent of each axis."""

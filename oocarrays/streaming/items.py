@@ -19,11 +19,7 @@ NUMBERS = "biufc"
 
 
 def as_items(values: Any, item: np.dtype) -> np.ndarray:
-    """Return values as an array of items.
-
-    >>> as_items([1, 2.0], np.dtype("u1")), as_items(np.array([1.5]), np.dtype("f4"))
-    (array([1, 2], dtype=uint8), array([1.5], dtype=float32))
-    """
+    """Return values as an array of items."""
     if np.ma.is_masked(values):
         masked = int(np.ma.getmaskarray(values).sum())
         raise InputError(f"{masked} values are masked; pass values.filled(...), or where=~mask")
@@ -49,10 +45,7 @@ def as_array(given: Any, name: str) -> np.ndarray:
 
 
 def check_view(item: np.dtype, wanted: np.dtype, name: str) -> None:
-    """Raise if items cannot be read as another type: bytes can be read as any, and any as bytes.
-
-    >>> check_view(np.dtype("u1"), np.dtype("f8"), "s.zarr")
-    """
+    """Raise if items cannot be read as another type: bytes can be read as any, and any as bytes."""
     if wanted != item and np.uint8 not in (item, wanted):
         raise InputError(f"dtype={wanted}: {name} has items of dtype {item}; leave out dtype=, or read bytes with 'u1'")
 

@@ -124,11 +124,7 @@ class DaskRagged(NamedTuple):
 
 
 def cell_number(cell: Any, shape: tuple[int, ...]) -> int:
-    """Return the number of a cell, given by its index; negative ones count from the end of their axis.
-
-    >>> cell_number((1, -1), (2, 3)), cell_number((), ())
-    (5, 0)
-    """
+    """Return the number of a cell, given by its index; negative ones count from the end of their axis."""
     index = cell if isinstance(cell, tuple) else (cell,)
     fits = len(index) == len(shape) and all(
         isinstance(k, int | np.integer) and not isinstance(k, bool) and -n <= k < n

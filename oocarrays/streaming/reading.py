@@ -56,16 +56,7 @@ def steps_settings(
 
 
 def boxes_of(settings: Settings, count: int, budget: int) -> tuple[int, int]:
-    """Return the steps, and the rows of cells, that are written together: whole chunks or shards, as many as fit.
-
-    Examples
-    --------
-    >>> f8 = np.dtype("f8")
-    >>> boxes_of({"shape": (100, 50, 4), "chunks": (10, 5, 4), "dtype": f8}, 200, 8 * 40_000)
-    (20, 50)
-    >>> boxes_of({"shape": (100, 50, 4), "chunks": (10, 5, 4), "dtype": f8}, 200, 8 * 10_000)
-    (10, 30)
-    """
+    """Return the steps, and the rows of cells, that are written together: whole chunks or shards, as many as fit."""
     shape, itemsize = settings["shape"], settings["dtype"].itemsize
     unit = settings.get("shards") or settings["chunks"]
     rows = shape[1] if len(shape) > 1 else 1

@@ -58,11 +58,7 @@ def _text(format: Any) -> str:
 
 
 def wrapped(value: int, length: str | None, *, signed: bool) -> int:
-    """Return an integer as C converts it to the type of a conversion.
-
-    >>> wrapped(300, "hh", signed=True), wrapped(-1, None, signed=False), wrapped(2**40, None, signed=True)
-    (44, 4294967295, 1099511627776)
-    """
+    """Return an integer as C converts it to the type of a conversion."""
     bits = BITS.get(length, 64)
     if bits >= 32:
         return value if signed or value >= 0 else value % 2 ** (bits if value >= -(2**31) else 64)
@@ -92,11 +88,7 @@ class Token:
 
 
 def tokens_of(format: str) -> list[Token]:
-    """Read a format of scanf.
-
-    >>> [(token.text, token.type) for token in tokens_of("%d,%3s")]
-    [(b'', <class 'int'>), (b',', None), (b'', <class 'str'>)]
-    """
+    """Read a format of scanf."""
     found, place = [], 0
     while place < len(_text(format)):
         match = SCANNED.match(format, place)
@@ -168,11 +160,7 @@ def _float_of(data: bytes) -> float | None:
 
 
 def scanned(tokens: list[Token], text: bytes) -> tuple[list[Any], int, bool]:
-    """Match text from its beginning.
-
-    >>> scanned(tokens_of("%d %f"), b"7  2.5 x"), scanned(tokens_of("%d,%d"), b"7;8")
-    (([7, 2.5], 6, False), ([7], 1, False))
-    """
+    """Match text from its beginning."""
     values: list[Any] = []
     place = 0
     for token in tokens:
@@ -201,11 +189,7 @@ def scanned(tokens: list[Token], text: bytes) -> tuple[list[Any], int, bool]:
 
 
 def printed(format: str, values: tuple[Any, ...]) -> bytes:
-    """Write values in a format of printf.
-
-    >>> printed("%d %.1f", (3, 2.25))
-    b'3 2.2'
-    """
+    """Write values in a format of printf."""
     left = list(values)
     try:
         out = b"".join(part if isinstance(part, bytes) else _print(part, left) for part in _parts(_text(format)))

@@ -96,11 +96,7 @@ class Service:
     """How that varies: not, evenly from nothing to twice, or exponentially, as queueing models have it."""
 
     def of(self, nbytes: int, *, seek: bool, draw: random.Random) -> float:
-        """Seconds of a request.
-
-        >>> Service(seconds=0.02, bytes_per_second=1e6).of(1000, seek=True, draw=random.Random(0))
-        0.021
-        """
+        """Seconds of a request."""
         seconds = self.seconds + nbytes / self.bytes_per_second + (self.seek_seconds if seek else 0.0)
         if self.jitter == "uniform":
             return seconds * draw.uniform(0, 2)

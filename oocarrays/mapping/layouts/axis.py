@@ -52,14 +52,7 @@ class Axis(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BlockCyclicAxis:
-    """Blocks of one length dealt out in turn; where there are no more blocks than ranks, a BLOCK distribution.
-
-    >>> axis = BlockCyclicAxis(26, 4, 3)
-    >>> axis.owner(16), axis.place(16), axis.index(1, 4)
-    (1, 4, 16)
-    >>> axis.owner(np.arange(10, 17)).tolist(), axis.index(1, np.arange(6)).tolist()
-    ([3, 3, 0, 0, 0, 1, 1], [3, 4, 5, 15, 16, 17])
-    """
+    """Blocks of one length dealt out in turn; where there are no more blocks than ranks, a BLOCK distribution."""
 
     extent: int
     """Elements."""
@@ -93,11 +86,7 @@ class BlockCyclicAxis:
         return (place // self.block * self.ranks + rank) * self.block + place % self.block
 
     def sections(self, rank: int) -> list[range]:
-        """Return the part of ``rank``: all, its blocks, or its blocks' first, second, … elements, whichever are fewest.
-
-        >>> BlockCyclicAxis(26, 4, 3).sections(0), BlockCyclicAxis(26, 4, 1).sections(1)
-        ([range(0, 3), range(12, 15), range(24, 26)], [range(1, 26, 4)])
-        """
+        """Return the part of ``rank`` in the fewest slices: all, blocks, or every block's first, second, … element."""
         if self.ranks == 1:
             return [range(self.extent)] if self.extent else []
         first = rank * self.block
@@ -109,12 +98,7 @@ class BlockCyclicAxis:
 
 @dataclass(frozen=True)
 class GenBlockAxis:
-    """Blocks of any lengths, one a rank.
-
-    >>> axis = GenBlockAxis(10, 3, (1, 5, 4))
-    >>> axis.owner(6), axis.place(6), axis.index(2, 0)
-    (2, 0, 6)
-    """
+    """Blocks of any lengths, one a rank."""
 
     extent: int
     """Elements."""

@@ -57,22 +57,12 @@ def of_each(boundary: Boundaries, ndim: int) -> tuple[Boundary, ...]:
 
 
 def joined(each: tuple[Boundary, ...]) -> Boundaries:
-    """Return one boundary where all axes have the same.
-
-    >>> joined(("none", "none")), joined(("none", 0.0))
-    ('none', ('none', 0.0))
-    """
+    """Return one boundary where all axes have the same."""
     return each[0] if each and all(other == each[0] for other in each) else each or "none"
 
 
 def checked_boundary(boundary: object, ndim: int, *dtypes: np.dtype) -> Boundaries:
-    """Return boundaries that there are, for arrays of so many axes and of these types.
-
-    Examples
-    --------
-    >>> checked_boundary({0: "periodic", -1: 0}, 3), checked_boundary(["nearest", "nearest"], 2)
-    (('periodic', 'none', 0), 'nearest')
-    """
+    """Return boundaries that there are, for arrays of so many axes and of these types."""
     if isinstance(boundary, Mapping):
         odd = next((axis for axis in boundary if not _is_axis(axis, ndim)), None)
         if odd is not None:
@@ -103,14 +93,7 @@ def _checked(boundary: object, dtypes: tuple[np.dtype, ...]) -> Boundary:
 
 
 def standing(boundary: Boundary, extent: int, lower: int, upper: int) -> np.ndarray:
-    """Return the elements of an axis that stand at ``lower <= x < upper``, also beyond its edges; -1 for a constant.
-
-    >>> for boundary in ("reflect", "nearest", "periodic", 0.0): print(standing(boundary, 3, -4, 5))
-    [2 2 1 0 0 1 2 2 1]
-    [0 0 0 0 0 1 2 2 2]
-    [2 0 1 2 0 1 2 0 1]
-    [-1 -1 -1 -1  0  1  2 -1 -1]
-    """
+    """Return the elements of an axis that stand at ``lower <= x < upper``, also beyond its edges; -1 for a constant."""
     places = np.arange(lower, upper)
     if boundary == "reflect":
         turned = places % (2 * extent)
@@ -155,14 +138,6 @@ def axis_window(axis: Axis, rank: int, depth: int, boundary: Boundary) -> AxisWi
     """Return the window of a rank along an axis of which it holds one block; with a depth of 0, of whatever it holds.
 
     A rank that holds nothing sees nothing.
-
-    >>> from oocarrays.mapping.layouts.axis import BlockCyclicAxis
-    >>> window = axis_window(BlockCyclicAxis(10, 3, 4), 0, 2, "reflect")
-    >>> window.length, window.before
-    (8, 2)
-    >>> for owner, lent in window.lent.items(): print(owner, lent.taken, lent.strips)
-    0 range(0, 4) ((slice(2, 6, None), slice(0, 4, None)), (slice(0, 2, None), slice(1, None, -1)))
-    1 range(0, 2) ((slice(6, 8, None), slice(0, 2, None)),)
     """
     size = axis.size(rank)
     if not depth or not size:

@@ -19,20 +19,12 @@ EXAMPLES = "'block', 'cyclic(3)', 'gen_block(2,5)' and '*'"
 
 
 def written(distributions: Sequence[Distribution], grid: Sequence[int] = ()) -> str:
-    """Return a layout's text.
-
-    >>> written([Block(), Cyclic(3)], [2, 4]), written([GenBlock((1, 2))])
-    ('(block, cyclic(3)) on 2 × 4', '(gen_block(1,2))')
-    """
+    """Return a layout's text."""
     return f"({', '.join(map(str, distributions))})" + (f" on {' × '.join(map(str, grid))}" if grid else "")
 
 
 def parse_layout(asked: Asked) -> tuple[tuple[Distribution, ...], tuple[int, ...] | None]:
-    """Distributions, and the grid where a text names one.
-
-    >>> parse_layout("(block, cyclic) on 2 x 4")
-    ((Block(length=None), Cyclic(length=1)), (2, 4))
-    """
+    """Distributions, and the grid where a text names one."""
     named = (
         re.fullmatch(r"(.*)\son\s+(\d+(?:\s*[x×]\s*\d+)*)\s*", asked, re.I | re.S) if isinstance(asked, str) else None
     )
@@ -42,13 +34,7 @@ def parse_layout(asked: Asked) -> tuple[tuple[Distribution, ...], tuple[int, ...
 
 
 def parse_distributions(asked: Asked) -> tuple[Distribution, ...]:
-    """Distributions as HPF writes them.
-
-    >>> parse_distributions("(BLOCK, cyclic(3), *)")
-    (Block(length=None), Cyclic(length=3), Collapsed())
-    >>> parse_distributions("gen_block(1, 2)"), parse_distributions([(1, 2), "*"])
-    ((GenBlock(sizes=(1, 2)),), (GenBlock(sizes=(1, 2)), Collapsed()))
-    """
+    """Distributions as HPF writes them."""
     if isinstance(asked, str):
         inner = asked.strip()
         inner = inner[1:-1] if inner.startswith("(") and inner.endswith(")") else inner

@@ -41,13 +41,7 @@ from oocarrays.mapping.section import Section
 def process_grid(
     distributions: Sequence[Distribution], *, ranks: int | None = None, grid: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """Ranks along each axis, 1 where it is not distributed.
-
-    Examples
-    --------
-    >>> process_grid([GenBlock((1, 2)), Collapsed()]), process_grid([GenBlock((1, 2)), Collapsed()], grid=[2])
-    ((2, 1), (2, 1))
-    """
+    """Ranks along each axis, 1 where it is not distributed."""
     if ranks is not None:
         ranks = whole(ranks, "ranks", 1, error=LayoutError)
         if ranks > MOST_RANKS:
@@ -72,9 +66,6 @@ def even_grid(ranks: int, axes: int) -> tuple[int, ...]:
     """Ranks along each of some axes, descending: the greatest number is as small as can be, then the next, and so on.
 
     What MPI_Dims_create is specified to do (MPI 4.0, section 8.5.2), and what not all its implementations do.
-
-    >>> even_grid(12, 2), even_grid(72, 2), even_grid(12, 3), even_grid(7, 2), even_grid(1, 0)
-    ((4, 3), (9, 8), (3, 2, 2), (7, 1), ())
     """
     if axes < 2:
         return (ranks,) * axes

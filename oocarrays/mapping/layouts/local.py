@@ -37,9 +37,6 @@ def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
     """Return the place of each rank: neighbours together, and in no place more than one rank more than in another.
 
     Of fewer ranks than places each has one of the first; no place makes no places.
-
-    >>> spread(5, "ab"), spread(2, "abc"), spread(2, "")
-    (('a', 'a', 'a', 'b', 'b'), ('a', 'b'), ())
     """
     if not places:
         return ()
@@ -47,11 +44,7 @@ def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
 
 
 def evenly(count: int, places: Sequence[Place]) -> Sequence[Place]:
-    """Return so many of the places, or all, where they are no more: evenly, as neighbours may be on one machine.
-
-    >>> evenly(2, "abcd"), evenly(3, "ab")
-    (('a', 'c'), 'ab')
-    """
+    """Return so many of the places, or all, where they are no more: evenly, as neighbours may be on one machine."""
     return tuple(places[n * len(places) // count] for n in range(count)) if count < len(places) else places
 
 
@@ -59,9 +52,6 @@ def sides(before: int, after: int, places: Sequence[Place]) -> tuple[tuple[Place
     """The places of the ranks of an exchange as they send and as they receive, where it changes how many there are.
 
     A rank that is there on one side only is, on the other, where it would be of all.
-
-    >>> sides(2, 4, "ab")
-    (('a', 'b', 'b', 'b'), ('a', 'a', 'b', 'b'))
     """
     every = spread(max(before, after), places)
     return spread(before, places) + every[before:], spread(after, places) + every[after:]
@@ -73,12 +63,7 @@ Depth = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPart:
-    """The part of the array that one local array file holds.
-
-    >>> part = LocalPart.of(Layout.of((12,), "block", ranks=3), 0, (1,))
-    >>> part.shape, part.own, part.seen, part.inside
-    ((6,), (range(0, 4),), (range(0, 5),), Section(lower=(1,), upper=(5,)))
-    """
+    """The part of the array that one local array file holds."""
 
     shape: tuple[int, ...]
     """Extent of each axis of the file, its halo among them."""
@@ -107,12 +92,7 @@ class LocalPart:
         return replace(self, seen=self.own, start=self.depth)
 
     def of_box(self, box: Section) -> tuple[Axes, Section]:
-        """Return the elements of a box of the array that the file has, and the box in the file where they stand.
-
-        >>> part = LocalPart.of(Layout.of((12,), "cyclic(2)", ranks=2), 1, (0,))
-        >>> part.of_box(Section((4,), (12,)))
-        ((array([ 6,  7, 10, 11]),), Section(lower=(2,), upper=(6,)))
-        """
+        """Return the elements of a box of the array that the file has, and the box in the file where they stand."""
         places = [
             within(taken, l, u)[0].indices(len(taken))
             for taken, l, u in zip(self.seen, box.lower, box.upper, strict=True)
@@ -123,11 +103,7 @@ class LocalPart:
 
 
 def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> Depth:
-    """One depth for each axis; of a mapping, by numbers or names, 0 for axes that it leaves out.
-
-    >>> depths(1, 3), depths((0, 2), 2), depths({"x": 2}, 2, ("time", "x"))
-    ((1, 1, 1), (0, 2), (0, 2))
-    """
+    """One depth for each axis; of a mapping, by numbers or names, 0 for axes that it leaves out."""
     depth = by_axis(depth, axes, 0, names, "depth")
     each: tuple[Any, ...] = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
     if len(each) != axes or not all(isinstance(d, Integral) and int(d) >= 0 for d in each):
@@ -146,20 +122,12 @@ def check_depth(layout: Layout, depth: Depth) -> None:
 
 
 def largest_rank(layout: Layout) -> int:
-    """Return a rank whose part is as long as any along every axis.
-
-    >>> largest_rank(Layout.of((7, 4), "(gen_block(1,4,2), block)", grid=(3, 2)))
-    2
-    """
+    """Return a rank whose part is as long as any along every axis."""
     return layout.rank([max(range(axis.ranks), key=axis.size) for axis in layout.axes])
 
 
 def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
-    """Where the elements of both stand among what is wanted, and among what is held.
-
-    >>> shared(range(0, 12, 3), range(2, 10, 2)), shared(np.array([2, 3, 7]), range(1, 8, 2))
-    ((range(2, 3), range(2, 3)), (array([1, 2]), array([1, 3])))
-    """
+    """Where the elements of both stand among what is wanted, and among what is held."""
     if isinstance(wanted, range) and isinstance(held, range):
         both = orientation.common(wanted, held)
         return _places(both, wanted), _places(both, held)
@@ -210,11 +178,7 @@ def _start(taken: Taken, depth: int) -> int:
 
 
 def places_in(axes: Axes, box: Section) -> tuple[Any, Any] | None:
-    """Where what is taken of a box stands among all that is taken, and in the box, as numpy indices; None for nothing.
-
-    >>> places_in((range(0, 9, 2),), Section((3,), (9,)))
-    ((slice(2, 5, None), Ellipsis), (slice(1, 6, 2), Ellipsis))
-    """
+    """Return the positions of a box's selected elements in the selection and in the box, or None where it has none."""
     along = [within(taken, l, u) for taken, l, u in zip(axes, box.lower, box.upper, strict=True)]
     if any(there.start == there.stop for there, _ in along):
         return None

@@ -23,11 +23,7 @@ Slices = tuple[range, ...]
 
 
 def slices_of(key: Any, layout: Layout) -> Slices:
-    """Return the elements that a key of slices takes along each axis.
-
-    >>> slices_of((slice(2, None), ...), Layout.of((8, 3), "(block, *)", ranks=2))
-    (range(2, 8), range(0, 3))
-    """
+    """Return the elements that a key of slices takes along each axis."""
     taken = []
     for number, (entry, axis) in enumerate(zip(one_an_axis(key, len(layout.shape)), layout.axes, strict=False)):
         if not isinstance(entry, slice):
@@ -43,11 +39,7 @@ def slices_of(key: Any, layout: Layout) -> Slices:
 
 
 def ready_to_slice(layout: Layout, taken: Slices) -> Layout:
-    """Return the layout in which each rank holds one block along each axis that is cut; by default the same.
-
-    >>> print(ready_to_slice(Layout.of((8, 8), "(cyclic, cyclic)", grid=(2, 2)), (range(8), range(4))))
-    (cyclic, block) on 2 × 2
-    """
+    """Return the layout in which each rank holds one block along each axis that is cut; by default the same."""
     ready = [
         Block() if _is_cut(layout, axis, along) and not _is_in_blocks(layout.axes[axis]) else d
         for axis, (d, along) in enumerate(zip(layout.distributions, taken, strict=True))
@@ -56,11 +48,7 @@ def ready_to_slice(layout: Layout, taken: Slices) -> Layout:
 
 
 def sliced_layout(layout: Layout, taken: Slices) -> Layout:
-    """Return the layout of a slice in which each rank holds what it held of it.
-
-    >>> print(sliced_layout(Layout.of((10,), "block", ranks=3), (range(1, 10, 3),)))
-    (gen_block(1,2,0)) on 3
-    """
+    """Return the layout of a slice in which each rank holds what it held of it."""
     distributions = [_distribution(layout, axis, along) for axis, along in enumerate(taken)]
     return Layout.of(tuple(map(len, taken)), distributions, grid=layout.grid)
 
@@ -75,11 +63,7 @@ def _distribution(layout: Layout, axis: int, along: range) -> Distribution:
 
 
 def local_slices(layout: Layout, taken: Slices, rank: int) -> tuple[slice, ...]:
-    """Return where a rank has what it holds of a slice.
-
-    >>> local_slices(Layout.of((10,), "block", ranks=3), (range(1, 10, 3),), 1)
-    (slice(0, 4, 3),)
-    """
+    """Return where a rank has what it holds of a slice."""
     places: Sequence[tuple[int, range]] = list(zip(layout.coordinates(rank), taken, strict=True))
     return tuple(_held(layout, axis, along, place) for axis, (place, along) in enumerate(places))
 

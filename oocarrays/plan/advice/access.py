@@ -56,11 +56,7 @@ class Dataset:
 
 
 class Repeat(NamedTuple):
-    """How often Dask's tasks read each chunk: once for each combination of blocks that it meets, as in a contraction.
-
-    >>> Repeat(3, (1,)).blocks((8, 6), np.array([[4, 2], [8, 6]]))
-    array([9, 3])
-    """
+    """Return how often Dask's tasks read each chunk: once for each combination of blocks, as in a contraction."""
 
     times: int
     """Combinations of blocks of other arrays."""
@@ -140,11 +136,7 @@ class Access:
 
 
 def planned_dataset(name: str, *, shape: Any, dtype: Any, chunks: Any = None) -> Dataset:
-    """Return an array that is not there yet, uncoded and in local files.
-
-    >>> planned_dataset("made.zarr", shape=(8, 6), dtype="f4", chunks=(2, 6)).nbytes
-    192
-    """
+    """Return an array that is not there yet, uncoded and in local files."""
     extent, kind = extents(shape), element_type(dtype)
     lengths = extents(chunks, "chunks") if chunks is not None else tuple(max(n, 1) for n in extent)
     stored = Stored(grid=ChunkGrid.of(extent, lengths), itemsize=kind.itemsize, local=True)

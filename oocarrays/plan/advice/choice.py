@@ -159,11 +159,7 @@ def _sum(each: Sequence[Prices], counts: Sequence[float], layouts: int) -> np.nd
 
 
 def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
-    """Multiply seconds by a weight; what cannot be does not become possible by being rare.
-
-    >>> weighed(0.0, np.array([1.0, math.inf]))
-    array([ 0., inf])
-    """
+    """Multiply seconds by a weight; what cannot be does not become possible by being rare."""
     found: np.ndarray = np.multiply(seconds, weight, where=np.isfinite(seconds), out=np.full(seconds.shape, math.inf))
     return found
 

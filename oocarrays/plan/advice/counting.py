@@ -43,13 +43,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Intervals along one axis, each taken by some sections.
-
-    >>> along = Intervals.of([range(0, 8), range(8, 16), range(16, 24)], 24)
-    >>> found = along.counts(np.array([6, 8]))
-    >>> found.visits, found.distinct, found.whole, along.elements
-    (array([6, 3]), array([4, 3]), array([2, 3]), 24)
-    """
+    """Intervals along one axis, each taken by some sections."""
 
     extent: int
     """Elements of the axis."""
@@ -167,13 +161,7 @@ def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """Sections that are the product of what stands along each axis, one for each task or rank.
-
-    >>> rows = Footprint.of([[range(0, 4), range(4, 8)], [range(8)]], (8, 8))
-    >>> found = rows.counts(np.array([[4, 4], [8, 2], [4, 8]]))
-    >>> found.visits, found.distinct, found.runs, rows.sections
-    (array([4, 8, 2]), array([4, 4, 2]), array([4, 8, 2]), 2)
-    """
+    """Sections that are the product of what stands along each axis, one for each task or rank."""
 
     axes: tuple[Intervals, ...]
     """What stands along each axis."""

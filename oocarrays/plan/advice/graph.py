@@ -53,13 +53,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationGraph:
-    """Code blocks and what flows between them (WCG).
-
-    >>> use = [Reference(block=b, dataset="x", pattern="row", writes=b == "b0") for b in ("b0", "b1", "b2")]
-    >>> graph = CommunicationGraph.of(use, {("b0", "b2"): 3})
-    >>> graph.edges, graph.subgraphs[0].consumers
-    ({('b0', 'b1'): 1.0, ('b0', 'b2'): 3.0}, (('b1', 1.0), ('b2', 3.0)))
-    """
+    """Code blocks and what flows between them (WCG)."""
 
     references: tuple[Reference, ...]
     """Every way in which a block reads or writes a dataset."""

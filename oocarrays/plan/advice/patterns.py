@@ -29,11 +29,7 @@ MOST_BUFFERED = 2**20
 
 
 class Progression(NamedTuple):
-    """Ranges along an axis, each a step behind the one before.
-
-    >>> list(Progression(lower=0, upper=4, stride=2, step=4, times=3).ranges())
-    [range(0, 4, 2), range(4, 8, 2), range(8, 12, 2)]
-    """
+    """Ranges along an axis, each a step behind the one before."""
 
     lower: int
     """First element of the first range."""
@@ -62,11 +58,7 @@ Along = tuple[Progression, ...]
 
 
 def progressions(taken: Iterable[range]) -> Along:
-    """Return ranges as progressions: one form for the same ranges, whatever order they come in.
-
-    >>> progressions([range(8, 12), range(0, 4), range(4, 8)])
-    (Progression(lower=0, upper=4, stride=1, step=4, times=3),)
-    """
+    """Return ranges as progressions: one form for the same ranges, whatever order they come in."""
     alike: dict[tuple[int, int], list[int]] = {}
     for each in map(orientation.ascending, taken):
         alike.setdefault((each.stop - each.start, each.step), []).append(each.start)
@@ -89,12 +81,7 @@ def _runs(starts: Sequence[int], span: int, stride: int) -> Iterator[Progression
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """Sections that are the product of ranges along each axis, each taken by a task.
-
-    >>> pattern = Pattern.of([[range(0, 4), range(4, 8)], [range(6)]])
-    >>> pattern.count, pattern.elements, list(pattern.sections())[1]
-    (2, 48, Section(lower=(4, 0), upper=(8, 6)))
-    """
+    """Sections that are the product of ranges along each axis, each taken by a task."""
 
     axes: tuple[Along, ...]
     """What stands along each axis of the array."""
@@ -139,11 +126,7 @@ class Pattern:
 
 
 def folded(sections: Iterable[Section], axes: int) -> tuple[Pattern, ...]:
-    """Return sections of an array of so many axes as patterns.
-
-    >>> folded([Section((i, j), (i + 2, j + 3)) for i in (0, 2) for j in (0, 3, 6)], 2)[0].axes[1]
-    (Progression(lower=0, upper=3, stride=1, step=3, times=3),)
-    """
+    """Return sections of an array of so many axes as patterns."""
     fold = Fold(axes)
     for section in sections:
         fold.add(section.axes)
@@ -151,14 +134,7 @@ def folded(sections: Iterable[Section], axes: int) -> tuple[Pattern, ...]:
 
 
 class Fold:
-    """Sections as they are found, and the patterns that they make.
-
-    >>> fold = Fold(2)
-    >>> for row in range(0, 10, 4):
-    ...     fold.add((range(row, min(row + 4, 10)), range(7)))
-    >>> [pattern.count for pattern in fold.patterns()]
-    [3]
-    """
+    """Sections as they are found, and the patterns that they make."""
 
     def __init__(self, axes: int) -> None:
         self._axes = axes

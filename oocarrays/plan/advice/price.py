@@ -137,18 +137,7 @@ def _by_ranges(use: Use, stored: Stored) -> bool:
 
 
 def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -> Prices:
-    """Price a use of an array in each of some chunk shapes, its codec and place as they are.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> stored = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=8, local=True, codec="zstd")
-    >>> columns = [[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]]
-    >>> use = Use(footprints=(Footprint.of(columns, (4096, 4096)),), ranks=8)
-    >>> found = prices(use, stored, np.array([[64, 4096], [4096, 64]]), Resources())
-    >>> found.requests.tolist(), bool(found.seconds[0, 0] > 4 * found.seconds[0, 1])
-    ([[512, 64], [64, 64]], True)
-    """
+    """Price a use of an array in each of some chunk shapes, its codec and place as they are."""
     taken = _taken(use, stored, chunks)
     alone, together = _alone(use, taken, stored, resources), _together(use, taken, stored, chunks, resources)
     ratio = resources.costs.stored_ratio(stored)

@@ -32,11 +32,7 @@ from oocarrays.plan.rechunk.as_json import read_as, written
 
 
 def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tuple[tuple[Pattern, ...], int | None]:
-    """Return the patterns that are meant, and how many ranks have them together.
-
-    >>> patterns_of("(block, *)", (8, 6), 4)[0][0].largest
-    (2, 6)
-    """
+    """Return the patterns that are meant, and how many ranks have them together."""
     if isinstance(sections, Section):
         sections = [sections]
     if isinstance(sections, Sequence) and sections and all(isinstance(each, Section) for each in sections):
@@ -51,11 +47,7 @@ def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tup
 
 
 def layout_patterns(layout: Layout) -> tuple[Pattern, ...]:
-    """Return the parts of all ranks of a layout.
-
-    >>> [pattern.count for pattern in layout_patterns(Layout.of((8, 6), "(block, block)", grid=(2, 3)))]
-    [6]
-    """
+    """Return the parts of all ranks of a layout."""
     along = [[axis.sections(c) for c in range(n)] for axis, n in zip(layout.axes, layout.grid, strict=True)]
     fold = Fold(len(layout.shape))
     if all(len(each) == 1 for axis in along for each in axis):
@@ -360,11 +352,7 @@ def _same(known: Dataset, seen: Dataset) -> Dataset:
 
 
 def checked_weight(weight: Any, what: str) -> float:
-    """Return a weight that is a finite number, at least 0.
-
-    >>> checked_weight(2, "the weight of 'sum'")
-    2.0
-    """
+    """Return a weight that is a finite number, at least 0."""
     try:
         number = float(weight)
     except (TypeError, ValueError):

@@ -23,14 +23,7 @@ ALIKE = 1024
 
 
 def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[SeenSummary]:
-    """Yield what a trace has seen of each block and array.
-
-    Examples
-    --------
-    >>> t = Trace().reads("a.zarr", "(block, *)", ranks=4, shape=(8, 6), dtype="f4", chunks=(2, 6), weight=3)
-    >>> [(each.block, each.count, each.use.sections, each.use.ranks) for each in seen_in(t)]
-    [('block 1', 3.0, 4, 4)]
-    """
+    """Yield what a trace has seen of each block and array."""
     datasets = {each.name: each for each in trace.datasets}
     for access in trace.accesses:
         use = use_of(access, datasets[access.dataset], ranks)
@@ -70,15 +63,7 @@ def _cut_use(
 
 
 def joined(taken: Iterable[range], chunk: int) -> list[range]:
-    """Join ranges of one chunk each that continue each other, with one stride, across chunk edges.
-
-    >>> joined([range(2, 4), range(4, 8), range(8, 9), range(3, 4)], 4)
-    [range(2, 9), range(3, 4)]
-    >>> joined([range(0, 8), range(8, 16)], 4), joined([range(0, 4, 3), range(6, 7), range(9, 10)], 4)
-    ([range(0, 8), range(8, 16)], [range(0, 10, 3)])
-    >>> joined([range(1, 2), range(11, 12), range(21, 22)], 4)
-    [range(1, 22, 10)]
-    """
+    """Join ranges of one chunk each that continue each other, with one stride, across chunk edges."""
     made: list[range] = []
     awaited: _Awaited = {}
     alone: _Alone = {}

@@ -49,18 +49,7 @@ Shape = tuple[int, ...]
 
 
 def candidates(stored: Stored, uses: Iterable[Use], most_bytes: int = MOST_BYTES) -> np.ndarray:
-    """Return chunk shapes, a row each; what is stored is the first.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> from oocarrays.plan.advice.counting import Footprint
-    >>> stored = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=8, local=True)
-    >>> columns = Footprint.of([[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]], (4096, 4096))
-    >>> shapes = candidates(stored, [Use(footprints=(columns,))])
-    >>> shapes[0].tolist(), [4096, 512] in shapes.tolist(), [4096, 64] in shapes.tolist()
-    ([64, 4096], True, True)
-    """
+    """Return chunk shapes, a row each; what is stored is the first."""
     found = _allowed(stored.grid, stored.itemsize, tuple(_sections(uses)), min(most_bytes, MOST_BYTES))
     return np.array(found, np.int64).reshape(len(found), len(stored.grid.chunks))
 
@@ -96,11 +85,7 @@ def _shapes(grid: ChunkGrid, itemsize: int, wanted: Sequence[Shape]) -> Iterator
 
 
 def _nearly_whole(shape: Shape, extents: Shape) -> Shape:
-    """Lengthen the axes of which a shape has more than half.
-
-    >>> _nearly_whole((1, 300), (4, 365))
-    (1, 365)
-    """
+    """Lengthen the axes of which a shape has more than half."""
     return tuple(n if 2 * length > n else length for length, n in zip(shape, extents, strict=True))
 
 
@@ -146,11 +131,7 @@ def _sized(shape: Shape, extents: Shape, elements: int) -> Iterator[Shape]:
 
 
 def _grown(shape: Shape, extents: Shape, elements: int) -> Shape:
-    """Double each axis in turn, up to a number of elements: a section then takes as large a share along each.
-
-    >>> _grown((365, 1, 1), (365, 100, 6), 365 * 64)
-    (365, 16, 4)
-    """
+    """Double each axis in turn, up to a number of elements: a section then takes as large a share along each."""
     lengths = list(shape)
     while True:
         more = [a for a, n in enumerate(extents) if 2 * lengths[a] <= n and 2 * math.prod(lengths) <= elements]
@@ -161,11 +142,7 @@ def _grown(shape: Shape, extents: Shape, elements: int) -> Shape:
 
 
 def _split(shape: Shape, parts: int, order: Iterable[int]) -> Shape:
-    """Cut a shape into at least so many parts, along one axis as far as it goes, then along the next.
-
-    >>> _split((365, 10, 10), 4, (1, 2, 0)), _split((2, 8), 8, (0, 1))
-    ((365, 2, 10), (1, 2))
-    """
+    """Cut a shape into at least so many parts, along one axis as far as it goes, then along the next."""
     lengths = list(shape)
     for axis in order:
         length = _divided(lengths[axis], parts)
@@ -175,11 +152,7 @@ def _split(shape: Shape, parts: int, order: Iterable[int]) -> Shape:
 
 
 def _divided(length: int, parts: int) -> int:
-    """The length of at least so many equal parts, where there are such within twice as many; else of about so many.
-
-    >>> _divided(100, 3), _divided(365, 4), _divided(7, 9)
-    (25, 73, 1)
-    """
+    """The length of at least so many equal parts, where there are such within twice as many; else of about so many."""
     for count in range(parts, min(2 * parts, length) + 1):
         if length % count == 0:
             return length // count
@@ -187,11 +160,7 @@ def _divided(length: int, parts: int) -> int:
 
 
 def _even(shape: Shape, elements: int) -> Shape:
-    """Scale all axes alike, as far as equal parts can.
-
-    >>> _even((1000, 1000), 20000)
-    (125, 125)
-    """
+    """Scale all axes alike, as far as equal parts can."""
     scale = (elements / math.prod(shape)) ** (1 / max(sum(n > 1 for n in shape), 1))
     scaled = tuple(max(math.floor(n * scale), 1) for n in shape)
     return tuple(_divided(n, ceil_div(n, s)) for n, s in zip(shape, scaled, strict=True))

@@ -24,14 +24,7 @@ from oocarrays.mapping.union import Union, product_of, touched
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Share of each chunk that the ranks write together.
-
-    >>> coverage = Coverage(grid=ChunkGrid.of((8,), (4,)), requests=((range(4),), (range(2, 6),)))
-    >>> coverage.wanted.count, [chunk for chunk in [(0,), (1,)] if coverage.needs(chunk)], coverage.reads
-    (2, [(1,)], 1)
-    >>> coverage.standing(Section((0,), (4,)))
-    [(0, (range(0, 4),)), (1, (range(2, 4),))]
-    """
+    """Share of each chunk that the ranks write together."""
 
     grid: ChunkGrid
     """Of chunks, or of the shards in which they lie."""
@@ -95,11 +88,7 @@ def _covers(outer: Axes, inner: Axes) -> bool:
 
 
 def _holds(outer: Taken, inner: Taken) -> bool:
-    """Whether all of ``inner`` is in ``outer``.
-
-    >>> _holds(range(0, 9, 2), range(2, 7, 4)), _holds(range(0, 9, 2), np.array([2, 3]))
-    (True, False)
-    """
+    """Whether all of ``inner`` is in ``outer``."""
     if isinstance(outer, range) and isinstance(inner, range):
         return orientation.common(outer, inner) == orientation.ascending(inner)
     return len(inner) <= len(outer) and bool(np.isin(np.asarray(inner), np.asarray(outer), assume_unique=True).all())

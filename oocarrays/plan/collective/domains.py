@@ -155,17 +155,7 @@ BLOCKS = Dealing()
 def file_domains(
     grid: ChunkGrid, requests: Sequence[Axes], aggregators: Sequence[int], dealing: Dealing = BLOCKS
 ) -> tuple[Domain, ...]:
-    """Deal out the chunks in file order, to each rank as many as to the others.
-
-    Examples
-    --------
-    >>> grid = ChunkGrid.of((12, 4), (1, 4))
-    >>> [d.boxes for d in file_domains(grid, [(range(4, 8), range(4))], [0, 1])]
-    [(Section(lower=(4, 0), upper=(6, 4)),), (Section(lower=(6, 0), upper=(8, 4)),)]
-    >>> dealt = file_domains(grid, [(range(4, 8), range(4))], [0, 1], Dealing(deal="cyclic"))
-    >>> [[box.lower[0] for box in d.boxes] for d in dealt]
-    [[4, 6], [5, 7]]
-    """
+    """Deal out the chunks in file order, to each rank as many as to the others."""
     _check(aggregators, dealing)
     order = axis_order(dealing.orientation, len(grid.shape))
     whole = [tuple(map(range, grid.shape))]
@@ -227,10 +217,6 @@ def _by_disk(chunks: Union, order: Sequence[int], disk_of: DiskOf, parts: int) -
 
 
 def spaced(ranks: int, count: int) -> tuple[int, ...]:
-    """So many of the ranks as aggregators, evenly spaced: neighbours often share a worker.
-
-    >>> spaced(8, 3), spaced(2, 4)
-    ((0, 2, 5), (0, 1))
-    """
+    """So many of the ranks as aggregators, evenly spaced: neighbours often share a worker."""
     count = min(count, ranks)
     return tuple(number * ranks // count for number in range(count))

@@ -98,17 +98,7 @@ class Rounds:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectivePlan:
-    """One collective read.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> from oocarrays.mapping.layouts.layout import Layout
-    >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
-    >>> plan = two_phase(stored, requests_of(Layout.of((8, 8), "(*, block)", ranks=2)), buffer_bytes=64)
-    >>> plan
-    <CollectivePlan two-phase: 4 chunks read by 2 of 2 ranks in 2 rounds, 128 bytes for others>
-    >>> plan.sizes(0).tolist()
-    [[8, 8], [8, 8]]
-    """
+    """One collective read."""
 
     stored: Stored
     """The file."""
@@ -261,11 +251,7 @@ def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
 
 
 def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a box of some lengths in an array of some shape lies in one piece, in C order.
-
-    >>> in_one_piece((2, 8), (4, 8)), in_one_piece((2, 7), (4, 8)), in_one_piece((1, 7), (4, 8))
-    (True, False, True)
-    """
+    """Whether a box of some lengths in an array of some shape lies in one piece, in C order."""
     apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]
     return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
 

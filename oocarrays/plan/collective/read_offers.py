@@ -56,17 +56,7 @@ def plan_collective(
     dealing: Dealing = ANY,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> CollectivePlan:
-    """Plan a collective read: as is asked for, or the cheapest that keeps the budget.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> from oocarrays.plan.collective.wanted import requests_of
-    >>> from oocarrays.mapping.layouts.layout import Layout
-    >>> stored = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
-    >>> plan_collective(stored, requests_of(Layout.of((8, 8), "(block, *)", ranks=2)), Resources())
-    <CollectivePlan independent: 4 chunks read by 2 ranks, each for itself>
-    """
+    """Plan a collective read: as is asked for, or the cheapest that keeps the budget."""
     budget = resources.budget
     means = Means(
         resources=resources,
@@ -150,13 +140,7 @@ def _schedule(resources: Resources, ranks: int) -> Schedule | Literal["auto", "c
 
 
 def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[tuple[int, ...]]:
-    """The sets of ranks that may read for all: one a disk among them, where disks were measured.
-
-    >>> chosen_aggregators("auto", 4), chosen_aggregators(2, 4), chosen_aggregators([3], 4)
-    ([(0, 1, 2, 3), (0, 2), (0,)], [(0, 2)], [(3,)])
-    >>> chosen_aggregators("auto", 4, disks=3)
-    [(0, 1, 2, 3), (0, 1, 2), (0, 2), (0,)]
-    """
+    """The sets of ranks that may read for all: one a disk among them, where disks were measured."""
     if isinstance(asked, str) and asked == "auto":
         counts = {ceil_div(ranks, 2**k) for k in range(ranks.bit_length())} | ({min(disks, ranks)} if disks else set())
         return [spaced(ranks, count) for count in sorted(counts, reverse=True)]

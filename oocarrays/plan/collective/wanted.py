@@ -34,15 +34,7 @@ Place = tuple[slice | np.ndarray, ...]
 
 
 def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ...]:
-    """Return the parts of a layout as requests, one a rank, in the order in which the rank holds its elements.
-
-    Examples
-    --------
-    >>> requests_of(Layout.of((8,), "cyclic(2)", ranks=2))[1]
-    (array([2, 3, 6, 7]),)
-    >>> requests_of(Layout.of((3,), "cyclic", ranks=2), Section((10,), (13,)))
-    ((range(10, 13, 2),), (range(11, 12),))
-    """
+    """Return the parts of a layout as requests, one a rank, in the order in which the rank holds its elements."""
     taken = [[_held(axis, c) for c in range(axis.ranks)] for axis in layout.axes]
     whole = within.axes if within else tuple(map(range, layout.shape))
     along = [[_of(axis, each) for each in held] for axis, held in zip(whole, taken, strict=True)]
@@ -64,11 +56,7 @@ def _of(axis: range, taken: Taken) -> Taken:
 
 
 def regular(indices: np.ndarray) -> Taken:
-    """Sorted indices, as a range where they are one.
-
-    >>> regular(np.array([2, 5, 8])), regular(np.array([2, 3, 8]))
-    (range(2, 9, 3), array([2, 3, 8]))
-    """
+    """Sorted indices, as a range where they are one."""
     if not len(indices):
         return range(0)
     step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
@@ -93,11 +81,7 @@ def _distinct_taken(along: Iterable[Taken]) -> list[Taken]:
 
 
 def places(request: Axes, box: Section, read: Axes) -> tuple[Place, Place]:
-    """Where what a rank wants of a box is in all that it wants, and in what is read of the box.
-
-    >>> places((range(1, 20, 4),), Section((4,), (12,)), (range(5, 12, 2),))
-    ((slice(1, 3, None),), (slice(0, 3, 2),))
-    """
+    """Where what a rank wants of a box is in all that it wants, and in what is read of the box."""
     there, inside = [], []
     for taken, here, lower, upper in zip(request, read, box.lower, box.upper, strict=True):
         place = within(taken, lower, upper)[0]
@@ -141,12 +125,6 @@ class AccessTable:
     """Table of what ranks want of a file, box by box and chunk by chunk: the file domain access table (FDAT).
 
     What is known of a box is kept: many sets of aggregators are tried, which read the same boxes.
-
-    >>> table = AccessTable(ChunkGrid.of((6, 6), (2, 2)), [(range(2), range(3)), (range(2, 6), range(4, 6))])
-    >>> list(table.boxes(table.whole))
-    [Section(lower=(0, 0), upper=(2, 4)), Section(lower=(2, 4), upper=(6, 6))]
-    >>> table.counts(Section((1, 0), (3, 6))), table.are_shared
-    (array([3, 2]), False)
     """
 
     def __init__(self, grid: ChunkGrid, requests: Sequence[Axes]) -> None:
@@ -194,10 +172,6 @@ class AccessTable:
     def tight(self, box: Section) -> Axes:
         """Return the section read of a box for all who want any of it: along each axis the smallest regular that holds
         what anybody takes, or where that has more than is taken, just what is.
-
-        >>> wants = [(range(1, 20, 4),), (range(3, 20, 4),)]
-        >>> AccessTable(ChunkGrid.of((20,), (4,)), wants).tight(Section((0,), (12,)))
-        (range(1, 12, 2),)
         """
         return self.of(box).tight
 
@@ -232,11 +206,7 @@ def _boxes(axes: Axes, chunks: Sequence[int]) -> int:
 
 
 def chunks_of(grid: ChunkGrid, axes: Axes) -> int:
-    """Chunks that hold any of what is taken.
-
-    >>> chunks_of(ChunkGrid.of((8, 8), (2, 4)), (range(0, 8, 5), range(3)))
-    2
-    """
+    """Chunks that hold any of what is taken."""
     return math.prod(int(np.diff(runs).sum()) for runs in product_of(axes, grid.chunks))
 
 

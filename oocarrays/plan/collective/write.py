@@ -41,17 +41,7 @@ BUFFER_BYTES = 2**26
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveWritePlan(Holding):
-    """One collective write.
-
-    >>> from oocarrays.plan.collective.write_offers import plan_collective_write
-    >>> from oocarrays.plan.memory import Resources
-    >>> rows = Stored(grid=ChunkGrid.of((8, 8), (2, 8)), itemsize=4, local=True)
-    >>> plan = plan_collective_write(rows, [(range(8), range(5)), (range(8), range(3, 8))], Resources(), aggregators=2)
-    >>> plan
-    <CollectiveWritePlan two-phase: 4 chunks, 0 read first, written by 2 of 2 ranks in 1 rounds, 2 messages>
-    >>> plan.sizes(0).tolist()
-    [[80, 80], [80, 80]]
-    """
+    """One collective write."""
 
     stored: Stored
     """The file, as it is written: the unit is a shard, where there are any."""

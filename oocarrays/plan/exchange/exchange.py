@@ -53,14 +53,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An exchange: the bytes that every rank sends to every other one, in the order of a schedule.
-
-    >>> sizes = np.array([[0, 5, 0, 0], [0, 0, 0, 7], [0, 0, 0, 0], [0, 2, 0, 0]])
-    >>> for turn in Exchange.of(Schedule.of("pex", 4), sizes):
-    ...     print(turn.number, turn.step.pairs, turn.sizes)
-    0 [(0, 1)] [5]
-    1 [(1, 3), (3, 1)] [7 2]
-    """
+    """An exchange: the bytes that every rank sends to every other one, in the order of a schedule."""
 
     schedule: Schedule
     """The order."""

@@ -36,21 +36,12 @@ class Network(Protocol):
 
 
 def busiest(network: Network, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> float:
-    """Messages on the busiest link, or bytes: what the thesis calls f(i); 0 where nothing is sent.
-
-    >>> busiest(Mesh(rows=2, columns=3), np.array([0, 0]), np.array([5, 2]))
-    2.0
-    """
+    """Messages on the busiest link, or bytes: what the thesis calls f(i); 0 where nothing is sent."""
     return float(network.loads(sources, destinations, sizes).max(initial=0))
 
 
 def check_whole(**counts: object) -> None:
-    """Refuse numbers of a network that are not whole ones.
-
-    >>> check_whole(rows=2, columns=2.5)
-    Traceback (most recent call last):
-    oocarrays.errors.ScheduleError: columns=2.5 must be a whole number
-    """
+    """Refuse numbers of a network that are not whole ones."""
     for name, given in counts.items():
         whole(given, name, error=ScheduleError)
 

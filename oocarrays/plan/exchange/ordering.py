@@ -46,14 +46,7 @@ MOST_ALIKE = 2**16
 
 
 def colored(sizes: np.ndarray) -> Schedule:
-    """Return the schedule of the fewest steps in which some messages go, one from and one to a rank in each.
-
-    Examples
-    --------
-    >>> schedule = colored(np.array([[0, 5, 0], [0, 0, 7], [2, 3, 0]]))
-    >>> [step.pairs for step in schedule]
-    [[(0, 1), (1, 2), (2, 0)], [(2, 1)]]
-    """
+    """Return the schedule of the fewest steps in which some messages go, one from and one to a rank in each."""
     if np.ndim(sizes) != 2 or sizes.shape[0] != sizes.shape[1]:
         raise ScheduleError(f"sizes of shape {np.shape(sizes)} are not of as many ranks on both sides")
     sources, targets = np.nonzero(sizes * (1 - np.eye(len(sizes), dtype=int)))
@@ -64,11 +57,7 @@ def colored(sizes: np.ndarray) -> Schedule:
 
 
 def partners(sizes: np.ndarray) -> int:
-    """Return how many others the busiest rank sends to, or receives from.
-
-    >>> partners(np.array([[9, 5, 0], [0, 0, 7], [2, 3, 0]]))
-    2
-    """
+    """Return how many others the busiest rank sends to, or receives from."""
     others = sizes > 0
     np.fill_diagonal(others, val=False)
     return int(max(others.sum(axis=0).max(initial=0), others.sum(axis=1).max(initial=0)))
@@ -79,10 +68,6 @@ def is_worth_coloring(sizes: np.ndarray) -> bool:
 
     It is where each rank has few partners, and where messages differ: a step takes as long as its largest message, and
     colours have those together that are alike. Links, too, are shared otherwise by other pairs.
-
-    >>> even = np.ones((8, 8), int)
-    >>> is_worth_coloring(even), is_worth_coloring(even * np.arange(1, 9)), is_worth_coloring(np.eye(8, k=1))
-    (False, True, True)
     """
     if sizes.shape[0] != sizes.shape[1]:
         return False
@@ -140,11 +125,7 @@ class _Colors:
 
 
 def _first(colors: int) -> int:
-    """Return the first of some colours.
-
-    >>> _first(0b1100)
-    2
-    """
+    """Return the first of some colours."""
     return (colors & -colors).bit_length() - 1
 
 
@@ -154,15 +135,7 @@ come."""
 
 
 def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Schedule:
-    """Return the schedule of an exchange in steps.
-
-    Examples
-    --------
-    >>> schedule_for("auto", 6).name, schedule_for("bex", 4).name, schedule_for("coloring", 4).name
-    ('GEN', 'BEX', 'PEX')
-    >>> len(schedule_for("coloring", 4, np.eye(4, k=1)))
-    1
-    """
+    """Return the schedule of an exchange in steps."""
     if is_coloring(name) and sizes is not None:
         return colored(sizes)
     any_order = is_auto(name) or is_coloring(name) or is_unordered(name)
@@ -170,13 +143,7 @@ def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Sche
 
 
 def schedules_for(name: str, counts: Iterable[int]) -> list[Schedule]:
-    """Return the schedule for each number of ranks that it takes, the most first.
-
-    Examples
-    --------
-    >>> [schedule.ranks for schedule in schedules_for("pex", {1, 4, 12})]
-    [4, 1]
-    """
+    """Return the schedule for each number of ranks that it takes, the most first."""
     most, *fewer = sorted(counts, reverse=True)
     found = []
     for count in (most, *fewer):
@@ -191,9 +158,6 @@ def worth_trying(schedule: Schedule) -> tuple[Schedule, ...]:
     """The orders of which one may take the least time where ranks stand on a flat network: of few steps, or few bytes.
 
     The direct ones take as long as each other there; of those that forward, REX has the fewest steps.
-
-    >>> [schedule.name for schedule in worth_trying(complete_exchange(8))], len(worth_trying(complete_exchange(6)))
-    (['PEX', 'REX'], 1)
     """
     ranks = schedule.ranks
     return (schedule, Schedule.of("REX", ranks)) if ranks > 2 and ranks & (ranks - 1) == 0 else (schedule,)
@@ -219,12 +183,7 @@ class Load:
 
 @lru_cache(maxsize=256)
 def load_of(schedule: Schedule) -> Load:
-    """Count the work that an exchange with data for every pair of ranks gives to them.
-
-    >>> load = load_of(Schedule.of("rex", 8))
-    >>> load.messages, load.carries, load.parts, load.held
-    (24, 16, 96, 13)
-    """
+    """Count the work that an exchange with data for every pair of ranks gives to them."""
     steps = list(schedule)
     messages = sum(len(step.senders) for step in steps)
     receives = sum(len(np.unique(step.destinations[step.senders])) for step in steps)
@@ -244,12 +203,7 @@ def load_of(schedule: Schedule) -> Load:
 
 
 def load_in_place(schedule: Schedule) -> Load:
-    """Count the same where ranks are threads: each takes in the step in which a message would bring it, and none carry.
-
-    >>> load = load_in_place(Schedule.of("rex", 8))
-    >>> load.messages, load.receives, load.carries, load.parts
-    (56, 24, 0, 56)
-    """
+    """Count messages between threads: each is taken in the step that would bring it, and none is forwarded."""
     takes = schedule.ranks * (schedule.ranks - 1)
     return replace(load_of(schedule), messages=takes, carries=0, parts=takes)
 

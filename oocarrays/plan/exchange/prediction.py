@@ -50,14 +50,7 @@ BETWEEN_WORKERS = "the costs of messages between workers: see oocarrays calibrat
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A network, and what messages take on it.
-
-    >>> few = np.array([[0, 900, 0, 0], [0, 0, 900, 0], [0, 0, 0, 900], [900, 0, 0, 0]])
-    >>> flat = Carrier.between_workers(4, Costs())
-    >>> schedule, seconds = flat.cheapest(few)
-    >>> schedule.name, len(schedule), round(seconds, 4)
-    ('COLORING', 1, 0.018)
-    """
+    """A network, and what messages take on it."""
 
     network: Network
     """What carries messages."""
@@ -118,11 +111,7 @@ class Carrier:
 
 
 def square(sizes: np.ndarray) -> np.ndarray:
-    """Return sizes over all ranks that are there before or afterwards.
-
-    >>> square(np.ones((1, 2), int)).tolist()
-    [[1, 1], [0, 0]]
-    """
+    """Return sizes over all ranks that are there before or afterwards."""
     ranks = max(sizes.shape)
     return np.pad(sizes, [(0, ranks - length) for length in sizes.shape])
 
@@ -177,11 +166,7 @@ class Constants:
 
 
 def message_kinds(step: Step) -> np.ndarray:
-    """Of each message, by source: 0 where its ranks exchange, 1 where one of them serves a third rank too, 2 where not.
-
-    >>> message_kinds(Step(destinations=np.array([1, 0, 3, 4, -1, 6, -1])))
-    array([0, 0, 1, 1, 2])
-    """
+    """Return the kind of each message by source: 0 for an exchange, 1 where a rank serves a third one too, else 2."""
     sources, targets = step.senders, step.destinations[step.senders]
     receives = np.zeros(len(step.destinations), bool)
     receives[targets] = True
@@ -204,20 +189,12 @@ constants: REX over PEX is L · lg P · β over α + 2 · L · β, which grows w
 
 
 def flat_constants(costs: Costs) -> tuple[Constants]:
-    """Those of Dask workers, as `oocarrays calibrate --scheduler` has fitted them.
-
-    >>> flat_constants(Costs())[0].startup
-    0.012
-    """
+    """Those of Dask workers, as `oocarrays calibrate --scheduler` has fitted them."""
     return (Constants(from_bytes=0, **costs.exchange),)
 
 
 def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
-    """Return the constants that hold for a message: those of the largest ``from_bytes`` that is not above its bytes.
-
-    >>> regime(DELTA, 1024).startup, regime(DELTA, 2048).startup
-    (7.5e-05, 0.00015)
-    """
+    """Return the constants that hold for a message: those of the largest ``from_bytes`` that is not above its bytes."""
     return max((each for each in constants if each.from_bytes <= nbytes), key=lambda each: each.from_bytes)
 
 
@@ -229,13 +206,7 @@ def step_seconds(turn: Turn, network: Network, constants: Sequence[Constants]) -
 def schedule_seconds(
     schedule: Schedule, sizes: np.ndarray | int, network: Network, constants: Sequence[Constants]
 ) -> float:
-    """Seconds of a whole exchange, empty messages left out.
-
-    Examples
-    --------
-    >>> round(schedule_seconds(Schedule.of("pex", 16), 1024, Mesh(rows=4, columns=4), DELTA), 4)
-    0.0065
-    """
+    """Seconds of a whole exchange, empty messages left out."""
     if schedule.ranks > network.ranks:
         raise ScheduleError(f"{schedule.ranks} ranks do not stand on a network of {network.ranks}")
     return sum(step_seconds(turn, network, constants) for turn in Exchange.of(schedule, sizes))
@@ -254,11 +225,7 @@ def predicted(
 
 
 def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedule:
-    """Return the schedule that is asked for; where that is "auto", the one of least predicted time between workers.
-
-    >>> order_for("Auto", 3, np.ones((3, 3)), Costs()).name, order_for("pex", 4, np.ones((4, 4)), Costs()).name
-    ('GEN', 'PEX')
-    """
+    """Return the schedule that is asked for; where that is "auto", the one of least predicted time between workers."""
     if not is_auto(asked):
         return schedule_for(asked, ranks, sizes)
     return cheapest(sizes, FlatCluster.of(ranks), flat_constants(costs))
@@ -267,11 +234,7 @@ def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedu
 def cheapest(
     sizes: np.ndarray | int, network: Network, constants: Sequence[Constants], *, names: Iterable[str] = NAMES
 ) -> Schedule:
-    """The schedule of least predicted time among those that take so many ranks; of equals, not LEX, which crowds.
-
-    >>> cheapest(16384, Mesh(rows=16, columns=9), DELTA).name
-    'GEN'
-    """
+    """The schedule of least predicted time among those that take so many ranks; of equals, not LEX, which crowds."""
     names = tuple(names)
     seconds = predicted(sizes, network, constants, names=names)
     if not seconds:

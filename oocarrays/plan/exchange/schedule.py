@@ -86,11 +86,7 @@ class Leg(NamedTuple):
 
 
 def is_auto(asked: object) -> bool:
-    """Return whether the order of an exchange is left to the plan.
-
-    >>> is_auto("Auto"), is_auto(None), is_auto("pex")
-    (True, True, False)
-    """
+    """Return whether the order of an exchange is left to the plan."""
     return asked is None or (isinstance(asked, str) and asked.lower() == "auto")
 
 
@@ -265,19 +261,11 @@ class Schedule:
 
 
 def schedules(ranks: int, *, columns: int | None = None, names: Iterable[str] = NAMES) -> list[Schedule]:
-    """Those of ``names`` that take so many ranks, and stand on a mesh of so many columns where that is theirs to take.
-
-    >>> [schedule.name for schedule in schedules(6)]
-    ['LEX', 'PEX-GEN', 'PEX-GEN-SHIFT', 'GEN']
-    """
+    """Return the schedules among ``names`` that suit this number of ranks and columns of the mesh."""
     power = ranks & (ranks - 1) == 0
     return [Schedule.of(n, ranks, columns=columns) for n in names if power or n.upper() not in POWERS_OF_TWO]
 
 
 def complete_exchange(ranks: int) -> Schedule:
-    """Return the schedule for ``ranks``: PEX where they are a power of two, GEN elsewhere.
-
-    >>> complete_exchange(8).name, complete_exchange(6).name
-    ('PEX', 'GEN')
-    """
+    """Return the schedule for ``ranks``: PEX where they are a power of two, GEN elsewhere."""
     return Schedule.of("PEX" if ranks & (ranks - 1) == 0 else "GEN", ranks)

@@ -25,14 +25,7 @@ from oocarrays.plan.exchange.schedule import IDLE, Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExchangeTrace:
-    """The course of an exchange on a network: messages, links and seconds of each step in which something is sent.
-
-    >>> from oocarrays.plan.exchange.network import Mesh
-    >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
-    >>> trace = ExchangeTrace.of(Exchange.of(Schedule.of("rex", 8), 1024), Mesh(rows=2, columns=4), delta)
-    >>> trace.shared.tolist(), trace.messages, float(trace.link_bytes.max())
-    ([1.0, 2.0, 1.0], 24, 8192.0)
-    """
+    """The course of an exchange on a network: messages, links and seconds of each step in which something is sent."""
 
     exchange: Exchange
     """Who sends what to whom, in which order."""
@@ -98,14 +91,7 @@ class Ordered:
 
     @property
     def name(self) -> str:
-        """The schedules' names, those that follow each other and are alike once.
-
-        >>> from oocarrays.plan.exchange.network import FlatCluster
-        >>> flat, few = FlatCluster.of(*[1] * 4), np.array([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
-        >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
-        >>> in_order([few, np.full((4, 4), 10**5)], flat, delta)[0][0].name
-        'GEN'
-        """
+        """The schedules' names, those that follow each other and are alike once."""
         names = [schedule.name for schedule in self.schedules]
         return ", ".join(name for before, name in zip(["", *names], names, strict=False) if name != before)
 
@@ -159,14 +145,6 @@ def in_order(
 
     Where there are several exchanges and no schedule is the cheapest of each, what it costs that each goes by its own
     cheapest is among them.
-
-    Examples
-    --------
-    >>> from oocarrays.plan.exchange.network import Mesh
-    >>> delta = [Constants.even(75e-6, 0.35e-6, saturated=0.175e-6)]
-    >>> priced, left_out = in_order([np.full((16, 16), 16384)], Mesh(rows=4, columns=4), delta)
-    >>> priced[0].schedule.name, priced[0].steps, priced[-1].schedule.name, left_out
-    ('PEX', 15, 'LEX', [])
     """
     carrier = Carrier(network, tuple(constants))
     orders = [carrier.orders(each, asked, most=most // len(sizes)) for each in sizes]
@@ -194,11 +172,7 @@ class Arrivals(NamedTuple):
 
 
 def arrivals(schedule: Schedule) -> Arrivals:
-    """When each pair's data arrives.
-
-    >>> arrivals(Schedule.of("rex", 4)).steps.tolist(), arrivals(Schedule.of("rex", 4)).messages[0].tolist()
-    ([[-1, 1, 0, 1], [1, -1, 1, 0], [0, 1, -1, 1], [1, 0, 1, -1]], [0, 1, 1, 2])
-    """
+    """When each pair's data arrives."""
     ranks = np.arange(schedule.ranks)
     steps = np.full((schedule.ranks, schedule.ranks), IDLE)
     messages = np.where(ranks[:, None] == ranks, 0, 1)

@@ -63,13 +63,7 @@ class ImageAxis:
 def image_axes(
     names: Sequence[str | None] | None, ndim: int, types: Mapping[str, str] | None = None
 ) -> tuple[ImageAxis, ...]:
-    """Return the axes of an image in the order of the array, by their names or the usual names.
-
-    Examples
-    --------
-    >>> [axis.type for axis in image_axes(("Y", "X", "S"), 3)], [axis.name for axis in image_axes(None, 3)]
-    (['space', 'space', 'channel'], ['z', 'y', 'x'])
-    """
+    """Return the axes of an image in the order of the array, by their names or the usual names."""
     found = NAMES.get(ndim) if names is None or None in names else tuple(map(str, names))
     known = {name: axis_type(name, found or ()) for name in found or ()} | dict(types or {})
     counts = [[*known.values()].count(each) for each in ORDER]
@@ -83,22 +77,14 @@ def image_axes(
 
 
 def axis_type(name: str, names: Sequence[str] = ()) -> str:
-    """Return the type of an axis by its name, among the names of all axes.
-
-    >>> [axis_type(name) for name in ("T", "c", "lat", "i")], axis_type("i", ("i", "y", "x"))
-    (['time', 'channel', 'space', 'space'], 'other')
-    """
+    """Return the type of an axis by its name, among the names of all axes."""
     lower = name.lower()
     beside = {each.lower() for each in names} >= PLANE
     return TYPES.get(lower, "other" if beside and len(lower) == 1 and lower not in "zyx" else "space")
 
 
 def ome_order(axes: Sequence[ImageAxis]) -> tuple[int, ...]:
-    """Return the axes in the order that OME-Zarr requires, by number; axes of one type keep their order.
-
-    >>> ome_order(image_axes(("y", "x", "s"), 3)), ome_order(image_axes(("t", "z", "c", "y", "x"), 5))
-    ((2, 0, 1), (0, 2, 1, 3, 4))
-    """
+    """Return the axes in the order that OME-Zarr requires, by number; axes of one type keep their order."""
     return tuple(sorted(range(len(axes)), key=lambda axis: ORDER.index(axes[axis].type)))
 
 
@@ -109,10 +95,6 @@ def isotropic(
 
     An axis is made coarser if its elements are at most √factor times as long as the shortest, so that the elements of
     the levels become about isotropic. If scales are unknown or not comparable, the given factors are returned.
-
-    >>> z, y = (ImageAxis(name=name, type="space", scale=scale, known=True) for name, scale in (("z", 1.0), ("y", 0.3)))
-    >>> [isotropic([z, y], (9, 9), (2, 2), Coarsening((1, each))) for each in (1, 2, 4)]
-    [(1, 2), (1, 2), (2, 2)]
     """
     space = [axis for axis, each in enumerate(axes) if each.type == "space" and shape[axis] > _whole(level, axis)]
     sizes = {axis: in_base_unit(axes[axis].scale * _whole(level, axis), axes[axis].unit) for axis in space}
@@ -125,11 +107,7 @@ def isotropic(
 
 
 def is_enough(shape: Sequence[int], level: Coarsening, factors: Sequence[int]) -> bool:
-    """Return whether no axis that gets coarser has more than 256 elements in a level.
-
-    >>> is_enough((1000, 9), Coarsening((2, 1)), (2, 1)), is_enough((1000, 900), Coarsening((4, 1)), (2, 1))
-    (False, True)
-    """
+    """Return whether no axis that gets coarser has more than 256 elements in a level."""
     each = enumerate(zip(shape, factors, strict=True))
     return all(factor == 1 or ceil_div(n, _whole(level, axis)) <= ENOUGH for axis, (n, factor) in each)
 
@@ -176,11 +154,7 @@ def _transformations(axes: Sequence[ImageAxis], level: Coarsening, method: str) 
 
 
 def finest_path(image: Mapping[str, Any]) -> str | None:
-    """Return the path of the level of full resolution, the first one; None if multiscales name none.
-
-    >>> finest_path({"datasets": [{"path": "0"}, {"path": "1"}]}), finest_path({"datasets": []})
-    ('0', None)
-    """
+    """Return the path of the level of full resolution, the first one; None if multiscales name none."""
     datasets = image.get("datasets")
     first = datasets[0] if isinstance(datasets, list) and datasets else None
     path = first.get("path") if isinstance(first, Mapping) else None

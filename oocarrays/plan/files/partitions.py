@@ -59,11 +59,7 @@ SYMBOLS = {
 
 
 def unit_name(text: str) -> str:
-    """Return the OME-Zarr name of a unit; a unit that OME-Zarr does not name is returned unchanged.
-
-    >>> [unit_name(each) for each in ("µm", "microns", "Millimetre", "sec", "degrees_north")]
-    ['micrometer', 'micrometer', 'millimeter', 'second', 'degrees_north']
-    """
+    """Return the OME-Zarr name of a unit; a unit that OME-Zarr does not name is returned unchanged."""
     text = text.strip().replace("\\u00B5", "u").replace("\u00b5", "u").replace("\u03bc", "u").replace("\u212b", "Å")
     lower = text.lower().replace("metre", "meter")
     for each in (text, lower, lower.removesuffix("s")):
@@ -74,11 +70,7 @@ def unit_name(text: str) -> str:
 
 
 def in_base_unit(value: float, unit: str | None) -> tuple[float, str | None]:
-    """Return a value in metres or seconds, with that unit; a value of another unit is returned unchanged.
-
-    >>> in_base_unit(2, "millimeter"), in_base_unit(1, "hour"), in_base_unit(3, None)
-    ((0.002, 'meter'), (3600.0, 'second'), (3, None))
-    """
+    """Return a value in metres or seconds, with that unit; a value of another unit is returned unchanged."""
     for base, sizes in (("meter", LENGTHS), ("second", TIMES)):
         if unit in sizes:
             return value * sizes[unit], base
@@ -101,11 +93,7 @@ class FileBlock:
 
 
 def before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
-    """How many of what is taken, ascending, lie before each of some bounds.
-
-    >>> before(range(1, 20, 4), np.array([0, 5, 12])), before(np.array([2, 3, 7]), np.array([3, 8]))
-    (array([0, 1, 3]), array([1, 3]))
-    """
+    """How many of what is taken, ascending, lie before each of some bounds."""
     if isinstance(taken, np.ndarray):
         return np.searchsorted(taken, bounds)
     counts: np.ndarray = np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
@@ -113,21 +101,13 @@ def before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
 
 
 def chunk_count(spans: tuple[np.ndarray, np.ndarray], chunk: int) -> int:
-    """Chunks that some spans touch along an axis, those of two spans twice.
-
-    >>> chunk_count((np.array([0, 5]), np.array([5, 8])), 4)
-    3
-    """
+    """Chunks that some spans touch along an axis, those of two spans twice."""
     lower, upper = spans
     return int((-(-upper // chunk) - lower // chunk).sum())
 
 
 def alike_spans(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -> list[tuple[range, int]]:
-    """Of spans that lie alike in chunks, and alike before the end of a file, one and how many they are.
-
-    >>> alike_spans((np.array([0, 5, 10]), np.array([5, 10, 15])), 5, 20)
-    [(range(0, 5), 3)]
-    """
+    """Of spans that lie alike in chunks, and alike before the end of a file, one and how many they are."""
     lower, upper = spans
     key = np.stack([lower % chunk, upper - lower, upper > extent // chunk * chunk], axis=1)
     _, first, times = np.unique(key, axis=0, return_index=True, return_counts=True)
@@ -135,11 +115,7 @@ def alike_spans(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -
 
 
 def message_size(blocks: Sequence[FileBlock | None]) -> int:
-    """Elements of a message.
-
-    >>> message_size([None, FileBlock(axes=(range(3),), place=Section((1,), (4,)))])
-    3
-    """
+    """Elements of a message."""
     return sum(block.size for block in blocks if block)
 
 
@@ -168,12 +144,7 @@ class InCore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slabs:
-    """How a local array is cut into slabs.
-
-    >>> slabs = Slabs.of((8, 6), depth=(1, 1), order=(0, 1), itemsize=4, budget=160)
-    >>> len(slabs), slabs[1].own, slabs[1].outer
-    (3, Section(lower=(3, 0), upper=(6, 6)), Section(lower=(2, -1), upper=(7, 7)))
-    """
+    """How a local array is cut into slabs."""
 
     grid: ChunkGrid
     """The local array without its halo, and the most of a slab along each axis, in elements."""
@@ -249,10 +220,6 @@ class Partitions(Sequence[Section]):
 
 
 def partitions(grid: ChunkGrid, room: int) -> Partitions:
-    """Boxes of at most ``room`` chunks each, one chunk at least.
-
-    >>> tuple(partitions(ChunkGrid.of((5, 8), (2, 4)), 4))
-    (Section(lower=(0, 0), upper=(4, 8)), Section(lower=(4, 0), upper=(5, 8)))
-    """
+    """Boxes of at most ``room`` chunks each, one chunk at least."""
     counts = grid.counts
     return Partitions(grid, ChunkGrid.of(counts, chunks_along(range(len(counts)), counts, room)))

@@ -36,13 +36,7 @@ MORE_READS = 1.5
 
 
 def boxes_of(mask: np.ndarray) -> Iterator[tuple[Index, Index]]:
-    """Yield the places where a mask is true as boxes: first index, and one past the last, along each axis.
-
-    >>> list(boxes_of(np.array([[0, 1, 1], [0, 1, 1], [1, 0, 0]], bool)))
-    [((0, 1), (2, 3)), ((2, 0), (3, 1))]
-    >>> list(boxes_of(np.array(True))), list(boxes_of(np.array(False)))
-    ([((), ())], [])
-    """
+    """Yield the places where a mask is true as boxes: first index, and one past the last, along each axis."""
     if not mask.ndim:
         yield from [((), ())] if mask else []
         return
@@ -73,12 +67,7 @@ class Filled:
         return cls(grid=grid, elements=elements)
 
     def needs(self, index: Index) -> bool:
-        """Whether a chunk has to be read before it is written.
-
-        >>> filled = Filled.of(ChunkGrid.of((5,), (2,)), [Section((1,), (5,))])
-        >>> [filled.needs((i,)) for i in range(3)]
-        [True, False, False]
-        """
+        """Whether a chunk has to be read before it is written."""
         return self.elements.get(index, 0) < self.grid.section(index).size
 
     @property
@@ -249,16 +238,7 @@ def _unit_bytes(stored: Stored) -> int:
 def plan_update(
     source: Stored, target: Stored, changed: Sequence[Section], resources: Resources, lengths: Sequence[int] = ()
 ) -> UpdatePlan:
-    """Plan to put what has changed of a source into an array.
-
-    Examples
-    --------
-    >>> source = Stored(grid=ChunkGrid.of((101, 64), (1, 64)), itemsize=4, local=True)
-    >>> target = Stored(grid=ChunkGrid.of((101, 64), (10, 16)), itemsize=4, local=True)
-    >>> plan = plan_update(source, target, [Section((99, 0), (101, 64))], Resources(budget=2**24))
-    >>> len(plan.pieces(0)), plan.touched, plan.traffic.read_requests, plan.lengths
-    (1, 8, 6, (11, 4))
-    """
+    """Plan to put what has changed of a source into an array."""
     ranks = resources.workers or 1
     shares = resources.ranks_of_a_process(ranks)
 

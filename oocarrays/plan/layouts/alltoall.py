@@ -24,12 +24,7 @@ from oocarrays.plan.memory import Holding, Memory
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AlltoallPlan(Holding):
-    """An all-to-all of rows: who sends how many to whom, from where.
-
-    >>> plan = AlltoallPlan.of([[3, 1], [1, 0]], lengths=[4, 1])
-    >>> plan.shape(0), plan.taken(0, 1), plan.place(1, 0), plan.messages
-    ((4,), slice(3, 4, None), slice(3, 4, None), 2)
-    """
+    """An all-to-all of rows: who sends how many to whom, from where."""
 
     counts: np.ndarray
     """``counts[source, target]`` rows."""
@@ -154,11 +149,7 @@ def _whole(given: object, name: str, ranks: int) -> np.ndarray:
 
 
 def _displaced(counts: np.ndarray) -> np.ndarray:
-    """Return where each begins in a row, one behind the other.
-
-    >>> _displaced(np.array([[3, 1, 2]])).tolist()
-    [[0, 3, 4]]
-    """
+    """Return where each begins in a row, one behind the other."""
     found: np.ndarray = np.cumsum(counts, axis=1) - counts
     return found
 

@@ -126,15 +126,7 @@ def held_elements(
     *,
     ordered: bool = True,
 ) -> np.ndarray:
-    """Return the most elements that each rank holds in a transfer, at any moment.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.layouts.layout import Layout
-    >>> transfer = Transfer(Layout.of((8,), "block", ranks=2), Layout.of((8,), "cyclic", ranks=2))
-    >>> held_elements(transfer).tolist(), held_elements(transfer, Schedule.of("pex", 2)).tolist()
-    ([8, 8], [12, 12])
-    """
+    """Return the most elements that each rank holds in a transfer, at any moment."""
     sizes = squared(transfer.sizes())
     parts: np.ndarray = sizes.sum(axis=1) + sizes.sum(axis=0)
     if schedule:
@@ -149,13 +141,7 @@ def held_messages(
     *,
     ordered: bool = True,
 ) -> np.ndarray:
-    """Return the most elements that each rank holds in messages of an exchange, at any moment.
-
-    Examples
-    --------
-    >>> held_messages(np.array([[4, 1], [2, 4]]), Schedule.of("pex", 2)).tolist()
-    [3, 3]
-    """
+    """Return the most elements that each rank holds in messages of an exchange, at any moment."""
     sizes = sizes * (1 - np.eye(len(sizes), dtype=np.int64))
     if is_together(schedule, assembly):
         goes, comes = np.sort(sizes, axis=1)[:, -CREDIT:], np.sort(sizes, axis=0)[-CREDIT:]
@@ -170,11 +156,7 @@ def held_messages(
 
 
 def is_together(schedule: Schedule | None, assembly: Assembly) -> bool:
-    """Return whether one task per rank receives from all others, in the order of arrival.
-
-    >>> is_together(Schedule.of("pex", 8), "asynchronous"), is_together(Schedule.of("rex", 8), "asynchronous")
-    (True, False)
-    """
+    """Return whether one task per rank receives from all others, in the order of arrival."""
     return schedule is not None and assembly == "asynchronous" and schedule.ranks > 1 and not schedule.forwards
 
 

@@ -53,12 +53,7 @@ class Loan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Halos:
-    """The exchange of borders between the ranks of a layout.
-
-    >>> halos = Halos(Layout.of((4, 6), "(block, block)", grid=(2, 2)), (1, 1), "none")
-    >>> halos.shape(0), halos.inside(3), halos.sizes().tolist()
-    ((3, 4), Section(lower=(1, 1), upper=(3, 4)), [[6, 2, 3, 1], [2, 6, 1, 3], [3, 1, 6, 2], [1, 3, 2, 6]])
-    """
+    """The exchange of borders between the ranks of a layout."""
 
     layout: Layout
     """Which rank holds what."""
@@ -200,22 +195,14 @@ def _kept(axis: Axis, rank: int, depth: int, boundary: Boundary) -> tuple[int, i
 
 
 def _runs(taken: Taken) -> list[tuple[int, int]]:
-    """Intervals that hold just what is taken.
-
-    >>> _runs(range(4, 1, -1)), _runs(range(0, 4, 2))
-    ([(2, 5)], [(0, 1), (2, 3)])
-    """
+    """Intervals that hold just what is taken."""
     if isinstance(taken, range) and abs(taken.step) == 1:
         return [(min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1)] if taken else []
     return [(int(i), int(i) + 1) for i in taken]
 
 
 def frame(outer: Section, inner: Section) -> list[Section]:
-    """Return the rest of a box around another one inside it, as boxes that have nothing in common.
-
-    >>> frame(Section((0, 0), (4, 4)), Section((1, 0), (3, 3)))
-    [Section(lower=(0, 0), upper=(1, 4)), Section(lower=(3, 0), upper=(4, 4)), Section(lower=(1, 3), upper=(3, 4))]
-    """
+    """Return the rest of a box around another one inside it, as boxes that have nothing in common."""
     if not inner.size:
         return [outer] if outer.size else []
     lower, upper, found = list(outer.lower), list(outer.upper), []
@@ -289,22 +276,12 @@ class HaloPlan(Holding):
 
 
 def put(halos: Halos, source: int, rank: int, lent: np.ndarray, window: np.ndarray) -> None:
-    """Put what is taken of ``source`` where it stands in the window of a rank.
-
-    >>> halos, window = Halos(Layout.of((4,), "block", ranks=2), (1,), "periodic"), np.zeros(4, int)
-    >>> put(halos, 1, 0, np.array([2, 3]), window)
-    >>> window
-    array([3, 0, 0, 2])
-    """
+    """Put what is taken of ``source`` where it stands in the window of a rank."""
     for there, among in halos.strips(source, rank):
         window[there] = lent[among]
 
 
 def lent(part: np.ndarray, taken: Axes) -> np.ndarray:
-    """Return the taken elements of a part: a view, where they are one box.
-
-    >>> lent(np.arange(6).reshape(2, 3), (range(1, 2), np.array([0, 2])))
-    array([[3, 5]])
-    """
+    """Return the taken elements of a part: a view, where they are one box."""
     found: np.ndarray = part[index_of(taken)]
     return found

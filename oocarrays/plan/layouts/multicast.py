@@ -28,12 +28,7 @@ Piece = tuple[Axes, Axes]
 
 @dataclass(frozen=True, kw_only=True)
 class MulticastPlan:
-    """Who has what of a section, and who sends it to whom.
-
-    >>> plan = example_plan(ranks=6, root=4)
-    >>> [plan.parent(rank) for rank in range(6)], plan.steps
-    ([4, 5, 4, 5, None, 4], 3)
-    """
+    """Who has what of a section, and who sends it to whom."""
 
     layout: Layout
     """Which rank holds what of the array."""

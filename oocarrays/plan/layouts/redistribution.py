@@ -294,17 +294,7 @@ def plan_redistribution(
     carrier: Carrier | None = None,
     schedule: str | Schedule | None = "auto",
 ) -> Redistribution:
-    """Return how to change a layout: by the method that is asked for, or by the cheapest.
-
-    Examples
-    --------
-    >>> layouts = Layout.of((8, 8), "(block, *)", ranks=4), Layout.of((8, 8), "(*, block)", ranks=4)
-    >>> plan_redistribution(*layouts, itemsize=4).method
-    'direct'
-    >>> plan_redistribution(*layouts, itemsize=4, method="indirect")
-    Traceback (most recent call last):
-    oocarrays.errors.LayoutError: method='indirect' does not apply to (block, *) on 4 × 1 → (*, block) on 1 × 4: ...
-    """
+    """Return how to change a layout: by the method that is asked for, or by the cheapest."""
     costs = costs or Costs()
     ways = ways_between(source, target)
     if carrier is None and any(costs.exchange.values()):
@@ -411,11 +401,7 @@ def _row(offer: Price, chosen: bool) -> tuple[str, ...]:
 
 
 def _amount(nbytes: int) -> str:
-    """Bytes as Dask writes them.
-
-    >>> _amount(1000), _amount(3 * 2**20)
-    ('0.98 kiB', '3.00 MiB')
-    """
+    """Bytes as Dask writes them."""
     power = next((power for power in (4, 3, 2, 1) if nbytes >= 0.9 * 1024**power), 0)
     return f"{nbytes / 1024**power:.2f} {'kMGT'[power - 1]}iB" if power else f"{nbytes} B"
 

@@ -95,22 +95,13 @@ class Runs:
 
 
 def runs_between(source: Axis, target: Axis) -> Runs:
-    """Return the runs that must move along an axis, those that stay with their rank too.
-
-    >>> runs = runs_between(BlockCyclicAxis(24, 2, 3), BlockCyclicAxis(24, 2, 2)).between(0, 1)
-    >>> runs.source_start.tolist(), runs.length.tolist(), runs.count.tolist(), runs.source_stride.tolist()
-    ([2, 3], [1, 2], [2, 2], [6, 6])
-    """
+    """Return the runs that must move along an axis, those that stay with their rank too."""
     name = formula(source, target)
     return FORMULAS[name](source, target) if name and _is_once_a_pair(source, target) else cut(source, target)
 
 
 def formula(source: Axis, target: Axis) -> str | None:
-    """Return the name of the thesis's formula for two distributions, where it has one: of ``FORMULAS``.
-
-    >>> formula(BlockCyclicAxis(32, 4, 4), BlockCyclicAxis(32, 4, 2)), formula(*[GenBlockAxis(3, 2, (1, 2))] * 2)
-    ('ky-to-y', None)
-    """
+    """Return the name of the thesis's formula for two distributions, where it has one: of ``FORMULAS``."""
     if not (isinstance(source, BlockCyclicAxis) and isinstance(target, BlockCyclicAxis)):
         return None
     if target.block == 1 and source.period >= source.extent:
@@ -123,11 +114,7 @@ def formula(source: Axis, target: Axis) -> str | None:
 
 
 def cut(source: Axis, target: Axis) -> Runs:
-    """The runs between any two distributions: those of the first period of each region, and how often they come.
-
-    >>> len(cut(BlockCyclicAxis(10**9, 64, 11), BlockCyclicAxis(10**9, 64, 3)))
-    833
-    """
+    """The runs between any two distributions: those of the first period of each region, and how often they come."""
     regions = _regions(source, target)
     ends = np.minimum(regions.start + regions.period, regions.stop)
     cuts = [regions.start, _starts(source, regions.start, ends), _starts(target, regions.start, ends)]
@@ -147,11 +134,7 @@ def cut(source: Axis, target: Axis) -> Runs:
 
 
 def block_to_cyclic(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
-    """Block(m) to cyclic: each source deals out its elements in turn (Thakur 1995, 3.3, Figure 3.5 as corrected).
-
-    >>> block_to_cyclic(BlockCyclicAxis(26, 4, 7), BlockCyclicAxis(26, 4, 1)).between(1, 0).source_start.tolist()
-    [1]
-    """
+    """Block(m) to cyclic: each source deals out its elements in turn (Thakur 1995, 3.3, Figure 3.5 as corrected)."""
     sources, targets = np.arange(source.ranks)[:, None], np.arange(target.ranks)
     start = source.block * sources
     first = (targets - start) % target.ranks
@@ -175,9 +158,6 @@ def ky_to_y(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
     """Cyclic(k · y) to cyclic(y): each block's k parts go to k ranks in turn (Thakur 1995, 3.5.1, Figure 3.9).
 
     The sequence of ranks is that of every block; in print, it does not repeat where k does not divide the ranks.
-
-    >>> ky_to_y(BlockCyclicAxis(32, 4, 4), BlockCyclicAxis(32, 4, 2)).of("source", 1).target.tolist()
-    [2, 3]
     """
     k = source.block // target.block
     ranks = np.repeat(np.arange(source.ranks), k)
@@ -275,11 +255,7 @@ def _starts(axis: Axis, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
 
 
 def _ranges(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Ranges of integers, one after the other.
-
-    >>> _ranges(np.array([3, 7]), np.array([5, 8])).tolist()
-    [3, 4, 7]
-    """
+    """Ranges of integers, one after the other."""
     counts = stop - start
     firsts = np.repeat(start - (counts.cumsum() - counts), counts)
     return firsts + np.arange(len(firsts))

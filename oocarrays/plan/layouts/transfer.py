@@ -25,12 +25,7 @@ from oocarrays.plan.layouts.runs import Runs, Side, runs_between
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One all-to-all: every rank of ``source`` sends to every rank of ``target`` what the latter is to hold.
-
-    >>> transfer = Transfer(Layout.of((4, 4), "(block, *)", ranks=2), Layout.of((4, 4), "(*, block)", ranks=2))
-    >>> transfer.sizes().tolist()
-    [[4, 4], [4, 4]]
-    """
+    """One all-to-all: every rank of ``source`` sends to every rank of ``target`` what the latter is to hold."""
 
     source: Layout
     """Who holds what before."""

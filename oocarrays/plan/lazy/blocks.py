@@ -53,20 +53,12 @@ class Grouping:
 
 
 def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:
-    """Count what some groups of blocks touch along an axis.
-
-    >>> grouping(range(12), (2, 4, 4, 2), 4, ((0, 2), (2, 4)))
-    Grouping(groups=((0, 2), (2, 4)), longest=6, line=Line(elements=12, runs=4, wholes=2, longest=1), visits=4)
-    """
+    """Count what some groups of blocks touch along an axis."""
     return _grouping(taken, _edges(lengths), chunk, groups)
 
 
 def cut_line(each: Grouping, taken: range, lengths: Sequence[int], chunk: int, tile: int) -> Line:
-    """Count the pieces of an axis whose groups are read tile by tile, where tiles may be shorter than chunks.
-
-    >>> cut_line(grouping(range(96), (50, 46), 8, ((0, 2),)), range(96), (50, 46), 8, 6)
-    Line(elements=96, runs=24, wholes=0, longest=1)
-    """
+    """Count the pieces of an axis whose groups are read tile by tile, where tiles may be shorter than chunks."""
     if tile >= chunk or taken.step > 1:
         return each.line
 
@@ -104,11 +96,7 @@ def _sum(counts: np.ndarray) -> int:
 
 
 def singly(count: int) -> tuple[tuple[int, int], ...]:
-    """Each block a group.
-
-    >>> singly(2)
-    ((0, 1), (1, 2))
-    """
+    """Each block a group."""
     return tuple((i, i + 1) for i in range(count))
 
 
@@ -126,11 +114,7 @@ def groupings(taken: range, lengths: Sequence[int], chunk: int) -> Iterator[Grou
 
 
 def _in_runs(marks: Sequence[int]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Groups from each mark to the next, to the second next, the fourth …
-
-    >>> list(_in_runs([0, 2, 3]))
-    [((0, 2), (2, 3)), ((0, 3),)]
-    """
+    """Groups from each mark to the next, to the second next, the fourth …"""
     step, count = 1, len(marks) - 1
     while step < 2 * count:
         ends = [*marks[:count:step], marks[-1]]
@@ -139,11 +123,7 @@ def _in_runs(marks: Sequence[int]) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _aligned(taken: range, edges: np.ndarray, chunk: int) -> list[int]:
-    """The numbers of the edges of which no chunk has elements on both sides.
-
-    >>> _aligned(range(12), np.array([0, 2, 4, 12]), 4)
-    [0, 2, 3]
-    """
+    """The numbers of the edges of which no chunk has elements on both sides."""
     inside = (edges > 0) & (edges < len(taken))
     before, after = (np.where(inside, taken.start + taken.step * each, 0) // chunk for each in (edges - 1, edges))
     kept: list[int] = np.flatnonzero(~inside | (before != after)).tolist()
@@ -155,22 +135,13 @@ BlockLengths = tuple[tuple[int, ...], ...]
 
 
 def are_aligned(blocks: BlockLengths, grid: ChunkGrid) -> bool:
-    """Whether every chunk lies in one block.
-
-    >>> grid = ChunkGrid.of((10, 6), (2, 3))
-    >>> are_aligned(((4, 4, 2), (6,)), grid), are_aligned(((4, 6), (4, 2)), grid)
-    (True, False)
-    """
+    """Whether every chunk lies in one block."""
     axes = zip(blocks, grid.shape, grid.chunks, strict=True)
     return all(edge % c == 0 for lengths, n, c in axes for edge in accumulate(lengths) if edge != n)
 
 
 def scratch_of(blocks: BlockLengths, shape: tuple[int, ...], itemsize: int) -> Stored:
-    """A plain array for blocks: a chunk is the longest block in each axis, or more where that would be a tiny file.
-
-    >>> scratch_of(((1000, 500), (200, 200)), (1500, 400), 4).grid.chunks
-    (1000, 400)
-    """
+    """A plain array for blocks: a chunk is the longest block in each axis, or more where that would be a tiny file."""
     longest = tuple(max((*lengths, 1)) for lengths in blocks)
     chunks = tuple(max(c, 1) for c in at_least(longest, tuple(max(n, 1) for n in shape), itemsize))
     return Stored(grid=ChunkGrid.of(shape, chunks), itemsize=itemsize, local=True)
@@ -184,15 +155,7 @@ def plan_blocks(
     straight: bool = True,
     **choices: Any,
 ) -> BlocksPlan:
-    """Choose how the blocks of a lazy array get to the chunks of ``target`` within a budget.
-
-    Examples
-    --------
-    >>> target = Stored(grid=ChunkGrid.of((60, 40), (60, 4)), itemsize=8, local=True)
-    >>> plan = plan_blocks(((30, 30), (40,)), target, Resources(budget=2**28, threads=2))
-    >>> plan.aligned, plan.stored.grid.chunks, plan.pieces
-    (False, (60, 40), 2)
-    """
+    """Choose how the blocks of a lazy array get to the chunks of ``target`` within a budget."""
     aligned = target.nbytes == 0 or (straight and are_aligned(blocks, target.grid))
     stored = target if aligned else scratch_of(blocks, target.grid.shape, target.itemsize)
     still = nothing_to_move(stored, target, resources)

@@ -148,17 +148,7 @@ def plan_lazy_reads(
     scratch_room: int = 0,
     strict: bool = False,
 ) -> LazyReadsPlan:
-    """Choose how blocks are read.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> slabs = Stored(grid=ChunkGrid.of((4000, 6000), (800, 6000)), itemsize=8, local=True, codec="zstd")
-    >>> plan = plan_lazy_reads(
-    ...     slabs, (range(4000), range(6000)), ((4000,), (1500,) * 4), Resources(budget=2**30, threads=2))
-    >>> plan.method, plan.groups, plan.read_requests
-    ('groups', (((0, 1),), ((0, 4),)), 5)
-    """
+    """Choose how blocks are read."""
     axes, budget, threads = tuple(axes), resources.budget, resources.threads
     share = budget // (threads + 1)
     problem = _Problem(stored=stored, axes=axes, blocks=blocks, share=share, costs=resources.costs)
@@ -344,14 +334,7 @@ def _longest(lengths: Sequence[int], groups: Iterable[tuple[int, int]]) -> int:
 
 
 def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False) -> tuple[int, ...]:
-    """Elements along each axis that are read at one time: whole chunks, unless they are large and can be read in parts.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> tile_of(Stored(grid=ChunkGrid.of((4096, 4096), (256, 256)), itemsize=4, local=True))
-    (1024, 4096)
-    >>> tile_of(Stored(grid=ChunkGrid.of((8192, 8192), (8192, 8192)), itemsize=4, local=True))
-    (512, 8192)
-    """
+    """Return the elements of a read along each axis: whole chunks, or parts of large divisible ones."""
     grid = stored.lying.grid
     shape = grid.shape
     tile = [max(min(c, n), 1) for c, n in zip(grid.chunks, shape, strict=True)]

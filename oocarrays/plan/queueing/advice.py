@@ -198,41 +198,25 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    """Seconds of a block.
-
-    >>> _time(0.0205), _time(3e-5), _time(1.5)
-    ('20.50 ms', '30.0 µs', '1.50 s')
-    """
+    """Seconds of a block."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{1e3 * seconds:.2f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.1f} µs"
 
 
 def _size(nbytes: int) -> str:
-    """Bytes as an option takes them.
-
-    >>> _size(2**20), _size(16384), _size(1000)
-    ('1MiB', '16KiB', '1000B')
-    """
+    """Bytes as an option takes them."""
     power = next((power for power in (3, 2, 1) if nbytes % 1024**power == 0 and nbytes), 0)
     return f"{nbytes // 1024**power}{('', 'Ki', 'Mi', 'Gi')[power]}B"
 
 
 def _rate(bytes_per_second: float) -> str:
-    """Bytes a second.
-
-    >>> _rate(5.3e6), _rate(1.5e9), _rate(900.0)
-    ('5.3 MB/s', '1500 MB/s', '0.0009 MB/s')
-    """
+    """Bytes a second."""
     return f"{bytes_per_second / 1e6:.{0 if bytes_per_second >= 1e8 else 1 if bytes_per_second >= 1e5 else 4}f} MB/s"
 
 
 def io_ranks(times: BlockTimes, cores: int) -> int:
-    """Return how many processors it takes that the processor is not what holds disks back.
-
-    >>> io_ranks(BlockTimes(block=1, cpu=0.001, disks=(0.002,) * 8), 16), io_ranks(BlockTimes(block=1, disks=(1.0,)), 2)
-    (5, 1)
-    """
+    """Return how many processors it takes that the processor is not what holds disks back."""
     if not times.cpu:
         return 1
     free = replace(times, cpu=0.0)
@@ -245,15 +229,7 @@ def io_ranks(times: BlockTimes, cores: int) -> int:
 def advised(
     disks: Iterable[str], mode: str, measured: Iterable[Measured], *, memory: int | None = None, cores: int = 1
 ) -> StripingPlan:
-    """Return the block, and the blocks of a disk under way, that a model advises.
-
-    Examples
-    --------
-    >>> seen = [Measured(block=2**16, cpu=1e-5, alone=(0.02,) * 4, spread=(0.0,) * 4, together=13e6)]
-    >>> plan = advised("abcd", "read", seen)
-    >>> plan.block, plan.buffers, plan.ranks, round(plan.speed_up, 1)
-    (65536, 1, 1, 4.0)
-    """
+    """Return the block, and the blocks of a disk under way, that a model advises."""
     seen = tuple(measured)
     if not seen:
         raise InputError("nothing was measured of which anything could be advised")

@@ -52,13 +52,7 @@ class RequestClass:
 
 @dataclass(frozen=True, slots=True)
 class ClosedNetwork:
-    """Stations, and classes of requests that go round through them.
-
-    >>> disk, think = Centre(name="disk"), Centre(name="think", servers=math.inf)
-    >>> terminals = RequestClass(name="terminals", requests=3, demands={"disk": 0.5, "think": 1.0})
-    >>> ClosedNetwork.of([disk, think], [terminals]).demands.tolist()
-    [[0.5, 1.0]]
-    """
+    """Stations, and classes of requests that go round through them."""
 
     stations: tuple[Centre, ...]
     """The places where they take time."""

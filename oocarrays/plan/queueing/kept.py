@@ -60,23 +60,12 @@ class KeptDisks:
         return kept
 
     def to_json(self) -> Document:
-        """Return it as settings keep it.
-
-        >>> row = Measured(block=4096, cpu=1e-5, alone=(0.02,), spread=(0.1,), together=2e5)
-        >>> kept = KeptDisks(disks=("/a",), mode="read", measured=(row,))
-        >>> KeptDisks.from_json(kept.to_json()) == kept
-        True
-        """
+        """Return it as settings keep it."""
         rows = [[row.block, row.cpu, list(row.alone), list(row.spread), row.together] for row in self.measured]
         return {"disks": list(self.disks), "mode": self.mode, "measured": rows}
 
     def places_of(self, parts: Sequence[str]) -> list[int] | None:
-        """Return on which of the disks each part lies; None where one lies on none of them.
-
-        >>> kept = KeptDisks(disks=("/mnt/a", "/mnt/b"), mode="read", measured=())
-        >>> kept.places_of(["/mnt/b/x.zarr", "/mnt/a"]), kept.places_of(["/mnt/bb"])
-        ([1, 0], None)
-        """
+        """Return on which of the disks each part lies; None where one lies on none of them."""
         found = [_place_of(part, self.disks) for part in parts]
         return None if None in found else found  # type: ignore[return-value]
 
@@ -127,23 +116,13 @@ class ChunkTimes:
         return max((len(times.disks) for times in self.by_mode.values()), default=0)
 
     def seconds(self, mode: str, chunks: float, under_way: int) -> float | None:
-        """Seconds of the disks for some chunks, so many of which are under way at one time; None if not known.
-
-        >>> times = ChunkTimes({"read": BlockTimes(block=4096, disks=(0.02,) * 4)})
-        >>> [round(times.seconds("read", 100, many), 2) for many in (1, 2, 4, 8)], times.seconds("write", 1, 1)
-        ([2.0, 1.0, 0.5, 0.5], None)
-        """
+        """Seconds of the disks for some chunks, so many of which are under way at one time; None if not known."""
         times = self.by_mode.get(mode)
         return None if times is None else chunks / chunks_a_second(times, under_way)
 
 
 def chunks_a_second(times: BlockTimes, under_way: int) -> float:
-    """Return how many blocks disks move in a second, of which so many are under way: on fewer disks than all at first.
-
-    >>> times = BlockTimes(block=4096, shared=0.01, disks=(0.02,) * 4)
-    >>> [round(chunks_a_second(times, many)) for many in (1, 2, 4, 16)]
-    [33, 60, 90, 100]
-    """
+    """Return the blocks a second that disks move with this number of requests under way."""
     disks = len(times.disks)
     if under_way < disks:
         mean = sum(times.disks) / disks

@@ -37,17 +37,7 @@ CLOSE, MOST_ROUNDS = 1e-10, 20_000
 
 
 def solve(network: ClosedNetwork, method: str = "auto") -> Solution:
-    """Return the mean values of a network.
-
-    Examples
-    --------
-    >>> from oocarrays.plan.queueing.closed import RequestClass, Centre
-    >>> disks = [Centre(name="a"), Centre(name="b")]
-    >>> requests = RequestClass(name="requests", requests=3, demands={"a": 1.0, "b": 2.0})
-    >>> solution = solve(ClosedNetwork.of(disks, [requests]))
-    >>> solution.residence.round(2).tolist(), round(float(solution.throughput[0]), 3), solution.bottleneck
-    ([[1.57, 4.86]], 0.467, 'b')
-    """
+    """Return the mean values of a network."""
     if method not in METHODS:
         raise InputError(f"method={method!r} is unknown: {', '.join(METHODS)}")
     kinds = _kinds(network)

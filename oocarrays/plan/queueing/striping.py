@@ -96,15 +96,7 @@ class StripedRate:
 
 
 def striped_network(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> ClosedNetwork:
-    """Return the network of a striped file: Figure 6.
-
-    Examples
-    --------
-    >>> times = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
-    >>> solution = solve(striped_network(times, 1, routings=4))
-    >>> round(1000 * float(solution.response[0]), 2)
-    32.53
-    """
+    """Return the network of a striped file: Figure 6."""
     ways = _routing_of_each(len(times.disks), routings)
     whole(buffers, "buffers", 1)
     stations = {CPU: Centre(name=CPU), SHARED: Centre(name=SHARED), WAIT: Centre(name=WAIT, servers=math.inf)}
@@ -131,38 +123,21 @@ def _routing_of_each(disks: int, routings: int | Sequence[int]) -> tuple[int, ..
 
 
 def striped_rate(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> StripedRate:
-    """Predict a long transfer; the parameters are those of `striped_network`.
-
-    >>> times = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
-    >>> double = striped_rate(times, 2, routings=8)
-    >>> round(double.rate / 2**20, 2), round(100 * double.disk_utilisation, 1), round(1000 * double.residence(CPU), 2)
-    (5.31, 87.1, 4.17)
-    """
+    """Predict a long transfer; the parameters are those of `striped_network`."""
     network = striped_network(times, buffers, routings)
     ways = _routing_of_each(len(times.disks), routings)
     return StripedRate(times=times, buffers=buffers, routings=ways, solution=solve(network))
 
 
 def speed_ups(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> tuple[float, ...]:
-    """Return how many times as fast as the first disk with one block under way the first 1, 2, … of the disks are.
-
-    >>> times = BlockTimes(block=4096, cpu=0.0008, disks=(0.02,) * 4)
-    >>> [round(each, 2) for each in speed_ups(times, 2)]
-    [1.04, 2.08, 3.11, 4.15]
-    """
+    """Return how many times as fast as the first disk with one block under way the first 1, 2, … of the disks are."""
     one = striped_rate(times.of(1), 1).rate
     ways = _routing_of_each(len(times.disks), routings)
     return tuple(striped_rate(times.of(d), buffers, ways[:d]).rate / one for d in range(1, len(ways) + 1))
 
 
 def most_rate(times: BlockTimes, routings: int | Sequence[int] = 1) -> tuple[float, str]:
-    """Return the bytes a second that no number of blocks under way surpasses, and the station that forbids more.
-
-    >>> most_rate(BlockTimes(block=4096, cpu=0.0008, disks=(0.02,) * 8))[1]
-    'disk 0'
-    >>> most_rate(BlockTimes(block=4096, cpu=0.004, disks=(0.02,) * 8))
-    (1024000.0, 'processor')
-    """
+    """Return the bytes a second that no number of blocks under way surpasses, and the station that forbids more."""
     network = striped_network(times, 1, routings)
     busy = network.demands.sum(axis=0) / network.servers
     slowest = int(busy.argmax())
@@ -172,14 +147,7 @@ def most_rate(times: BlockTimes, routings: int | Sequence[int] = 1) -> tuple[flo
 def least_buffers(
     times: BlockTimes, routings: int | Sequence[int] = 1, *, share: float = SATURATED, most: int = MOST_BUFFERS
 ) -> int:
-    """Return the fewest blocks of a disk under way that make so much of what there is to be had.
-
-    Examples
-    --------
-    >>> times = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
-    >>> least_buffers(times, 8, share=0.85), least_buffers(times, 4, share=0.8), least_buffers(times, 1, share=0.8)
-    (2, 2, 1)
-    """
+    """Return the fewest blocks of a disk under way that make so much of what there is to be had."""
     wanted = share * most_rate(times, routings)[0]
     return next((c for c in range(1, most) if striped_rate(times, c, routings).rate >= wanted), most)
 
@@ -190,14 +158,6 @@ def best_block(
     """Return the block size, and the blocks of a disk under way, of the highest rate in some memory.
 
     Of those that come within `SATURATED` of the highest, it is the one that holds least.
-
-    Examples
-    --------
-    >>> small = BlockTimes(block=4096, cpu=0.8e-3, network=1.854e-3, disks=(17.3e-3,) * 8)
-    >>> large = BlockTimes(block=16384, cpu=1.807e-3, network=7.384e-3, disks=(20.5e-3,) * 8)
-    >>> best = best_block([small, large], 4, memory=2**18)
-    >>> best.times.block, best.buffers
-    (16384, 2)
     """
     tried = list(tried)
     found = []

@@ -26,46 +26,19 @@ LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}}
 
 
 def to_json(plan: RechunkPlan) -> Document:
-    """The plan as dicts, lists and plain values, which `from_json` takes.
-
-    Examples
-    --------
-    >>> import json
-    >>> from oocarrays.mapping.grid import ChunkGrid, Stored
-    >>> from oocarrays.plan.memory import Resources
-    >>> from oocarrays.plan.rechunk.plan import plan_rechunk
-    >>> rows = Stored(grid=ChunkGrid.of((64, 64), (8, 64)), itemsize=4, local=True)
-    >>> columns = Stored(grid=ChunkGrid.of((64, 64), (64, 8)), itemsize=4, local=True)
-    >>> plan = plan_rechunk(rows, columns, Resources(budget=2**26))
-    >>> to_json(plan)["source"]["grid"]
-    {'shape': [64, 64], 'chunks': [8, 64]}
-    >>> from_json(json.loads(json.dumps(to_json(plan)))) == plan
-    True
-    """
+    """The plan as dicts, lists and plain values, which `from_json` takes."""
     data: Document = written(plan)
     return data
 
 
 def from_json(data: Any) -> RechunkPlan:
-    """The plan that `to_json` made ``data`` of.
-
-    Examples
-    --------
-    >>> from_json([1, 2])
-    Traceback (most recent call last):
-    oocarrays.errors.JournalError: plan is [1, 2], not the fields of a RechunkPlan
-    """
+    """The plan that `to_json` made ``data`` of."""
     plan: RechunkPlan = read_as(RechunkPlan, data, "plan")
     return plan
 
 
 def written(value: Any) -> Any:
-    """Return what `to_json` makes of a value: also of any other frozen dataclass.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> written(ChunkGrid.of((64, 64), (8, 64)))
-    {'shape': [64, 64], 'chunks': [8, 64]}
-    """
+    """Return what `to_json` makes of a value: also of any other frozen dataclass."""
     if isinstance(value, Memory):
         return value.nbytes
     if is_dataclass(value):
@@ -80,12 +53,7 @@ def written(value: Any) -> Any:
 
 
 def read_as(hint: Any, data: Any, where: str) -> Any:
-    """Return the value of type ``hint`` that ``data`` stands for, at the place ``where``.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> read_as(ChunkGrid, {"shape": [64, 64], "chunks": [8, 64]}, "grid")
-    ChunkGrid(shape=(64, 64), chunks=(8, 64))
-    """
+    """Return the value of type ``hint`` that ``data`` stands for, at the place ``where``."""
     origin = get_origin(hint)
     if hint is Memory:
         return Memory.of(in_all=read_as(int, data, where))

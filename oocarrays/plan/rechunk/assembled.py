@@ -91,11 +91,7 @@ def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
 
 
 def _filling(box: tuple[int, ...], axes: Sequence[int], counts: Sequence[int], room: int) -> Iterator[tuple[int, ...]]:
-    """A box made longer along one axis until it fills the room, where it fills more than half of it.
-
-    >>> list(_filling((16, 1), [0, 1], (100, 9), 27)), list(_filling((4, 1), [0, 1], (100, 9), 27))
-    ([(27, 1)], [])
-    """
+    """A box made longer along one axis until it fills the room, where it fills more than half of it."""
     size = math.prod(box)
     if 2 * size > room > 1:
         for axis in axes:
@@ -105,11 +101,7 @@ def _filling(box: tuple[int, ...], axes: Sequence[int], counts: Sequence[int], r
 
 
 def _lengths(count: int, source: int, target: int, most: int) -> list[int]:
-    """Chunks of a box along one axis, so many lengths about: one, those of a target chunk, and more of these.
-
-    >>> _lengths(100, 256, 768, 20), _lengths(100, 256, 768, 4)
-    ([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100], [1, 3, 16, 48, 100])
-    """
+    """Chunks of a box along one axis, so many lengths about: one, those of a target chunk, and more of these."""
     step = math.lcm(source, target) // source
     step = step if step <= count else ceil_div(target, source)
     every = ceil_div(2 * count.bit_length(), most)
@@ -178,13 +170,7 @@ def _piece(problem: Problem, region: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def stage_shape(piece: tuple[int, ...], itemsize: int, limit: int = STAGE_BYTES) -> tuple[int, ...]:
-    """How much of a piece is laid out at a time: rows of its first long axis, whole sectors of them.
-
-    >>> stage_shape((4096, 1024), 4)
-    (1024, 1024)
-    >>> stage_shape((1, 8192, 3, 1000), 1)
-    (1, 1024, 3, 1000)
-    """
+    """How much of a piece is laid out at a time: rows of its first long axis, whole sectors of them."""
     first = next((axis for axis, n in enumerate(piece) if n > 1), 0)
     if not piece:
         return piece
@@ -214,18 +200,7 @@ Group = tuple[tuple[int, ...], tuple[int, ...], Section]
 
 
 def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
-    """Yield what `Pass.places` tells of a unit, many at a time: as many as have so many ``elements``, or one.
-
-    >>> from dataclasses import replace
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> from oocarrays.plan.memory import Resources
-    >>> from oocarrays.plan.rechunk.plan import plan_rechunk
-    >>> rows, columns = (ChunkGrid.of((8, 10), chunks) for chunks in ((4, 10), (8, 3)))
-    >>> rows, columns = (Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns))
-    >>> (step,) = plan_rechunk(rows, columns, Resources(budget=2**26), method="assembled").passes
-    >>> list(groups(replace(step, region=(1, 1)), 0, 36))
-    [((0, 0), (1, 3), Section(lower=(0, 0), upper=(4, 3))), ((0, 3), (1, 1), Section(lower=(0, 0), upper=(4, 3)))]
-    """
+    """Yield what `Pass.places` tells of a unit, many at a time: as many as have so many ``elements``, or one."""
     for alike in product(*map(_alike, step.places_along(unit))):
         first, counts, lower, upper = zip(*alike, strict=True) if alike else ((), (), (), ())
         piece, at_once = Section(lower, upper), []
@@ -281,11 +256,6 @@ def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int
     """Pieces of all boxes in all target chunks, and contiguous runs of these in the chunks' files, at most: where boxes
     and chunks do not divide each other, or a chunk lies partly beyond the edge, some pieces are one run that is counted
     as several.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> rows, columns = (ChunkGrid.of((64, 64), chunks) for chunks in ((8, 64), (64, 8)))
-    >>> placed(*(Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns)), (2, 1))
-    (32, 32)
     """
     grid, pieces, runs, whole = target.grid, 1, 1, True
     for axis in reversed(target.order or range(len(grid.shape))):
@@ -307,12 +277,6 @@ def lies_on_sectors(source: Stored, target: Stored, region: tuple[int, ...]) -> 
 
     Cuts of an axis lie on multiples of what boxes and chunks have in common; what is beyond the array's edge is written
     with the piece before it.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> rows, columns = (ChunkGrid.of((64, 64), chunks) for chunks in ((8, 64), (64, 32)))
-    >>> rows, columns = (Stored(grid=grid, itemsize=4, local=True) for grid in (rows, columns))
-    >>> lies_on_sectors(rows, columns, (4, 1)), lies_on_sectors(rows, columns, (2, 1))
-    (True, False)
     """
     inner, grid = target.itemsize, target.grid
     for axis in reversed(target.order or range(len(grid.shape))):

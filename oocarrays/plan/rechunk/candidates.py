@@ -140,11 +140,7 @@ def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass:
 
 
 def too_many(tasks: int) -> int:
-    """Say how far a graph is beyond what a scheduler does beside all else: 0 for not at all, 2 for one to be avoided.
-
-    >>> too_many(1000), too_many(100_000), too_many(7_000_000)
-    (0, 1, 2)
-    """
+    """Rate a graph by its tasks: 0 for small, 1 for large beside other work, 2 for one to avoid."""
     return (tasks > MAX_TASKS) + (tasks > RUNNABLE_TASKS)
 
 

@@ -69,11 +69,7 @@ class MessageBlock:
 
 
 def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[MessageBlock]:
-    """A section cut in blocks.
-
-    >>> [(b.section.lower, b.counts, b.lengths) for b in blocks(Section((2,), (9,)), (4,))]
-    [((2,), (1,), (2,)), ((4,), (1,), (4,)), ((8,), (1,), (1,))]
-    """
+    """A section cut in blocks."""
     axes = [list(chunk_runs(l, u, c)) for l, u, c in zip(section.lower, section.upper, chunks, strict=True)]
     for runs in product(*axes):
         lower, upper = (tuple(ends) for ends in zip(*runs, strict=True)) if runs else ((), ())

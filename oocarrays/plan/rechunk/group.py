@@ -135,16 +135,7 @@ class GroupPlan(Holding):
 
 
 def plan_copies(arrays: Sequence[ToCopy], resources: Resources, *, at_once: int, local: bool) -> CopyPlan:
-    """Plan how some arrays are copied as they are, in a budget of bytes.
-
-    Examples
-    --------
-    >>> lat = ToCopy(name="lat", nbytes=400, object_bytes=400)
-    >>> air = ToCopy(name="air", nbytes=2**27, object_bytes=2**20)
-    >>> plan = plan_copies([lat, air], Resources(budget=2**23, threads=2), at_once=8, local=False)
-    >>> plan.lanes, plan.at_once, plan.peak_bytes, [[f"{p.name} {p.part}" for p in batch] for batch in plan.batches]
-    (2, 2, 8388608, [['lat 0'], ['air 0'], ['air 1']])
-    """
+    """Plan how some arrays are copied as they are, in a budget of bytes."""
     if not arrays:
         return CopyPlan()
     budget, costs, shared = resources.budget, resources.costs, resources.workers is None

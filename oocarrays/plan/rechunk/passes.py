@@ -125,11 +125,7 @@ class Shape:
 
 
 def some(axes: Sequence[int]) -> tuple[int, ...]:
-    """All axes, or where they are many some of them, evenly, the first and the last among them.
-
-    >>> some(range(3)), some(range(7))
-    ((0, 1, 2), (0, 2, 4, 6))
-    """
+    """All axes, or where they are many some of them, evenly, the first and the last among them."""
     if len(axes) <= MOST_AXES:
         return tuple(axes)
     return tuple(axes[place * (len(axes) - 1) // (MOST_AXES - 1)] for place in range(MOST_AXES))
@@ -379,20 +375,12 @@ class Pass(Holding):
 
 
 def box_count(box: ChunkBox) -> int:
-    """Chunks in a box.
-
-    >>> box_count(((1, 0), (3, 4)))
-    8
-    """
+    """Chunks in a box."""
     return math.prod(b - a for a, b in zip(*box, strict=True))
 
 
 def unit_chunks(method: Method, region: tuple[int, ...], split: int, ranks: int) -> tuple[int, ...]:
-    """Target chunks in each axis of a unit.
-
-    >>> unit_chunks("two-phase", (2, 3), 1, 4)
-    (2, 12)
-    """
+    """Target chunks in each axis of a unit."""
     if method in ALONE or not region:
         return region
     return _replace(region, split, region[split] * ranks)

@@ -149,14 +149,7 @@ class RechunkPlan(Holding):
         return html
 
     def __repr__(self) -> str:
-        """One line: all fields together would be pages.
-
-        >>> from oocarrays.mapping.grid import ChunkGrid
-        >>> grid = ChunkGrid.of((8, 6), (2, 6))
-        >>> rows = Stored(grid=grid, itemsize=4, local=True)
-        >>> plan_rechunk(rows, rows, Resources(budget=2**26, ranks=1))
-        <oocarrays.RechunkPlan independent, (8, 6) in chunks (2, 6) → (2, 6), ranks 1, passes 1, peak 3.5 of 64.0 MiB>
-        """
+        """One line: all fields together would be pages."""
         source, target = self.source.grid, self.target.grid
         return (
             f"<oocarrays.RechunkPlan {self.strategy}, {source.shape} in chunks {source.chunks} → {target.chunks}, "
@@ -173,17 +166,7 @@ def plan_rechunk(
     method: Strategy | Literal["auto"] = "auto",
     remote_scratch: bool = False,
 ) -> RechunkPlan:
-    """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` by the resources that there are.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> rows = Stored(grid=ChunkGrid.of((4096, 4096), (64, 4096)), itemsize=4, local=True)
-    >>> columns = Stored(grid=ChunkGrid.of((4096, 4096), (4096, 64)), itemsize=4, local=True)
-    >>> plan = plan_rechunk(rows, columns, Resources(budget=2**26, ranks=2))
-    >>> plan.strategy, plan.peak_bytes <= 2**26, plan.write_requests
-    ('independent', True, 64)
-    """
+    """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` by the resources that there are."""
     _check(method, target, resources, remote_scratch)
     on_threads = resources.workers is None
     may_assemble = can_assemble(target) or not remote_scratch

@@ -43,24 +43,13 @@ Spans = dict[int, tuple[int, int]]
 
 
 def spread_over(count: int, ranks: int, rank: int) -> range:
-    """Return a rank's run of so many things.
-
-    >>> [list(spread_over(5, 3, rank)) for rank in range(3)]
-    [[0], [1, 2], [3, 4]]
-    """
+    """Return a rank's run of so many things."""
     return range(rank * count // ranks, (rank + 1) * count // ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceCut:
-    """How an array is cut for a reduction: a function of what is named here, and of nothing else.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> maps = Stored(grid=ChunkGrid.of((1000, 256, 256), (10, 256, 256)), itemsize=8, local=True)
-    >>> cut = ReduceCut(source=maps, axes=(0,), groups=0)
-    >>> cut.lengths, cut.parts, cut.segments, cut.result_shape
-    ((30, 256, 256), 1, 16, (256, 256))
-    """
+    """How an array is cut for a reduction: a function of what is named here, and of nothing else."""
 
     source: Stored
     """What is reduced, as it is read."""

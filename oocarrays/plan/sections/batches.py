@@ -75,13 +75,7 @@ def held_by_parts(parts: Sequence[Part]) -> int:
 
 
 def decoding_bytes(stored: Stored) -> int:
-    """Bytes that a thread holds beside the result, at most, while it reads coded chunks with buffers of `BUFFER_BYTES`.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> grid = ChunkGrid.of((2**30,), (2**16,))
-    >>> [decoding_bytes(Stored(grid=grid, itemsize=1, local=local, codec="zstd")) for local in (True, False)]
-    [5242880, 65536]
-    """
+    """Return the most bytes that a thread holds beside the result while it reads coded chunks."""
     if not stored.local:
         return stored.chunk_bytes + stored.decode_workspace
     batch = max(min(BUFFER_BYTES, stored.grid.count * stored.chunk_bytes), stored.chunk_bytes)
@@ -89,15 +83,7 @@ def decoding_bytes(stored: Stored) -> int:
 
 
 def gap_bytes(method: Method, stored: Stored, costs: Costs, requests: int = 1) -> float:
-    """Bytes that are read in the time of a request: a shorter hole is read.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> stored = Stored(grid=ChunkGrid.of((4,), (4,)), itemsize=1, local=True)
-    >>> [gap_bytes(method, stored, Costs()) for method in ("direct", "auto", "sieve")]
-    [0.0, 8000.0, inf]
-    """
+    """Bytes that are read in the time of a request: a shorter hole is read."""
     chosen(method, "method", METHODS)
     if method != "auto":
         return 0.0 if method == "direct" else math.inf

@@ -35,16 +35,7 @@ MOST_FILES = 64
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SectionPlan:
-    """How a section of an array is read.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> stored = Stored(grid=ChunkGrid.of((64, 1024), (16, 1024)), itemsize=8, local=True)
-    >>> plan = SectionPlan(stored=stored, axes=(range(0, 64, 8), range(0, 1024, 2)), gap=100)
-    >>> plan.chunks, plan.requests, plan.asked_bytes, plan.useful_bytes
-    (4, 8, 65472, 32768)
-    """
+    """How a section of an array is read."""
 
     stored: Stored
     """The array."""
@@ -173,15 +164,7 @@ class SectionPlan:
         return [names, *(kind.row() for kind in self.kinds)]
 
     def explain(self) -> str:
-        """Describe what is read and held, and how: lines for whoever looks.
-
-        >>> from oocarrays.mapping.grid import ChunkGrid
-        >>> stored = Stored(grid=ChunkGrid.of((64, 1024), (16, 1024)), itemsize=8, local=True)
-        >>> print(SectionPlan(stored=stored, axes=(range(0, 64, 8), range(0, 1024, 2)), gap=100).explain())
-        8 requests for 65472 bytes, of which 32768 are wanted; 66496 bytes are held
-        chunks  way     requests  bytes asked  bytes useful
-        4       ranges  8         65472        32768
-        """
+        """Describe what is read and held, and how: lines for whoever looks."""
         rows = self.rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(

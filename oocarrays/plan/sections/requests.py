@@ -74,16 +74,7 @@ class RequestCounts:
 def requests_of(
     layout: Layout, *, orientation: str | Sequence[int] = "row", chunk: int | Sequence[int] | None = None
 ) -> RequestCounts:
-    """Count the requests of a layout's ranks.
-
-    Examples
-    --------
-    >>> halves = Layout.of((8, 8), "(block, *)", ranks=2)
-    >>> requests_of(halves, orientation="column", chunk=2)
-    <oocarrays.RequestCounts (block, *) on 2 × 1: R_dist 16, S_dist 4, R_trans 32 in stripes of 2, at most 16 a rank>
-    >>> requests_of(halves, chunk=(4, 4)).rank_requests
-    (2, 2)
-    """
+    """Count the requests of a layout's ranks."""
     order = axis_order(orientation, len(layout.shape))
     if is_sequence(chunk):
         chunk = ChunkGrid.of(layout.shape, wholes(chunk, "chunk", error=ChunksError)).chunks
@@ -147,11 +138,7 @@ class Line:
 
     @classmethod
     def of(cls, blocks: Sequence[Blocks], chunk: int) -> Line:
-        """Of blocks that do not touch each other, cut every ``chunk``.
-
-        >>> Line.of([Blocks(0, 2, 3, 2), Blocks(6, 3, 3, 1)], 4)
-        Line(elements=7, runs=5, wholes=0, longest=3)
-        """
+        """Of blocks that do not touch each other, cut every ``chunk``."""
         lengths = [each.length for each in blocks if each.times]
         return cls(
             elements=sum(each.times * each.length for each in blocks),

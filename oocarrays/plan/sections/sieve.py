@@ -44,13 +44,7 @@ class AxisCut:
 
 
 def cuts(taken: Taken, extent: int, chunk: int) -> list[AxisCut]:
-    """Return the chunks along one axis of which something is taken, those that are cut alike together.
-
-    >>> cuts(range(1, 40, 2), 40, 8)
-    [AxisCut(chunks=range(0, 5), inside=range(1, 8, 2), first=0)]
-    >>> cuts(range(0, 24, 12), 24, 4)
-    [AxisCut(chunks=range(0, 4, 3), inside=range(0, 1), first=0)]
-    """
+    """Return the chunks along one axis of which something is taken, those that are cut alike together."""
     found: list[AxisCut] = []
     for cut in _few(taken, extent, chunk):
         joined = _joined(found[-1], cut) if found else None
@@ -136,12 +130,7 @@ class Sieve:
 
     @classmethod
     def whole(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int) -> Sieve:
-        """Return the same of a chunk that a buffer holds whole, as one that is decoded.
-
-        >>> sieve = Sieve.whole((range(2, 9, 3),), (10,), 4)
-        >>> sieve.held_bytes, sieve.before_bytes, sieve.shape, sieve.strides
-        (40, 8, (3,), (12,))
-        """
+        """Return the same of a chunk that a buffer holds whole, as one that is decoded."""
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
         nbytes = math.prod(chunks) * itemsize
         return cls(
@@ -154,25 +143,14 @@ class Sieve:
 
     @classmethod
     def of(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> Sieve:
-        """Return the ranges for what is taken of a chunk.
-
-        Examples
-        --------
-        >>> sieve = Sieve.of((range(0, 8, 4), range(2, 9, 3)), (8, 10), 1, gap=3)
-        >>> sieve.starts, sieve.lengths
-        (array([ 2, 42]), array([7, 7]))
-        """
+        """Return the ranges for what is taken of a chunk."""
         sieve = cls.within(inside, chunks, itemsize, gap, math.inf)
         assert sieve is not None, "no number of ranges is too large"
         return sieve
 
     @classmethod
     def within(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float, most: float) -> Sieve | None:
-        """The same; None where there would be more than ``most`` ranges, which are not listed then.
-
-        >>> Sieve.within((range(0, 2**40), range(1)), (2**40, 2), 1, gap=0, most=2**16) is None
-        True
-        """
+        """The same; None where there would be more than ``most`` ranges, which are not listed then."""
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
         axis, length, groups, requests, _ = _cheapest(inside, steps, itemsize, gap)
         if requests > most:
@@ -190,11 +168,7 @@ class Sieve:
 
     @staticmethod
     def count(inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> int:
-        """Return the ranges that there would be, before they are listed.
-
-        >>> Sieve.count((range(0, 2**40), range(1)), (2**40, 2), 1, gap=0)
-        1099511627776
-        """
+        """Return the ranges that there would be, before they are listed."""
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
         return _cheapest(inside, steps, itemsize, gap).requests
 

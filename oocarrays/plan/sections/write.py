@@ -53,12 +53,7 @@ class AxisPart:
 
 @dataclass(frozen=True, eq=False)
 class WrittenAxis:
-    """The elements written along an axis, chunk by chunk; their number is known without going through them.
-
-    >>> rows = WrittenAxis(range(2, 10**15 + 9), 10**15 + 10, 10)
-    >>> [(part.count, times) for part, times in rows.alike]
-    [(8, 1), (10, 99999999999999), (9, 1)]
-    """
+    """The elements written along an axis, chunk by chunk; their number is known without going through them."""
 
     taken: Taken
     """What is taken of it."""
@@ -108,13 +103,7 @@ AxisParts = tuple[WrittenAxis, ...]
 
 
 def axis_parts(taken: Taken, extent: int, chunk: int) -> tuple[AxisPart, ...]:
-    """Split what is written along an axis chunk by chunk; untouched ones are left out.
-
-    >>> [(part.chunk, part.count, part.runs, part.whole) for part in axis_parts(range(2, 10, 2), 10, 4)]
-    [(0, 1, 1, False), (1, 2, 2, False), (2, 1, 1, False)]
-    >>> [(part.chunk, part.runs, part.whole, part.full) for part in axis_parts(range(4, 10), 10, 4)]
-    [(1, 1, True, True), (2, 1, True, False)]
-    """
+    """Split what is written along an axis chunk by chunk; untouched ones are left out."""
     parts, number = [], 0
     while number < len(taken):
         index = int(taken[number]) // chunk
@@ -133,13 +122,7 @@ def _runs(inside: slice | np.ndarray, count: int) -> int:
 
 
 def runs_of(inside: Sequence[np.ndarray], chunks: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where the contiguous runs of a product of indices start in a chunk, and how long they are, in elements.
-
-    >>> runs_of([np.array([0, 2, 3]), np.arange(4)], (5, 4))
-    (array([0, 8]), array([4, 8]))
-    >>> runs_of([np.array([0, 2]), np.array([1, 3])], (5, 4))
-    (array([ 1,  3,  9, 11]), array([1, 1, 1, 1]))
-    """
+    """Where the contiguous runs of a product of indices start in a chunk, and how long they are, in elements."""
     starts, lengths, size = np.zeros(1, np.int64), np.ones(1, np.int64), 1
     for positions, extent in zip(reversed(inside), reversed(chunks), strict=True):
         if len(lengths) == 1 and lengths[0] == size:
@@ -228,18 +211,7 @@ def plan_section_write(
     requests: int = 1,
     costs: Costs | None = None,
 ) -> SectionWritePlan:
-    """Plan to write what is taken along each axis of a stored array.
-
-    Examples
-    --------
-    >>> columns = Stored(grid=ChunkGrid.of((32, 2048), (16, 2048)), itemsize=4, local=True)
-    >>> plan = plan_section_write(columns, (range(0, 32, 2), range(0, 2048, 2)))
-    >>> plan.read_requests, plan.write_requests, plan.read_bytes // 4
-    (2, 2, 65536)
-    >>> direct = plan_section_write(columns, (range(0, 32, 2), range(0, 2048, 2)), method="direct")
-    >>> direct.read_requests, direct.write_requests
-    (0, 16384)
-    """
+    """Plan to write what is taken along each axis of a stored array."""
     _check_method(stored, method)
     stored, axes = stored.lying, turned(axes, stored.order)
     parts = _parts(axes, stored.grid)

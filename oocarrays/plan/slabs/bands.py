@@ -49,14 +49,7 @@ class Stretch(NamedTuple):
 
 
 class Along(NamedTuple):
-    """One axis of a pass.
-
-    >>> rows = Along(edges=(0, 9), height=4, depth=1, boundary="reflect", shared=True, way="kept", closest=False)
-    >>> [rows.core(0, number) for number in range(rows.bands(0))]
-    [(0, 4), (4, 8), (8, 9)]
-    >>> [rows.read(0, number) for number in range(rows.bands(0))]
-    [(0, 5), (5, 9), (9, 9)]
-    """
+    """One axis of a pass."""
 
     edges: tuple[int, ...]
     """Where regions begin, and the extent."""
@@ -172,11 +165,7 @@ class Along(NamedTuple):
 
 
 def _straight(stands: np.ndarray) -> Taken:
-    """Elements as a range, where they follow one another.
-
-    >>> _straight(np.array([3, 4, 5])), _straight(np.array([1, 0]))
-    (range(3, 6), array([1, 0]))
-    """
+    """Elements as a range, where they follow one another."""
     first, count = int(stands[0]), len(stands)
     if first < 0 or int(stands[-1]) - first != count - 1 or (np.diff(stands) != 1).any():
         return stands
@@ -185,19 +174,11 @@ def _straight(stands: np.ndarray) -> Taken:
 
 @lru_cache(64)
 def longest(edges: tuple[int, ...]) -> int:
-    """Elements of the longest region along an axis, at least 1.
-
-    >>> longest((0, 2, 2, 5)), longest((0, 0))
-    (3, 1)
-    """
+    """Elements of the longest region along an axis, at least 1."""
     return max(1, *(b - a for a, b in pairwise(edges)))
 
 
 @lru_cache(64)
 def regions_before(edges: tuple[int, ...]) -> tuple[int, ...]:
-    """How many regions along an axis that are not empty lie before each, and in all.
-
-    >>> regions_before((0, 2, 2, 5, 5))
-    (0, 1, 1, 2, 2)
-    """
+    """How many regions along an axis that are not empty lie before each, and in all."""
     return tuple(accumulate((a < b for a, b in pairwise(edges)), initial=0))

@@ -30,13 +30,7 @@ RUN_SECONDS = 1e-5
 def shapes(
     extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of windows that are looked at, of which lengths no multiple cuts a target, along each axis.
-
-    >>> from oocarrays.mapping.grid import ChunkGrid
-    >>> rows = Stored(grid=ChunkGrid((8, 6), (2, 6)), itemsize=1, local=True)
-    >>> list(shapes((8, 6), [rows], [(2,), (6,)]))
-    [(2, 6), (4, 6), (6, 6), (8, 6)]
-    """
+    """Yield the shapes of windows that are looked at, of which lengths no multiple cuts a target, along each axis."""
     along = [heights(n, [each.grid.chunks[axis] for each in sources], targets[axis]) for axis, n in enumerate(extents)]
     cut = sum(len(each) > 1 for each in along)
     most = max(int(SHAPES ** (1 / max(cut, 1))), 2)
@@ -44,11 +38,7 @@ def shapes(
 
 
 def heights(extent: int, sources: Sequence[int], targets: Sequence[int]) -> list[int]:
-    """Heights along an axis: no target chunk lies in two bands.
-
-    >>> heights(40, [4], [6]), heights(10, [4], [])
-    ([6, 12, 18, 24, 36, 40], [1, 2, 4, 8, 10])
-    """
+    """Heights along an axis: no target chunk lies in two bands."""
     bases = {math.lcm(*targets), math.lcm(*sources, *targets)} if targets else {math.lcm(*sources), *sources}
     found = {base * times * 2**power for base in bases for times in (1, 3) for power in range(extent.bit_length())}
     if not targets:
@@ -57,27 +47,14 @@ def heights(extent: int, sources: Sequence[int], targets: Sequence[int]) -> list
 
 
 def _thinned(listed: Sequence[int], most: int) -> list[int]:
-    """So many of them at most, the first and the last among them.
-
-    >>> _thinned(range(10), 4), _thinned(range(2), 4)
-    ([0, 3, 6, 9], [0, 1])
-    """
+    """So many of them at most, the first and the last among them."""
     if len(listed) <= most:
         return list(listed)
     return [listed[round(place * (len(listed) - 1) / (most - 1))] for place in range(most)]
 
 
 def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterator[tuple[Way, ...]]:
-    """Yield the ways in which windows can come by what they share, where they are ``cut`` so, in the order of the walk.
-
-    >>> for ways in ways_of([0, 1], (1, 1), reuse=True): print(ways)
-    ('kept', 'handed')
-    ('again', 'handed')
-    ('kept', 'kept')
-    ('again', 'kept')
-    >>> list(ways_of([0, 1], (0, 2), reuse=False))
-    [('again', 'again')]
-    """
+    """Yield the ways in which windows can obtain shared elements, in the order of the walk."""
     again: Way = "again"
     if not reuse:
         yield (again,) * len(depth)
@@ -140,11 +117,7 @@ def _read_along(plan: SlabPlan, axis: int) -> tuple[int, int]:
 
 
 def _pieces(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
-    """Yield lengths of what an interval has of chunks, and of how many.
-
-    >>> list(_pieces(3, 13, 4)), list(_pieces(4, 12, 4)), list(_pieces(5, 7, 4)), list(_pieces(3, 3, 4))
-    ([(1, 1), (4, 2), (1, 1)], [(4, 2)], [(2, 1)], [])
-    """
+    """Yield lengths of what an interval has of chunks, and of how many."""
     first, last = -(-lower // chunk) * chunk, upper // chunk * chunk
     if first > last:  # within one chunk
         first = last = upper

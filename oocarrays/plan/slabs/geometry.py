@@ -131,12 +131,7 @@ class SlabGeometry(SlabTerms):
         )  # fmt: skip
 
     def region(self, rank: int) -> Section:
-        """The elements that a rank gives results for.
-
-        >>> plan = example_plan(ranks=2)
-        >>> plan.region(0).axes, plan.region(1).axes
-        ((range(0, 6), range(0, 4)), (range(6, 9), range(0, 4)))
-        """
+        """The elements that a rank gives results for."""
         place = unravel(rank, self.grid)
         return Section(
             tuple(each[i] for each, i in zip(self.edges, place, strict=True)),
@@ -144,11 +139,7 @@ class SlabGeometry(SlabTerms):
         )
 
     def slabs(self, rank: int) -> list[Slab]:
-        """The slabs of a rank, in the order in which they are read.
-
-        >>> [[slab.number for slab in example_plan(ranks=2).slabs(rank)] for rank in range(2)]
-        [[0, 1, 2], [1, 0]]
-        """
+        """The slabs of a rank, in the order in which they are read."""
         numbers, row = self.numbers(rank), max(self.bands(rank)[self.axis], 1)
         if not self.backwards(rank):
             return [Slab(number, rank) for number in numbers]
@@ -191,11 +182,7 @@ class SlabGeometry(SlabTerms):
         return tuple(found[axis] for axis in range(len(order)))
 
     def slab_at(self, regions: Sequence[int], numbers: Sequence[int]) -> Slab:
-        """The slab that is the product of a band along each axis.
-
-        >>> example_plan(ranks=2).slab_at((1, 0), (1, 0))
-        Slab(number=1, rank=1)
-        """
+        """The slab that is the product of a band along each axis."""
         rank = ravel(regions, self.grid)
         counts = self.bands(rank)
         return Slab(ravel([numbers[a] for a in self.order], [counts[a] for a in self.order]), rank)
@@ -213,12 +200,7 @@ class SlabGeometry(SlabTerms):
         return self.coarser[target].section(section) if self.coarser else section
 
     def window(self, slab: Slab) -> Section:
-        """The slab and its halo, also beyond the array's edges, where something stands there.
-
-        >>> plan = example_plan()
-        >>> [plan.window(slab).axes[0] for slab in plan.slabs(0)]
-        [range(0, 3), range(1, 5), range(3, 7), range(5, 9), range(7, 9)]
-        """
+        """The slab and its halo, also beyond the array's edges, where something stands there."""
         return _box(along.window(region, number) for along, region, number in self.at(slab))
 
     def seen(self, slab: Slab) -> Section:
@@ -237,12 +219,7 @@ class SlabGeometry(SlabTerms):
         return _box(along.read(region, number) for along, region, number in self.at(slab))
 
     def pieces(self, slab: Slab) -> tuple[Piece, ...]:
-        """Return what is not read at once: each part of a window's halo, and where it comes from.
-
-        >>> plan = example_plan(boundary="reflect")
-        >>> [(piece.owner, piece.elements[0]) for piece in plan.pieces(Slab(0, 0))]
-        [(Slab(number=0, rank=0), range(0, 1)), (Slab(number=1, rank=0), range(2, 3))]
-        """
+        """Return what is not read at once: each part of a window's halo, and where it comes from."""
         return _pieces(self, slab)
 
     def _cut_up(self, slab: Slab) -> Iterator[Piece]:
@@ -260,11 +237,7 @@ class SlabGeometry(SlabTerms):
         return self.slab_at([stretch.region for stretch in along], [stretch.number for stretch in along])
 
     def givers(self, slab: Slab) -> list[Slab]:
-        """The other slabs that have some of a window, in order: neighbours, and where it is wide those behind them.
-
-        >>> example_plan(ranks=2).givers(Slab(2, 0))
-        [Slab(number=1, rank=0), Slab(number=0, rank=1)]
-        """
+        """The other slabs that have some of a window, in order: neighbours, and where it is wide those behind them."""
         return _givers(self, slab)
 
     def fetchers(self, slab: Slab) -> list[int]:

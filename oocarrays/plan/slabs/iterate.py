@@ -212,11 +212,7 @@ def _check_counts(sweeps: int, fuse: Any) -> None:
 
 
 def _candidates(sweeps: int, most: int) -> Iterator[int]:
-    """Numbers of sweeps of a pass that are looked at: not all of the larger ones.
-
-    >>> list(_candidates(40, 40)), list(_candidates(0, 0))
-    ([1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 20, 40], [1])
-    """
+    """Numbers of sweeps of a pass that are looked at: not all of the larger ones."""
     last = 0
     for fuse in range(1, min(max(most, 1), MOST_FUSED) + 1):
         count = ceil_div(sweeps, max(ceil_div(sweeps, fuse), 1))
@@ -226,11 +222,7 @@ def _candidates(sweeps: int, most: int) -> Iterator[int]:
 
 
 def shares(sweeps: int, fuse: int) -> list[int]:
-    """Sweeps of each pass: as even as can be.
-
-    >>> shares(10, 4), shares(0, 4)
-    ([3, 3, 4], [0])
-    """
+    """Sweeps of each pass: as even as can be."""
     passes = max(ceil_div(sweeps, fuse), 1)
     return [sweeps * (i + 1) // passes - sweeps * i // passes for i in range(passes)]
 

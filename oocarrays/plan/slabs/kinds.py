@@ -35,12 +35,7 @@ class Band(NamedTuple):
 
 
 def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
-    """One slab of each kind, and how many are of it.
-
-    >>> from oocarrays.plan.slabs.geometry import example_plan
-    >>> [(slab.number, times) for slab, times in alike(example_plan())]
-    [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1)]
-    """
+    """One slab of each kind, and how many are of it."""
     along = [_bands(plan, axis) for axis in range(len(plan.shape))]
     return [
         (plan.slab_at([band.region for band in each], [band.number for band in each]), math.prod(b.times for b in each))
@@ -49,12 +44,7 @@ def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
 
 
 def read_elements(plan: SlabGeometry) -> int:
-    """Elements that are read for all slabs.
-
-    >>> from oocarrays.plan.slabs.geometry import example_plan
-    >>> read_elements(example_plan())
-    36
-    """
+    """Elements that are read for all slabs."""
     if plan.shared and "periodic" not in of_each(plan.boundary, len(plan.shape)):  # nothing is read apart
         bands = (_bands(plan, axis) for axis in range(len(plan.shape)))
         return math.prod(sum(map(partial(_read, plan.along(axis)), each)) for axis, each in enumerate(bands))
@@ -68,12 +58,7 @@ def _read(along: Along, band: Band) -> int:
 
 
 def neighbours(plan: SlabGeometry) -> int:
-    """Windows that have some of a window, itself among them, where they are no lower than they are deep.
-
-    >>> from oocarrays.plan.slabs.geometry import example_plan
-    >>> neighbours(example_plan())
-    3
-    """
+    """Windows that have some of a window, itself among them, where they are no lower than they are deep."""
     shared = (axis for axis in plan.cut_axes if plan.depth[axis])
     return math.prod({"handed": 3, "kept": 2, "again": 1}[plan.ways[axis]] for axis in shared)
 

@@ -91,13 +91,7 @@ class SlabOptions(SlabTerms):
     """Bytes: where more is written, or of a loop read, that goes past the system's cache, and what is read, too."""
 
     def along(self, ndim: int, names: Sequence[str | None] | None) -> Self:
-        """Return the same with axes as numbers, and one depth and height for each, where some axes are named.
-
-        >>> asked: Any = {"depth": {"time": 1}, "heights": {-1: 8}, "axis": "x"}
-        >>> named = SlabOptions(**asked).along(2, ("time", "x"))
-        >>> named.depth, named.heights, named.axis
-        ((1, 0), (None, 8), 1)
-        """
+        """Return the same with axes as numbers, and one depth and height for each, where some axes are named."""
         numbers = {name: axis for axis, name in enumerate(names or ()) if name is not None}
         boundary: Any = self.boundary
         if isinstance(boundary, Mapping):
@@ -111,11 +105,7 @@ class SlabOptions(SlabTerms):
         )
 
     def checked(self, shape: tuple[int, ...]) -> Self:
-        """Give the same with the depth in each axis.
-
-        >>> SlabOptions(depth=1).checked((9, 4)).depth
-        (1, 1)
-        """
+        """Give the same with the depth in each axis."""
         depth, axis, height, prefetch = self.depth, self.axis, self.height, self.prefetch
         given: Any = depth
         depths: tuple[Any, ...] = tuple(given) if is_sequence(given) else (given,) * len(shape)
@@ -156,9 +146,6 @@ class SlabOptions(SlabTerms):
 
         Where something stands beyond the edges of an axis, and the kernel sees no neighbours along it, it may need all
         of that axis as it is.
-
-        >>> SlabOptions(depth=(2, 0, 0), boundary=("none", "none", "nearest")).verified().depth
-        (5, 1, 0)
         """
         assert isinstance(self.depth, tuple), "options have been checked"
         each = zip(self.depth, of_each(self.boundary, len(self.depth)), strict=True)

@@ -33,25 +33,14 @@ from oocarrays.plan.slabs.reads import reading
 
 @lru_cache(8)
 def slab_traffic(plan: SlabGeometry) -> Traffic:
-    """Count what all ranks together read and write, in a run without faults.
-
-    >>> from oocarrays.plan.slabs.geometry import example_plan
-    >>> traffic = slab_traffic(example_plan(ranks=2))
-    >>> traffic.read_requests, traffic.read_bytes
-    (5, 288)
-    """
+    """Count what all ranks together read and write, in a run without faults."""
     begun = reduce(add, map(_at_once, (plan.targets[n] for n in gathered(plan))), Traffic(tasks=_ends(plan)))
     return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), begun)
 
 
 @lru_cache(8)
 def slab_tasks(plan: SlabGeometry) -> int:
-    """Tasks of a pass, told without a look at what they read and write.
-
-    >>> from oocarrays.plan.slabs.geometry import example_plan
-    >>> slab_tasks(example_plan(ranks=2)) == slab_traffic(example_plan(ranks=2)).tasks
-    True
-    """
+    """Tasks of a pass, told without a look at what they read and write."""
     return _ends(plan) + sum(n * _tasks(plan, slab) for slab, n in alike(plan))
 
 
@@ -113,11 +102,7 @@ def _taken(elements: Taken) -> Taken:
 
 
 def lies_packed(part: Section, whole: Section) -> bool:
-    """Whether a part of an array in C order lies in it in one piece.
-
-    >>> [lies_packed(Section((1, 0), upper), Section((0, 0), (4, 4))) for upper in ((3, 4), (3, 2), (2, 2))]
-    [True, False, True]
-    """
+    """Whether a part of an array in C order lies in it in one piece."""
     cut = [axis for axis, (n, m) in enumerate(zip(part.shape, whole.shape, strict=True)) if n != m]
     return not cut or math.prod(part.shape[: cut[-1]]) <= 1
 
@@ -166,11 +151,7 @@ def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Iterator[Axes]:
 
 
 def _split(core: range, region: range, zero: int, chunk: int, *, backwards: bool) -> tuple[range, range]:
-    """A band, less the elements in a chunk that reaches into the one before it: those, and the rest.
-
-    >>> _split(range(3, 6), range(0, 9), 0, 4, backwards=False), _split(range(3, 6), range(0, 9), 0, 4, backwards=True)
-    ((range(3, 4), range(4, 6)), (range(4, 6), range(3, 4)))
-    """
+    """A band, less the elements in a chunk that reaches into the one before it: those, and the rest."""
     start, stop = core.start, core.stop
     if backwards:
         edge = zero + (stop - zero) // chunk * chunk if stop < region.stop else stop

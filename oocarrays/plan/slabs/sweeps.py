@@ -84,12 +84,7 @@ class Sweeps:
         return tuple(self.count * depth for depth in self.depth)
 
     def needed(self, axis: int, part: tuple[int, int], after: int) -> tuple[int, int]:
-        """The elements that must be right after so many sweeps, for a part to be right after the last.
-
-        >>> sweeps = Sweeps(shape=(9,), count=3, depth=(1,), boundary="none", tile=(9,))
-        >>> [sweeps.needed(0, (2, 5), after) for after in range(4)]
-        [(0, 8), (0, 7), (1, 6), (2, 5)]
-        """
+        """The elements that must be right after so many sweeps, for a part to be right after the last."""
         reach = (self.count - after) * self.depth[axis]
         lower, upper = part[0] - reach, part[1] + reach
         if of_axis(self.boundary, axis) == "periodic":
@@ -109,22 +104,12 @@ class Sweeps:
         return max(lower, -beyond), min(upper, self.shape[axis] + beyond)
 
     def tiles(self, core: Ends) -> Iterator[list[tuple[int, int]]]:
-        """A part of the array, cut evenly along each axis but the first.
-
-        >>> sweeps = Sweeps(shape=(9, 9), count=3, depth=(1, 1), boundary="none", tile=(9, 4))
-        >>> list(sweeps.tiles([(0, 9), (0, 9)]))
-        [[(0, 9), (0, 3)], [(0, 9), (3, 6)], [(0, 9), (6, 9)]]
-        """
+        """A part of the array, cut evenly along each axis but the first."""
         for across in product(*(_even(ends, n) for ends, n in zip(core[1:], self.tile[1:], strict=True))):
             yield [core[0], *across]
 
     def steps(self, rows: tuple[int, int]) -> Iterator[SweepStep]:
-        """The way down a tile; the last step is so long that none before it ends within reach of the edge.
-
-        >>> sweeps = Sweeps(shape=(12,), count=2, depth=(1,), boundary="none", tile=(4,))
-        >>> [step.made for step in sweeps.steps((0, 12))]
-        [((0, 6), (0, 5), (0, 4)), ((6, 10), (5, 9), (4, 8)), ((10, 12), (9, 12), (8, 12))]
-        """
+        """The way down a tile; the last step is so long that none before it ends within reach of the edge."""
         start, stop = rows
         starts = [start, *range(start + self.tile[0], stop - self.reach[0] - self.depth[0], self.tile[0])]
         for lower, upper in zip(starts, [*starts[1:], stop], strict=True):
@@ -176,11 +161,6 @@ def fitting_tile(
     What counts is what is swept twice at its sides, the rows of a block's halo, calls, and what is not in cache.
     Threads that sweep ``together`` hinder each other at every call: they take blocks of megabytes. Where threads share
     a slab there are so many ``tiles`` at least, if it can be cut so. No block is larger than ``largest`` asks for.
-
-    >>> fitting_tile((8192, 8192), 10, (1, 1), 8)[0], fitting_tile((8192, 8192), 10, (1, 1), 8, together=True)[0]
-    ((45, 1366), (93, 2731))
-    >>> fitting_tile((1024, 1024), 10, (1, 1), 8, tiles=2)[0]
-    (59, 512)
     """
     thinned = PARTS[:: max(len(shape) - 1, 1)]
     lengths = [

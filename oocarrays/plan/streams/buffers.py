@@ -66,14 +66,7 @@ class Chunking(NamedTuple):
         return row // self.rows * self.columns + column
 
     def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, into: np.ndarray) -> Pieces:
-        """Return where bytes of some cells lie.
-
-        Examples
-        --------
-        >>> one, zero = np.array([5]), np.array([0])
-        >>> [e.tolist() for e in Chunking(8, 2, 10, 1).pieces(one, np.array([60]), np.array([10]), zero)]
-        [[3, 4], [124, 40], [0, 4], [4, 6]]
-        """
+        """Return where bytes of some cells lie."""
         some = np.flatnonzero(counts)
         cells, offsets, counts, into = cells[some], offsets[some], counts[some], into[some]
         ends = offsets + counts
@@ -99,14 +92,7 @@ class Segments(NamedTuple):
 
 
 def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, ends: np.ndarray) -> Segments:
-    """Divide bytes of some cells over the segments of a file.
-
-    Examples
-    --------
-    >>> found = segments(np.array([6]), np.array([10]), 8, 12, np.array([14]))
-    >>> [[part.tolist() for part in each] for each in found]
-    [[[6], [2], [0]], [[0], [4], [2]], [[0], [2], [6]], [[0], [2], [8]]]
-    """
+    """Divide bytes of some cells over the segments of a file."""
     into, upper = before(counts), offsets + counts
     bounds = (np.zeros_like(ends), np.full_like(ends, nb_end), np.full_like(ends, cb_end), ends)
     parts = []
@@ -134,18 +120,7 @@ class CellRun:
 
 
 class Buffers:
-    """Buffers of ``cells`` cells, each of ``block`` bytes.
-
-    Examples
-    --------
-    >>> buffers = Buffers(2, 4)
-    >>> run = buffers.push(np.array([1]), np.array([6]), np.arange(6, dtype="u1"))
-    >>> run.cells.tolist(), run.counts.tolist(), run.data.tolist()
-    ([1], [4], [0, 1, 2, 3])
-    >>> run = buffers.flush()
-    >>> run.cells.tolist(), run.counts.tolist(), run.data.tolist()
-    ([1], [2], [4, 5, 0, 0])
-    """
+    """Buffers of ``cells`` cells, each of ``block`` bytes."""
 
     def __init__(self, cells: int, block: int, padding: int = 0) -> None:
         self.cells = cells
@@ -268,11 +243,6 @@ def grouped(cells: np.ndarray, items: np.ndarray, most: int) -> tuple[np.ndarray
 
     A cell and the place of an event make one number, and these are sorted: numpy sorts plain numbers many times faster
     than it finds an order.
-
-    Examples
-    --------
-    >>> grouped(np.array([7, 2, 7]), np.array([10, 11, 12]), 9)
-    (array([2, 7]), array([1, 2]), array([11, 10, 12]))
     """
     bits = max(len(cells) - 1, 1).bit_length()
     assert bits + most.bit_length() < 64

@@ -37,13 +37,7 @@ class ModeAnswer(NamedTuple):
 
 
 def write_mode(current: Mode, nbytes: int, everywhere: bool, contiguous: bool, block: int) -> Mode:
-    """Find the mode of a write at the end of all streams.
-
-    Examples
-    --------
-    >>> write_mode("NB", 8, True, True, 0), write_mode("NB", 4, True, True, 8), write_mode("CB", 8, False, True, 8)
-    ('NB', 'CB', 'IB')
-    """
+    """Find the mode of a write at the end of all streams."""
     if current == "IB" or not everywhere or nbytes < 0:
         return "IB"
     if current == "CB" or not contiguous or (block and nbytes != block):
@@ -52,13 +46,7 @@ def write_mode(current: Mode, nbytes: int, everywhere: bool, contiguous: bool, b
 
 
 def read_mode(offset: int, nbytes: int, block: int, nb_end: int, cb_end: int) -> Mode:
-    """Find the mode of a read of the same bytes of all streams.
-
-    Examples
-    --------
-    >>> [read_mode(offset, 8, 8, 64, 96) for offset in (0, 4, 64, 96, -1)]
-    ['NB', 'CB', 'CB', 'IB', 'IB']
-    """
+    """Find the mode of a read of the same bytes of all streams."""
     if offset < 0 or nbytes < 0 or offset + nbytes > cb_end:
         return "IB"
     if block and offset + nbytes <= nb_end and offset % block == 0 and nbytes % block == 0:
@@ -67,13 +55,7 @@ def read_mode(offset: int, nbytes: int, block: int, nb_end: int, cb_end: int) ->
 
 
 def agreed(found: Iterable[ModeAnswer]) -> ModeAnswer:
-    """Reduce what the ranks found to what all of them do.
-
-    >>> agreed([ModeAnswer("NB", 8, True), ModeAnswer("IB", -1, False)])
-    ModeAnswer(mode='IB', nbytes=-1, everywhere=False)
-    >>> agreed([ModeAnswer("NB", 8, True), ModeAnswer("NB", 16, True)]).mode
-    'IB'
-    """
+    """Reduce what the ranks found to what all of them do."""
     each = list(found)
     mode = MODES[max((MODES.index(one.mode) for one in each), default=0)]
     sizes = {one.nbytes for one in each}
@@ -145,11 +127,7 @@ Call = Level | Events | CellBytes
 
 
 def of_cells(call: Call, lower: int, upper: int) -> Call:
-    """Return the part of a call for some cells, from and to.
-
-    >>> of_cells(Events(cells=np.array([3, 9, 4]), items=np.arange(3, dtype="u1")[:, None]), 3, 5).items.tolist()
-    [[0], [2]]
-    """
+    """Return the part of a call for some cells, from and to."""
     if isinstance(call, Level):
         return replace(call, values=call.values[lower:upper])
     mine = (call.cells >= lower) & (call.cells < upper)

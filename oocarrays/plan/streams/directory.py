@@ -33,13 +33,7 @@ LEVEL = -2
 
 
 def cut(start: int, lengths: np.ndarray, superblock: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut runs that lie one after the other from ``start`` on where superblocks end.
-
-    Examples
-    --------
-    >>> [each.tolist() for each in cut(6, np.array([8, 2]), 8)]
-    [[0, 0, 1], [6, 8, 14], [2, 6, 2]]
-    """
+    """Cut runs that lie one after the other from ``start`` on where superblocks end."""
     starts = start + before(lengths)
     ends = starts + lengths
     pieces = (ends - 1) // superblock - starts // superblock + 1
@@ -50,11 +44,7 @@ def cut(start: int, lengths: np.ndarray, superblock: int) -> tuple[np.ndarray, n
 
 
 def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return a pointer to each run: where it begins, in blocks, and its bytes.
-
-    >>> pointers(np.array([3]), np.array([64])).tolist()
-    [50331712]
-    """
+    """Return a pointer to each run: where it begins, in blocks, and its bytes."""
     made: np.ndarray = blocks << BITS | counts
     return made
 
@@ -62,13 +52,7 @@ def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def level_entries(
     cells: np.ndarray, counts: np.ndarray, blocks: np.ndarray, nbytes: int, pointers_each: int
 ) -> np.ndarray:
-    """Return level entries: of each the first cell, how many there are, and where their blocks begin.
-
-    Examples
-    --------
-    >>> level_entries(np.array([5]), np.array([3]), np.array([2]), 64, 2).tolist()
-    [[-7, 3, 33554496, -1]]
-    """
+    """Return level entries: of each the first cell, how many there are, and where their blocks begin."""
     entries = np.full((len(cells), HEAD + pointers_each), NONE, np.int64)
     entries[:, 0], entries[:, 1] = LEVEL - cells, counts
     entries[:, HEAD] = pointers(blocks, np.full(len(cells), nbytes))
@@ -91,11 +75,7 @@ class LevelEntries(NamedTuple):
 
 
 def levels_of(entries: np.ndarray, block: int) -> LevelEntries:
-    """Return what level entries say.
-
-    >>> [each.tolist() for each in levels_of(np.array([[-7, 3, (2 << 24) | 60, -1]]), 64)]
-    [[5], [8], [128], [60], [64]]
-    """
+    """Return what level entries say."""
     lower, pointer = LEVEL - entries[:, 0], entries[:, HEAD]
     nbytes = pointer & (MOST_RUN - 1)
     upper = lower + np.maximum(entries[:, 1], 0)
@@ -116,14 +96,7 @@ class Extents(NamedTuple):
 
 
 def extents_of(cells: np.ndarray, entries: np.ndarray, block: int) -> Extents:
-    """Return the extents of some cells, out of entries that stand in the order in which they were written.
-
-    Examples
-    --------
-    >>> entries = np.array([[5, -1, 64, -1], [4, -1, (1 << 24) | 8, (2 << 24) | 8], [5, -1, (3 << 24) | 8, -1]])
-    >>> [each.tolist() for each in extents_of(np.array([5]), entries, 64)]
-    [[0, 0], [0, 64], [0, 192], [64, 8]]
-    """
+    """Return the extents of some cells, out of entries that stand in the order in which they were written."""
     if not len(cells):
         return Extents(*(np.empty(0, np.int64) for _ in Extents._fields))
     is_level = entries[:, 0] <= LEVEL
@@ -166,12 +139,7 @@ def _extents(owner: np.ndarray, place: np.ndarray, count: np.ndarray) -> Extents
 
 
 def are_whole(entries: np.ndarray, cells: int, block: int, superblock: int) -> np.ndarray:
-    """Return of each entry whether its cells may be there, and its blocks lie in one superblock.
-
-    >>> entries = np.array([[0, -1, 9], [5, -1, 9], [-1, -1, -1], [-2, 3, 8], [-3, 3, 8], [0, -1, 80]])
-    >>> are_whole(entries, 3, 8, 64).tolist()
-    [True, False, True, True, False, False]
-    """
+    """Return of each entry whether its cells may be there, and its blocks lie in one superblock."""
     is_level = entries[:, 0] <= LEVEL
     lower = np.where(is_level, LEVEL - entries[:, 0], entries[:, 0])
     count = np.where(is_level, entries[:, 1], 1)
@@ -186,14 +154,7 @@ def are_whole(entries: np.ndarray, cells: int, block: int, superblock: int) -> n
 
 
 def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what of some bytes of each cell lies where: in the segment, in a result, and how many bytes.
-
-    Examples
-    --------
-    >>> extents = Extents(np.array([0, 0]), np.array([0, 64]), np.array([640, 0]), np.array([64, 8]))
-    >>> [each.tolist() for each in overlaps(extents, np.array([60]), np.array([6]))]
-    [[700, 0], [0, 4], [4, 2]]
-    """
+    """Return what of some bytes of each cell lies where: in the segment, in a result, and how many bytes."""
     lower, upper = offsets[extents.owner], (offsets + counts)[extents.owner]
     begin = np.maximum(extents.offset, lower)
     length = np.minimum(extents.offset + extents.count, upper) - begin
@@ -204,14 +165,7 @@ def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple
 
 
 def linked(entries: np.ndarray, first_id: int, head: np.ndarray) -> np.ndarray:
-    """Link the entries of one superblock, those after it being linked: the same with their nexts.
-
-    Examples
-    --------
-    >>> head = np.array([9, -1])
-    >>> linked(np.array([[0, -1, 7], [1, -1, 7], [0, -1, 7], [-1, -1, -1]]), 4, head)[:, 1].tolist(), head.tolist()
-    ([6, -1, 9, -1], [4, 5])
-    """
+    """Link the entries of one superblock, those after it being linked: the same with their nexts."""
     there = np.flatnonzero(entries[:, 0] >= 0)
     order = there[np.argsort(entries[there, 0], kind="stable")]
     cells = entries[order, 0]

@@ -89,24 +89,14 @@ class Cells:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], ranks: int, cell_bytes: int = 8) -> Cells:
-        """Deal cells to ranks, in chunks of a convenient size.
-
-        Examples
-        --------
-        >>> Cells.of((10, 4), 3)
-        Cells(shape=(10, 4), ranks=3, rank_rows=4, chunk_rows=4)
-        """
+        """Deal cells to ranks, in chunks of a convenient size."""
         rows = ceil_div(max(shape[0] if shape else 1, 1), ranks)
         nbytes = rows * math.prod(shape[1:]) * cell_bytes
         chunk = ceil_div(rows, min(max(ceil_div(nbytes, CHUNK_BYTES), 1), rows))
         return cls(shape=shape, ranks=ranks, rank_rows=ceil_div(rows, chunk) * chunk, chunk_rows=chunk)
 
     def redealt(self, ranks: int) -> Cells:
-        """Deal the same cells to other ranks, which begin where chunks do.
-
-        >>> Cells.of((10, 4), 5).redealt(2).rank_rows
-        6
-        """
+        """Deal the same cells to other ranks, which begin where chunks do."""
         rows = ceil_div(max(self.shape[0] if self.shape else 1, 1), ranks)
         return replace(self, ranks=ranks, rank_rows=ceil_div(rows, self.chunk_rows) * self.chunk_rows)
 
@@ -126,11 +116,7 @@ class Cells:
         return (self.chunk_rows, *(max(n, 1) for n in self.shape[1:])) if self.shape else ()
 
     def of_rank(self, rank: int) -> tuple[int, int]:
-        """The cells of a rank, from and to.
-
-        >>> Cells.of((10, 4), 3).of_rank(2)
-        (32, 40)
-        """
+        """The cells of a rank, from and to."""
         begin = min(rank * self.rank_rows * self.inner, self.count)
         return begin, min(begin + self.rank_rows * self.inner, self.count)
 
@@ -250,13 +236,7 @@ def meta_from(found: Any, place: str) -> Meta:
 
 
 def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int] | None = None) -> Independent:
-    """Choose the blocks of IB for so many cells of a process: as large as fit a third of its budget.
-
-    Examples
-    --------
-    >>> independent(1000, 8, 2**24).block, independent(1000, 24, 2**24).block
-    (64, 72)
-    """
+    """Choose the blocks of IB for so many cells of a process: as large as fit a third of its budget."""
     asked = asked or {}
     block, count = IB_BLOCK, POINTERS
     room = min(budget // 3, budget * 3 // 4 - WRITING_BYTES * cells)
@@ -282,11 +262,7 @@ def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: boo
 
 
 def described(item: np.dtype) -> Any:
-    """Return a type as plain values that JSON has.
-
-    >>> described(np.dtype("f8")), described(np.dtype([("t", "f8"), ("xy", "i2", (2,))]))
-    ('<f8', [['t', '<f8'], ['xy', '<i2', [2]]])
-    """
+    """Return a type as plain values that JSON has."""
     if item.subdtype is not None:
         return {"base": described(item.subdtype[0]), "shape": list(item.subdtype[1])}
     if item.names is None:
@@ -304,12 +280,7 @@ def _is_nested(item: np.dtype) -> bool:
 
 
 def type_of(said: Any) -> np.dtype:
-    """Return the type that `described` described.
-
-    >>> nested = np.dtype([("a", "u1"), ("b", [("c", "f8", (2,))])], align=True)
-    >>> type_of(described(nested)) == nested
-    True
-    """
+    """Return the type that `described` described."""
     if isinstance(said, dict) and "fields" in said:
         return _type_of_fields(said)
     made: Any = said
@@ -330,10 +301,6 @@ def _type_of_fields(said: Document) -> np.dtype:
 
 
 def ended(meta: Meta) -> Meta:
-    """Return the same for those who write next: their superblocks come after all that are there.
-
-    >>> ended(Meta(cells=Cells.of((4,), 1), dtype="<f8")).ib.base
-    (0, 0)
-    """
+    """Return the same for those who write next: their superblocks come after all that are there."""
     ib = replace(meta.ib, base=meta.ib.superblocks, ranks=0, ends=(), is_linked=False)
     return replace(meta, ib=ib, is_closed=False)

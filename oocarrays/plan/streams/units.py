@@ -36,13 +36,6 @@ def cell_chunks(items: np.ndarray, most: int) -> tuple[tuple[int, ...], ...]:
 
     The first axis is cut; an axis whose rows are larger than that on the average is cut at every row, and the next one
     with it.
-
-    Examples
-    --------
-    >>> cell_chunks(np.array([3, 1, 0, 9, 1]), 4)
-    ((3, 1, 1),)
-    >>> cell_chunks(np.full((2, 4), 3), 6)
-    ((1, 1), (2, 2))
     """
     chunks: list[tuple[int, ...]] = []
     for axis, extent in enumerate(items.shape):
@@ -69,11 +62,7 @@ def _filled(sizes: np.ndarray, most: int) -> tuple[int, ...]:
 
 
 def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int) -> list[ValuesCut]:
-    """Return the blocks of values of blocks of cells, each of at most so many items.
-
-    >>> value_cuts(np.array([3, 1, 0, 9, 1]), ((3, 1, 1),), 5)[1:3]
-    [ValuesCut(lower=3, upper=4, start=0, stop=5), ValuesCut(lower=3, upper=4, start=5, stop=9)]
-    """
+    """Return the blocks of values of blocks of cells, each of at most so many items."""
     ends, cuts, lower = np.concatenate(([0], np.cumsum(items.reshape(-1)))), [], 0
     for cells in _sizes(chunks):
         upper = lower + cells
@@ -94,11 +83,7 @@ def _sizes(chunks: tuple[tuple[int, ...], ...]) -> list[int]:
 
 
 def parts_of(counts: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return whose items those from ``start`` to ``stop`` are: cells, the first item of each, and how many.
-
-    >>> [each.tolist() for each in parts_of(np.array([3, 1, 0, 9]), 2, 6)]
-    [[0, 1, 3], [2, 0, 0], [1, 1, 2]]
-    """
+    """Return whose items those from ``start`` to ``stop`` are: cells, the first item of each, and how many."""
     ends = np.cumsum(counts)
     first = int(np.searchsorted(ends, start, "right"))
     last = min(int(np.searchsorted(ends, stop, "left")) + 1, len(counts))
@@ -119,41 +104,25 @@ FEW_RUNS, LONG_RUN = 64, 512
 
 
 def unit_of(*sizes: int) -> int:
-    """Return the bytes of the largest unit that divides all sizes.
-
-    >>> unit_of(24, 64), unit_of(16, 0), unit_of(10, 8), unit_of(0)
-    (8, 16, 2, 16)
-    """
+    """Return the bytes of the largest unit that divides all sizes."""
     common = math.gcd(*sizes)
     return min(common & -common, 16) if common else 16
 
 
 def in_units(data: np.ndarray, unit: int) -> np.ndarray:
-    """View contiguous bytes as units, in one axis.
-
-    >>> in_units(np.zeros(16, "u1"), 8).shape
-    (2,)
-    """
+    """View contiguous bytes as units, in one axis."""
     units: np.ndarray = data.reshape(-1).view(np.uint8).view(UNITS[unit])
     return units
 
 
 def spread(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the indices of all runs, one after the other.
-
-    >>> spread(np.array([0, 7]), np.array([3, 2])).tolist()
-    [0, 1, 2, 7, 8]
-    """
+    """Return the indices of all runs, one after the other."""
     (indices,) = spreads(counts, starts)
     return indices
 
 
 def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the indices of runs that are as long wherever they start.
-
-    >>> [indices.tolist() for indices in spreads(np.array([3, 2]), np.array([0, 7]), np.array([4, 0]))]
-    [[0, 1, 2, 7, 8], [4, 5, 6, 0, 1]]
-    """
+    """Yield the indices of runs that are as long wherever they start."""
     had = before(counts)
     numbers = np.arange(int(had[-1] + counts[-1]) if len(counts) else 0)
     for each in starts:
@@ -163,23 +132,13 @@ def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def before(counts: np.ndarray) -> np.ndarray:
-    """Return how many come before each.
-
-    >>> before(np.array([3, 2, 4])).tolist()
-    [0, 3, 5]
-    """
+    """Return how many come before each."""
     sums: np.ndarray = np.cumsum(counts) - counts
     return sums
 
 
 def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:
-    """Put what each cell wrote in many calls side by side.
-
-    Examples
-    --------
-    >>> side_by_side(np.array([1, 2, 3, 4], "u1"), 2, 1).tolist()
-    [1, 3, 2, 4]
-    """
+    """Put what each cell wrote in many calls side by side."""
     unit = unit_of(width)
     rows = in_units(items, unit).reshape(calls, -1, width // unit)
     together = rows[:, :, 0].T if unit == width else rows.transpose(1, 0, 2)
@@ -211,13 +170,7 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
 
 
 def copy_columns(out: np.ndarray, into: slice, data: np.ndarray, where: slice) -> None:
-    """Copy bytes of columns of one table to those of another one, in the largest units that they can be moved in.
-
-    >>> out = np.zeros((2, 8), "u1")
-    >>> copy_columns(out, slice(4, 8), np.arange(16, dtype="u1").reshape(2, 8), slice(0, 4))
-    >>> out[1].tolist()
-    [0, 0, 0, 0, 8, 9, 10, 11]
-    """
+    """Copy bytes of columns of one table to those of another one, in the largest units that they can be moved in."""
     unit = unit_of(out.shape[1], data.shape[1], into.start, where.start, into.stop - into.start)
     here, there = (slice(each.start // unit, each.stop // unit) for each in (into, where))
     out.view(UNITS[unit])[:, here] = data.view(UNITS[unit])[:, there]

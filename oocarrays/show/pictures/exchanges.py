@@ -145,11 +145,7 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors:
 
 
 def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
-    """Return the last step of every ``each`` × ``each`` ranks, so that no message is lost between points.
-
-    >>> _thinned(np.array([[-1, 3, 1], [-1, -1, -1]]), 2).tolist()
-    [[3, 1]]
-    """
+    """Return the last step of every ``each`` × ``each`` ranks, so that no message is lost between points."""
     rows, columns = (ceil_div(length, each) for length in steps.shape)
     padding = ((0, rows * each - steps.shape[0]), (0, columns * each - steps.shape[1]))
     padded = np.pad(steps, padding, constant_values=IDLE)
@@ -373,10 +369,6 @@ def _tick_bytes(axis: Axis, most: float) -> None:
 
 
 def _short(text: str) -> str:
-    """Return a number and its unit, without zeros that say nothing.
-
-    >>> _short("32.00 kiB"), _short("2.50 ms"), _short("100 B")
-    ('32 kiB', '2.5 ms', '100 B')
-    """
+    """Return a number and its unit, without zeros that say nothing."""
     number, unit = text.split()
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"

@@ -87,19 +87,7 @@ class View:
 
 
 def view(plan: RechunkPlan) -> View:
-    """A plan from above.
-
-    Examples
-    --------
-    >>> from oocarrays.mapping.grid import Stored
-    >>> from oocarrays.plan.memory import Resources
-    >>> from oocarrays.plan.rechunk.plan import plan_rechunk
-    >>> rows = Stored(grid=ChunkGrid.of((4, 6), (1, 6)), itemsize=4, local=True)
-    >>> columns = Stored(grid=ChunkGrid.of((4, 6), (4, 3)), itemsize=4, local=True)
-    >>> seen = view(plan_rechunk(rows, columns, Resources(budget=2**26, ranks=2), method="two-phase"))
-    >>> [(box.lower, box.upper, box.rank) for box in seen.panels[1].boxes]
-    [((0, 0), (4, 3), 0), ((0, 3), (4, 6), 1)]
-    """
+    """A plan from above."""
     axes = _axes(plan)
     panels = tuple(_panels(plan, axes))
     return View(axes=axes, panels=panels, notes=tuple(_notes(plan, axes, panels)))
@@ -269,11 +257,7 @@ def _draw_panel(axes: Axes, panel: Panel, seen: View, ranks: int, names: Sequenc
 
 
 def _two(lengths: tuple[int, ...]) -> tuple[int, int]:
-    """Lengths down and to the right; an axis that is not there is one element long.
-
-    >>> _two((4,)), _two(()), _two((2, 3))
-    ((1, 4), (1, 1), (2, 3))
-    """
+    """Lengths down and to the right; an axis that is not there is one element long."""
     down, right = (*(1 for _ in range(2 - len(lengths))), *lengths)
     return down, right
 

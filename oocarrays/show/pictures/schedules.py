@@ -38,11 +38,7 @@ LONGEST = 72
 
 
 def is_animation(path: str) -> bool:
-    """Return whether a file's name asks for an animation.
-
-    >>> is_animation("a.GIF"), is_animation("a.png")
-    (True, False)
-    """
+    """Return whether a file's name asks for an animation."""
     return os.path.splitext(path)[1].lower() == ".gif"
 
 
@@ -102,11 +98,7 @@ def _animation(schedule: Schedule) -> FuncAnimation:
 
 
 def _title(schedule: Schedule, done: int) -> list[str]:
-    """Which step it is, and who sends to whom.
-
-    >>> _title(Schedule.of("pex", 4), 2)
-    ['PEX on 4 ranks · step 2 of 3', '0 ↔ 2   1 ↔ 3']
-    """
+    """Which step it is, and who sends to whom."""
     what = f"{schedule.name} on {schedule.ranks} ranks"
     if done == 0:
         return [f"{what} · {len(schedule)} steps", "each has something for each"]

@@ -47,11 +47,7 @@ def _steps(chunks: tuple[int, ...], itemsize: int) -> list[int]:
 
 
 def byte_span(part: Section, chunks: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Where the first element of ``part`` begins in a chunk, and where the last one ends, in bytes.
-
-    >>> byte_span(Section((1, 2), (3, 4)), (4, 8), 4)
-    (40, 80)
-    """
+    """Where the first element of ``part`` begins in a chunk, and where the last one ends, in bytes."""
     steps = _steps(chunks, itemsize)
     start = sum(l * step for l, step in zip(part.lower, steps, strict=True))
     return start, sum((u - 1) * step for u, step in zip(part.upper, steps, strict=True)) + itemsize
@@ -63,13 +59,7 @@ def strided(elements: np.ndarray, shape: tuple[int, ...], chunks: tuple[int, ...
 
 
 def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
-    """Where the contiguous runs of ``part`` start in a chunk, and how long each is, in elements.
-
-    >>> element_runs(Section((1, 2), (3, 4)), (4, 8))
-    (array([10, 18]), 2)
-    >>> element_runs(Section((1, 0), (3, 8)), (4, 8))
-    (array([8]), 16)
-    """
+    """Where the contiguous runs of ``part`` start in a chunk, and how long each is, in elements."""
     axis = len(chunks)
     length = 1
     while axis and (axis == len(chunks) or part.shape[axis] == chunks[axis]):
@@ -84,16 +74,7 @@ def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, in
 
 
 def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarray | object) -> None:
-    """Copy ``data``, the elements of ``section``, to where they lie in a chunk-major buffer.
-
-    Examples
-    --------
-    >>> buffer = np.zeros((2, 3), int)
-    >>> scatter(buffer, (10,), Section((11,), (15,)), np.arange(4))
-    >>> buffer
-    array([[0, 0, 1],
-           [2, 3, 0]])
-    """
+    """Copy ``data``, the elements of ``section``, to where they lie in a chunk-major buffer."""
     ndim = buffer.ndim // 2
     here = section.relative_to(origin)
     axes = [list(_chunk_runs(l, u, c)) for l, u, c in zip(here.lower, here.upper, buffer.shape[ndim:], strict=True)]
@@ -113,12 +94,7 @@ def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndar
 
 
 def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Each run of alike chunks in an interval, as slices of the chunks, of the elements in each, and of the interval.
-
-    >>> for run in _chunk_runs(1, 9, 3): print(run)
-    (slice(0, 1, None), slice(1, 3, None), slice(0, 2, None))
-    (slice(1, 3, None), slice(0, 3, None), slice(2, 8, None))
-    """
+    """Yield each run of alike chunks of an interval as slices: of chunks, of elements in each, and of the interval."""
     for start, stop in chunk_runs(lower, upper, chunk):
         first, inside = divmod(start, chunk)
         last = ceil_div(stop, chunk)

@@ -28,11 +28,7 @@ Part = tuple[Section, np.ndarray | None]
 
 
 def turned_section(section: Section, order: tuple[int, ...] | None) -> Section:
-    """A section with its axes in another order.
-
-    >>> turned_section(Section((0, 5), (2, 9)), (1, 0))
-    Section(lower=(5, 0), upper=(9, 2))
-    """
+    """A section with its axes in another order."""
     return Section(turned(section.lower, order), turned(section.upper, order))
 
 
@@ -43,13 +39,7 @@ def chunk_major(
     dtype: np.dtype,
     order: tuple[int, ...] | None,
 ) -> np.ndarray:
-    """Memory as the chunks of a box, or alike parts of them, one behind another: ``result.shape == counts + lengths``.
-
-    >>> memory = np.arange(12, dtype="u1")
-    >>> chunk_major(memory, (1, 2), (2, 3), np.dtype("u1"), (1, 0))[0, 1]
-    array([[ 6,  8, 10],
-           [ 7,  9, 11]], dtype=uint8)
-    """
+    """View memory as a box of chunks stored one after another; ``result.shape == counts + lengths``."""
     lying = shaped(memory, counts + turned(lengths, order), dtype)
     return (
         lying if order is None else lying.transpose([*range(len(counts)), *(len(counts) + a for a in inverse(order))])

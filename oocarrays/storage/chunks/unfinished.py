@@ -47,19 +47,7 @@ class _Open:
 
 
 class UnfinishedChunks:
-    """The unfinished chunks of one plain array in a local folder. Threads may share it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     chunks = UnfinishedChunks(folder, "0" * 32, 6)
-    ...     chunks.write("c/0", 4, memoryview(b"ef"))
-    ...     chunks.write("c/0", 0, memoryview(b"ab"))
-    ...     chunks.finish("c/0"), chunks.finish("c/1"), Path(folder, "c/0").read_bytes()
-    (True, False, b'ab\\x00\\x00ef')
-    """
+    """The unfinished chunks of one plain array in a local folder. Threads may share it."""
 
     def __init__(
         self, folder: str | LocalBlobs, mark: str, nbytes: int, *, past_cache: bool = False, most: int | None = None

@@ -40,20 +40,7 @@ from oocarrays.storage.stores.store_blobs import StoreBlobs
 
 
 class PieceWriter:
-    """Writes sections of one plain local array file.
-
-    Examples
-    --------
-    >>> import tempfile, zarr
-    >>> from oocarrays.storage.files.array_file import describe
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     array = zarr.create_array(folder, shape=(5,), chunks=(2,), dtype="i4", compressors=None)
-    ...     writer = PieceWriter(describe(array), Meter())
-    ...     writer.write(Section((3,), (5,)), np.array([3, 4]))
-    ...     writer.write(Section((0,), (3,)), np.array([0, 1, 2]))
-    ...     array[:]
-    array([0, 1, 2, 3, 4], dtype=int32)
-    """
+    """Writes sections of one plain local array file."""
 
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
         assert not file.stored.coded, "pieces are bytes of plain chunks"

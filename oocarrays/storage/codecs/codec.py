@@ -153,11 +153,7 @@ CONTEXTS = 12
 
 
 def context_bytes(codec: numcodecs.abc.Codec | None, nbytes: int) -> tuple[int, int]:
-    """Return the bytes that a codec takes to decode, and to encode, beside a chunk of ``nbytes`` and what comes of it.
-
-    >>> context_bytes(numcodecs.Zstd(3), 2**24), context_bytes(numcodecs.Zstd(12), 2**20)
-    ((0, 0), (0, 12582912))
-    """
+    """Return the bytes that a codec allocates beside input and output: to decode, and to encode, a chunk."""
     name, most = getattr(codec, "codec_id", None), CONTEXTS * nbytes
     if name == "blosc":
         return min(BLOSC_BYTES, most), min(BLOSC_BYTES, most)

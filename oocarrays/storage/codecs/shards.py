@@ -54,12 +54,7 @@ class ShardLayout:
     """Which axes of the array its own are, where they stand in another order: chunks are numbered along the array's."""
 
     def turned(self, order: tuple[int, ...]) -> ShardLayout:
-        """The same shard with its axes in another order.
-
-        >>> turned = ShardLayout(chunks=(1, 1), counts=(2, 3), at_end=True, checksum=True).turned((1, 0))
-        >>> turned.counts, turned.steps, turned.place((4, 3))
-        ((3, 2), (1, 3), ((1, 1), 4))
-        """
+        """The same shard with its axes in another order."""
         return replace(self, chunks=turned(self.chunks, order), counts=turned(self.counts, order), order=order)
 
     @property
@@ -79,11 +74,7 @@ class ShardLayout:
         return self.count * ENTRY.itemsize + CHECKSUM_BYTES * self.checksum
 
     def place(self, index: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-        """Return the shard of a chunk of the array, and the chunk's number in it.
-
-        >>> ShardLayout(chunks=(1, 1), counts=(2, 3), at_end=True, checksum=True).place((3, 4))
-        ((1, 1), 4)
-        """
+        """Return the shard of a chunk of the array, and the chunk's number in it."""
         shard = tuple(i // n for i, n in zip(index, self.counts, strict=True))
         return shard, sum(i % n * step for i, n, step in zip(index, self.counts, self.steps, strict=True))
 

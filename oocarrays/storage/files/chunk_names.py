@@ -95,18 +95,10 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def mark_of_plan(run: str, beginning: str, number: int) -> str:
-    """Return the mark in the names of the unfinished chunks of one pass of one plan of a run.
-
-    >>> mark_of_plan("c0ffee", "", 0) == mark_of_plan("c0ffee", "", 0) != mark_of_plan("c0ffee", "", 1)
-    True
-    """
+    """Return the mark in the names of the unfinished chunks of one pass of one plan of a run."""
     return hashlib.sha256(f"{run} {beginning} {number}".encode()).hexdigest()[:32]
 
 
 def unfinished_key(key: str, mark: str) -> str:
-    """The key under which a chunk is while it is unfinished: no chunk's.
-
-    >>> unfinished_key("c/0/3", "0123456789abcdef" * 2)
-    'c/0/3.0123456789abcdef0123456789abcdef.partial'
-    """
+    """The key under which a chunk is while it is unfinished: no chunk's."""
     return f"{key}.{mark}.partial"

@@ -79,13 +79,7 @@ class Descriptor:
     # ------------------------------------------------------------------ written
 
     def as_json(self) -> Document:
-        """As it is written.
-
-        >>> layout = Layout.of((8, 6), "(block, cyclic(2))", grid=(2, 2))
-        >>> written = Descriptor(placement="local", shape=(8, 6), layout=layout, depth=(1, 0)).as_json()
-        >>> written["ranks"], written["distribution"], written["block"], written["depth"]
-        ([2, 2], ['block', 'cyclic(2)'], [4, 2], [1, 0])
-        """
+        """As it is written."""
         written: Document = {"version": VERSION, "placement": self.placement, "shape": list(self.shape)}
         if self.rank is not None and self.layout is not None:
             written |= {"rank": self.rank, "local_shape": list(self.layout.local_shape(self.rank))}

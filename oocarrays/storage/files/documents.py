@@ -63,11 +63,7 @@ def unfinished_run(store: StoreLike) -> str | None:
 
 
 def mark_of(attributes: Any) -> str | None:
-    """The mark in the attributes of an array or a group, as text whatever it is: that it is there is what counts.
-
-    >>> mark_of({MARK: "c0ffee"}), mark_of({MARK: None}), mark_of({})
-    ('c0ffee', 'null', None)
-    """
+    """The mark in the attributes of an array or a group, as text whatever it is: that it is there is what counts."""
     if not isinstance(attributes, dict) or MARK not in attributes:
         return None
     mark = attributes[MARK]
@@ -119,11 +115,7 @@ def _parsed(text: bytes) -> Document | None:
 
 
 def said(error: BaseException) -> str:
-    """Return the message of an error, with its type where the message says little.
-
-    >>> said(KeyError("shape")), said(ValueError("no such codec"))
-    ("KeyError: 'shape'", 'no such codec')
-    """
+    """Return the message of an error, with its type where the message says little."""
     words = str(error)
     return words if " " in words else f"{type(error).__name__}: {words}"
 

@@ -91,11 +91,7 @@ def _masked_2(source: zarr.Array) -> Settings:
 
 
 def mask_as_text(value: Any, dtype: np.dtype) -> Any:
-    """Return a value as xarray keeps it in the attribute of format 3.
-
-    >>> mask_as_text(-1, np.dtype("i2")), mask_as_text(np.nan, np.dtype("f4"))
-    (-1, 'AAAAAAAA+H8=')
-    """
+    """Return a value as xarray keeps it in the attribute of format 3."""
     if dtype.kind == "c":
         return [mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
     if dtype.kind == "f":
@@ -106,11 +102,7 @@ def mask_as_text(value: Any, dtype: np.dtype) -> Any:
 
 
 def mask_of_text(value: Any, dtype: np.dtype) -> Any:
-    """Return the value that xarray keeps so in the attribute of format 3; others keep the value itself.
-
-    >>> mask_of_text("AAAAAAAA+H8=", np.dtype("f4")), mask_of_text(7, np.dtype("i2"))
-    (nan, 7)
-    """
+    """Return the value that xarray keeps so in the attribute of format 3; others keep the value itself."""
     if dtype.kind == "c" and isinstance(value, list):
         return complex(*(mask_of_text(part, np.dtype("f8")) for part in value))
     if dtype.kind == "f" and isinstance(value, str):
@@ -193,11 +185,7 @@ def _filters_3(source: zarr.Array, filters: Any, order: tuple[int, ...] | None) 
 
 
 def turning(filters: Sequence[Any], order: tuple[int, ...] | None, place: int | None = None) -> list[Any]:
-    """Return filters and a transposition to some order of the axes, by default after those that begin the list.
-
-    >>> [type(each).__name__ for each in turning([numcodecs.Delta("i4")], (1, 0))]
-    ['TransposeCodec', 'Delta']
-    """
+    """Return filters and a transposition to some order of the axes, by default after those that begin the list."""
     if order in (None, tuple(range(len(order or ())))):
         return list(filters)
     begin = (n for n, each in enumerate(filters) if not isinstance(each, TransposeCodec))
@@ -302,11 +290,7 @@ NAMED_CODECS: dict[str, tuple[Any, ...]] = {
 
 
 def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
-    """Return compressors of either format, or named, as objects of one format; None for none, "auto" as it is.
-
-    >>> compressors_in(3, "gzip", 4), compressors_in(2, "none", 4)
-    ([GzipCodec(level=5)], None)
-    """
+    """Return compressors of either format, or named, as objects of one format; None for none, "auto" as it is."""
     if isinstance(compressors, str) and compressors == "auto":
         return compressors
     alone = isinstance(compressors, str) or not isinstance(compressors, Sequence)

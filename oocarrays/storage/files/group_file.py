@@ -219,11 +219,7 @@ def is_consolidated(group: zarr.Group) -> bool:
 
 
 def member_store(store: StoreLike, name: str) -> StoreLike:
-    """Where an array of a group is.
-
-    >>> member_store("/data/group", "deep/temp")
-    '/data/group/deep/temp'
-    """
+    """Where an array of a group is."""
     folder = local_folder(store)
     if folder is not None:
         return os.path.join(folder, name)

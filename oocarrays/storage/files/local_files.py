@@ -99,11 +99,7 @@ class LocalFiles:
 
 
 def rank_name(rank: int) -> str:
-    """Return the name of a rank's file in its group.
-
-    >>> rank_name(3)
-    'rank-0003'
-    """
+    """Return the name of a rank's file in its group."""
     return f"{RANK}{rank:04}"
 
 

@@ -123,11 +123,7 @@ async def _all_keys(place: StorePath) -> list[str]:
 
 
 def _is_part(key: str) -> bool:
-    """Return whether a key is that of a document, a chunk, or of something that a run has left.
-
-    >>> [_is_part(key) for key in ("zarr.json", "c/0/1", "a/0.1", "c", ".oocarrays/lock", "thesis.tex", "c/notes")]
-    [True, True, True, True, True, False, False]
-    """
+    """Return whether a key is that of a document, a chunk, or of something that a run has left."""
     name = key.rpartition("/")[2]
     known = name in SAYING or CHUNK.fullmatch(name) or PARTIAL.search(name) or name.startswith(".nfs")
     return bool(known) or any(part.startswith(OURS) for part in key.split("/"))

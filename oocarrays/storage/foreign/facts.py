@@ -79,12 +79,7 @@ class ChunkTable:
     """Bytes of each; 0 for one that is not stored."""
 
     def place(self, index: tuple[int, ...]) -> tuple[int, int] | None:
-        """Where a chunk begins, and its bytes; None where it is not stored.
-
-        >>> table = ChunkTable(counts=(2,), offsets=np.array([8, 0]), nbytes=np.array([4, 0]))
-        >>> table.place((0,)), table.place((1,))
-        ((8, 4), None)
-        """
+        """Where a chunk begins, and its bytes; None where it is not stored."""
         number = ravel(index, self.counts)
         nbytes = int(self.nbytes[number])
         return (int(self.offsets[number]), nbytes) if nbytes else None
@@ -174,21 +169,12 @@ class Stacked:
 
 
 def is_coordinate(name: str, facts: Facts) -> bool:
-    """Return whether an array has one axis and the name of that axis.
-
-    >>> is_coordinate("sea/time", Facts(shape=(4,), chunks=(4,), dtype="i4", names=("time",)))
-    True
-    """
+    """Return whether an array has one axis and the name of that axis."""
     return facts.names == (name.rpartition("/")[2],)
 
 
 def document(facts: Facts) -> Document:
-    """Return the metadata of an array as Zarr writes them in format 3.
-
-    >>> made = document(Facts(shape=(4,), chunks=(2,), dtype="<i2", filters=('{"id": "zlib"}',)))
-    >>> made["data_type"], [codec["name"] for codec in made["codecs"]]
-    ('int16', ['bytes', 'oocarrays.filters'])
-    """
+    """Return the metadata of an array as Zarr writes them in format 3."""
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -224,11 +210,7 @@ def _codecs(facts: Facts) -> list[Document]:
 
 
 def rows_of(shape: tuple[int, ...], itemsize: int, most: int = ROW_BYTES) -> tuple[int, ...]:
-    """Cut an array that lies in one piece in chunks that do so, too, of ``most`` bytes, about.
-
-    >>> rows_of((100, 8, 4), 4, 512), rows_of((2, 800, 4), 4, 512), rows_of((5,), 4, 512), rows_of((), 4)
-    ((4, 8, 4), (1, 32, 4), (5,), ())
-    """
+    """Cut an array that lies in one piece in chunks that do so, too, of ``most`` bytes, about."""
     chunks = list(shape)
     for axis in range(len(shape)):
         inner = itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
@@ -253,11 +235,7 @@ def in_one_piece(facts: Facts, offset: int) -> ChunkTable:
 
 
 def index_of(name: str) -> tuple[int, ...]:
-    """The index of a chunk in its key.
-
-    >>> index_of("c/0/12"), index_of("c")
-    ((0, 12), ())
-    """
+    """The index of a chunk in its key."""
     return tuple(map(int, name.split("/")[1:]))
 
 

@@ -51,14 +51,7 @@ SPARE = 1
 
 
 class Chained(Codec):  # type: ignore[misc]
-    """Several codecs of bytes as one, which decodes into a buffer of its caller's.
-
-    >>> chain = Chained([numcodecs.Shuffle(4), numcodecs.Zlib(1)])
-    >>> out = np.empty(3, "i4")
-    >>> _ = chain.decode(chain.encode(np.arange(3, dtype="i4")), out=out)
-    >>> chain.codec_id, out
-    ('shuffle+zlib', array([0, 1, 2], dtype=int32))
-    """
+    """Several codecs of bytes as one, which decodes into a buffer of its caller's."""
 
     def __init__(self, codecs: Sequence[Codec], name: str | None = None) -> None:
         self.codecs = tuple(codecs)

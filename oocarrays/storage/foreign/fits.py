@@ -300,11 +300,7 @@ def _enter(cards: Document, card: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """Return the value of a card.
-
-    >>> [_value(text) for text in ("'O''Hara  ' / name", "  T", " 12 / s", " 1.5D3", "", " (1, 2)")]
-    ["O'Hara", True, 12, 1500.0, None, '(1, 2)']
-    """
+    """Return the value of a card."""
     quoted = re.match(r"\s*'((?:[^']|'')*)'", text)
     if quoted:
         return quoted[1].replace("''", "'").rstrip()

@@ -106,12 +106,7 @@ def _read_header(file: Any, name: str) -> tuple[Facts, int]:
 
 
 def piece_facts(shape: tuple[int, ...], dtype: np.dtype, *, columns: bool) -> Facts:
-    """Facts of an array that lies in one piece, in rows or in columns.
-
-    >>> facts = piece_facts((4, 6), np.dtype("f8"), columns=True)
-    >>> facts.chunks, facts.order
-    ((4, 6), (1, 0))
-    """
+    """Facts of an array that lies in one piece, in rows or in columns."""
     turned = columns and len(shape) > 1
     chunks = rows_of(shape[::-1] if turned else shape, dtype.itemsize)
     return Facts(

@@ -50,11 +50,7 @@ class Packing:
     """Whether stored integers are to be taken without a sign, or with one; None as their type has it."""
 
     def unpacked(self, stored: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return what stored values stand for.
-
-        >>> Packing(scale=0.5, offset=1.0, fills=(-1,)).unpacked(np.array([2, -1], "i2"), np.dtype("f4"))
-        array([ 2., nan], dtype=float32)
-        """
+        """Return what stored values stand for."""
         if self.unsigned is not None and stored.dtype.kind in "iu":
             kind = "u" if self.unsigned else "i"
             stored = stored.view(f"{stored.dtype.str[0]}{kind}{stored.dtype.itemsize}")
@@ -154,11 +150,7 @@ def _since(facts: Facts) -> tuple[int, int] | None:
 
 
 def _iso(text: str) -> str:
-    """Return a date as numpy takes it.
-
-    >>> _iso("2000-1-1 00:00:0.0"), _iso("1900-01-01")
-    ('2000-01-01T00:00:00.0', '1900-01-01')
-    """
+    """Return a date as numpy takes it."""
     date, _, clock = text.strip().replace("T", " ").partition(" ")
     date = "-".join(part.zfill(2) for part in date.split("-"))
     clock = clock.removesuffix("UTC").removesuffix("Z").strip()
@@ -170,11 +162,7 @@ def _iso(text: str) -> str:
 
 
 def coded_fill(value: Any) -> Any:
-    """Return a fill value as xarray keeps it in format 3: bytes of a float, so that NaN is one, and integers as such.
-
-    >>> coded_fill(np.float32(1.5)), raw_fill(coded_fill(np.float32(1.5))), coded_fill(np.int16(-1))
-    ('AAAAAAAA+D8=', 1.5, -1)
-    """
+    """Return a fill value as xarray stores it in format 3: a float as base64 of its bytes, an integer as itself."""
     if isinstance(value, np.floating):
         return b64encode(np.asarray(value, "<f8").tobytes()).decode()
     if isinstance(value, bytes):

@@ -308,11 +308,7 @@ def foreign_in(store: Any) -> ForeignStore | None:
 
 
 def _parted(key: str) -> tuple[str, str]:
-    """The array of a key, and what is below it.
-
-    >>> _parted("air/c/0/1"), _parted("zarr.json"), _parted("deep/air/zarr.json"), _parted("air/c")
-    (('air', 'c/0/1'), ('', 'zarr.json'), ('deep/air', 'zarr.json'), ('air', 'c'))
-    """
+    """The array of a key, and what is below it."""
     parts = key.split("/")
     if parts[-1] == DOCUMENT:
         return "/".join(parts[:-1]), DOCUMENT
@@ -324,11 +320,7 @@ def _parted(key: str) -> tuple[str, str]:
 
 
 def _index(name: str, counts: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the index of a chunk in its key; None if the array has no such chunk.
-
-    >>> _index("c/1/0", (2, 1)), _index("c/2/0", (2, 1)), _index("c/1", (2, 1)), _index("c/x", (2,))
-    ((1, 0), None, None, None)
-    """
+    """Return the index of a chunk in its key; None if the array has no such chunk."""
     try:
         index = index_of(name)
     except ValueError:

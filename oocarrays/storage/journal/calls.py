@@ -65,11 +65,7 @@ def named(store: StoreLike) -> str | None:
 
 
 def name_of(function: Any) -> str:
-    """Name a function so that it could be imported; of one whose arguments are bound, its function.
-
-    >>> name_of(textwrap.dedent), name_of(partial(textwrap.dedent)), name_of(np.negative)
-    ('textwrap:dedent', 'textwrap:dedent', 'numpy:negative')
-    """
+    """Name a function so that it could be imported; of one whose arguments are bound, its function."""
     named = getattr(function, "func", function)
     if isinstance(named, np.ufunc):
         return f"numpy:{named.__name__}"
@@ -78,11 +74,7 @@ def name_of(function: Any) -> str:
 
 
 def code_of(function: Any) -> str | None:
-    """Digest the code of a function, with the arguments that are bound to it; None where nobody sees its code.
-
-    >>> code_of(textwrap.dedent) == code_of(partial(textwrap.dedent, text="")), code_of(np.negative)
-    (False, None)
-    """
+    """Digest the code of a function, with the arguments that are bound to it; None where nobody sees its code."""
     bound = (function.args, sorted(function.keywords.items())) if isinstance(function, partial) else ()
     named = function.func if isinstance(function, partial) else function
     named = named if hasattr(named, "__qualname__") else type(named)
@@ -93,11 +85,7 @@ def code_of(function: Any) -> str | None:
 
 
 def known_function(name: str) -> Callable[..., Any] | None:
-    """Find the function of a name in a journal, where it is numpy's or ours and can only compute; None of others.
-
-    >>> known_function("numpy:negative"), known_function("os:system"), known_function("numpy:load")
-    (<ufunc 'negative'>, None, None)
-    """
+    """Find the function of a name in a journal, where it is numpy's or ours and can only compute; None of others."""
     module, _, qualname = name.partition(":")
     if module == "numpy":
         found = getattr(np, qualname, None)
@@ -107,11 +95,7 @@ def known_function(name: str) -> Callable[..., Any] | None:
 
 
 def imported(name: Any) -> Callable[..., Any]:
-    """Import a function that a person names as ``"module:name"``; give one that is callable as it is.
-
-    >>> imported("textwrap:dedent")("  a")
-    'a'
-    """
+    """Import a function that a person names as ``"module:name"``; give one that is callable as it is."""
     if callable(name):
         return name  # type: ignore[no-any-return]
     module, _, qualname = name.partition(":") if isinstance(name, str) else ("", "", "")

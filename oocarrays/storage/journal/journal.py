@@ -55,15 +55,6 @@ class Journal:
     """A journal: the parts that the run that writes one target has finished.
 
     It can be pickled where its store can; the hold on the lock stays behind.
-
-    Examples
-    --------
-    >>> from zarr.storage import MemoryStore
-    >>> journal = Journal(MemoryStore())
-    >>> journal.begin("c0ffee", {"chunks": [4, 4]})
-    >>> journal.record((0, 3))
-    >>> journal.read(), journal.parts()
-    (('c0ffee', {'chunks': [4, 4]}), {(0, 3)})
     """
 
     def __init__(self, store: StoreLike, *, durable: bool = True) -> None:

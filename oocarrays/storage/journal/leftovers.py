@@ -54,11 +54,7 @@ INSIDE = re.compile(r"lock|[0-9]+|kept|copy|blocks(\.partial)?|\.nfs[0-9a-f]+")
 
 
 def scratch_below(place: str | RemoteStore, id: str) -> str | RemoteStore:
-    """The scratch of a run, in a folder or below a prefix.
-
-    >>> scratch_below("/tmp", "0123456789ab")
-    '/tmp/.oocarrays-0123456789ab'
-    """
+    """The scratch of a run, in a folder or below a prefix."""
     return place_below(place, f".oocarrays-{id}")
 
 
@@ -227,11 +223,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _kind(name: str) -> Kind | None:
-    """Tell what a folder of this name is.
-
-    >>> _kind(".oocarrays-0123456789ab"), _kind(".oocarrays-calibrate-x1"), _kind(".oocarrays-mine")
-    ('scratch', 'calibration', None)
-    """
+    """Tell what a folder of this name is."""
     if NAME.fullmatch(name):
         return "scratch"
     return "calibration" if CALIBRATION.fullmatch(name) else None

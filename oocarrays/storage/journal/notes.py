@@ -36,14 +36,7 @@ def _kept(entry: Any) -> Any:
 
 
 def sections_again(kept: Any, shape: Sequence[int]) -> Any:
-    """Return the same as `write_sections` takes them.
-
-    >>> key = (slice(0, 4, 2), [5, 0], None)
-    >>> sections_again(kept_sections(None, [Selection.of(key, (4, 6))]), (4, 6)) == [key]
-    True
-    >>> print(sections_again(kept_sections(Layout.of((4, 6), "(block, *)", ranks=2), []), (4, 6)))
-    (block, *) on 2 × 1
-    """
+    """Return the same as `write_sections` takes them."""
     try:
         if isinstance(kept, dict):
             return Layout.of(tuple(shape), list(kept["distribution"]), grid=kept["ranks"])
@@ -57,18 +50,7 @@ def _again(entry: Any) -> Any:
 
 
 class Notes:
-    """The notes beside one target.
-
-    Examples
-    --------
-    >>> from zarr.storage import MemoryStore
-    >>> notes = Notes(MemoryStore())
-    >>> notes.note("c0ffee", {"writes": "sections"})
-    >>> notes.noted()
-    {'writes': 'sections'}
-    >>> notes.take("c0ffee")
-    >>> notes.noted()
-    """
+    """The notes beside one target."""
 
     def __init__(self, store: StoreLike) -> None:
         self.store = store

@@ -32,12 +32,7 @@ AT_ONCE = 4
 
 
 def contents(data: Any) -> int | None:
-    """A checksum of the elements of an array, or of arrays by their names, in C order; None where they are objects.
-
-    >>> page = np.arange(6).reshape(2, 3)
-    >>> contents(page) == contents(page.T.copy().T), contents(page) == contents(page + 1), contents(["a"])
-    (True, False, None)
-    """
+    """A checksum of the elements of an array, or of arrays by their names, in C order; None where they are objects."""
     arrays, found = list(data.values()) if isinstance(data, dict) else [data], 0
     for array in arrays:
         if not isinstance(array, np.ndarray | np.generic) or array.dtype.hasobject or array.dtype.kind == "T":
@@ -150,11 +145,7 @@ class Store:
 
 
 def _fits(size: int | None, receipt: Receipt) -> bool:
-    """Whether what is there is as long as what was stored.
-
-    >>> [_fits(8, [8, 77]), _fits(8, []), _fits(None, None), _fits(7, [8]), _fits(None, [8]), _fits(8, None)]
-    [True, True, True, False, False, False]
-    """
+    """Whether what is there is as long as what was stored."""
     if receipt is None or size is None:
         return receipt is None and size is None
     return not receipt or size in (receipt[0], -1)

@@ -245,14 +245,7 @@ class Source:
         return cls(place=read["place"], kind=_kind(array, grid), grid=grid, words=words), read
 
     def changed(self, now: Source) -> np.ndarray:
-        """Tell which chunks of a source are not as they were, or hold elements that there were not: True for these.
-
-        >>> grid, words = ChunkGrid.of((4,), (2,)), np.array([[5, 7], [5, 7]], np.uint64)
-        >>> before = Source(place="/a", kind="", grid=grid, words=words)
-        >>> more = np.array([[5, 9, 0], [5, 9, 0]], np.uint64)
-        >>> before.changed(Source(place="/a", kind="", grid=ChunkGrid.of((5,), (2,)), words=more)).tolist()
-        [False, True, True]
-        """
+        """Tell which chunks of a source are not as they were, or hold elements that there were not: True for these."""
         if self.kind != now.kind or len(self.grid.shape) != len(now.grid.shape):
             raise JournalError("its type of elements, fill value, codecs or chunks are others now")
         pairs = list(zip(self.grid.shape, now.grid.shape, self.grid.chunks, strict=True))

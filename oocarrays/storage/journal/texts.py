@@ -80,11 +80,7 @@ def _folder_of(digest: str, replaced: bool) -> str:
 
 
 def digest_of(run: str, content: Document) -> str:
-    """Return the digest of a plan: the same for what goes to JSON as for what comes back from it.
-
-    >>> digest_of("1", {"a": (1, 2), 3: 4.0}) == digest_of("1", {"3": 4.0, "a": [1, 2]}) != digest_of("2", {})
-    True
-    """
+    """Return the digest of a plan: the same for what goes to JSON as for what comes back from it."""
     plain = json.loads(json.dumps({"run": run, "content": content}))
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -115,40 +111,24 @@ def receipts_in(entry: bytes, name: str, store: StoreLike) -> dict[str, dict[str
 
 
 def _is_below(key: str) -> bool:
-    """Whether a key leads nowhere but into its array.
-
-    >>> _is_below("c/0/0"), _is_below("../c"), _is_below("/etc/passwd")
-    (True, False, False)
-    """
+    """Whether a key leads nowhere but into its array."""
     return not {"", ".", ".."}.intersection(key.split("/"))
 
 
 def _is_receipt(given: Any) -> bool:
-    """Whether something in an entry is what a receipt is.
-
-    >>> [_is_receipt(each) for each in (None, [], [8], [8, 77], [8, 77, 1], ["8"], 8)]
-    [True, True, True, True, False, False, False]
-    """
+    """Whether something in an entry is what a receipt is."""
     return given is None or (
         isinstance(given, list) and len(given) < 3 and all(isinstance(each, int) for each in given)
     )
 
 
 def name_of_part(part: tuple[int, ...]) -> str:
-    """Return the name of the entry of a part.
-
-    >>> name_of_part((0, 12)), name_of_part(())
-    ('0.12', '-')
-    """
+    """Return the name of the entry of a part."""
     return ".".join(map(str, part)) or "-"
 
 
 def part_named(name: str, store: StoreLike) -> tuple[int, ...]:
-    """Return the part of an entry's name.
-
-    >>> part_named("0.12", "a.zarr"), part_named("-", "a.zarr")
-    ((0, 12), ())
-    """
+    """Return the part of an entry's name."""
     if not NAME.fullmatch(name):
         raise JournalError(f"{name!r} in the journal of {store} is not the name of a part")
     return () if name == "-" else tuple(map(int, name.split(".")))

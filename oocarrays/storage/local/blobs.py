@@ -43,11 +43,7 @@ STAGING_BYTES = 2**21
 
 
 def byte_view(array: np.ndarray) -> memoryview:
-    """Return the bytes of a contiguous array.
-
-    >>> byte_view(np.zeros((2, 3), "f4")).nbytes
-    24
-    """
+    """Return the bytes of a contiguous array."""
     return array.reshape(-1).view(np.uint8).data
 
 
@@ -323,11 +319,7 @@ class LocalBlobs:
 
 
 def solid_bytes(data: memoryview) -> int:
-    """Return after how many bytes nothing but zeros follows, in whole blocks: these need not be written in a new file.
-
-    >>> solid_bytes(memoryview(bytes(HOLE_BYTES) + b"1")), solid_bytes(memoryview(b"1" + bytes(3 * HOLE_BYTES)))
-    (65537, 65536)
-    """
+    """Return the bytes up to the trailing zeros, in whole blocks; a new file need not contain those."""
     whole = len(data) // HOLE_BYTES * HOLE_BYTES
     if np.frombuffer(data[whole:], np.uint8).any():
         return len(data)

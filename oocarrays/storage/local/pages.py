@@ -37,11 +37,7 @@ ANNOUNCED_BYTES = 2**28
 
 
 def allocate(nbytes: int) -> np.ndarray:
-    """``nbytes`` of page-aligned memory that goes back to the system when the last view of it is gone.
-
-    >>> allocate(10).shape, allocate(0).shape
-    ((10,), (0,))
-    """
+    """``nbytes`` of page-aligned memory that goes back to the system when the last view of it is gone."""
     if nbytes == 0:
         return np.empty(0, np.uint8)
     return np.frombuffer(_anonymous(nbytes), np.uint8)
@@ -51,9 +47,6 @@ def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """As ``numpy.empty``, of memory that goes back to the system when the last view of it is gone.
 
     What numpy frees is kept for later, more than 32 MiB of it in every thread: no budget knows of that.
-
-    >>> empty((2, 0, 3), np.dtype("f4")).shape, empty((), np.dtype("i2")).nbytes
-    ((2, 0, 3), 2)
     """
     return allocate(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 

@@ -39,15 +39,7 @@ def cold_ranges(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> 
 
 
 def cached_bytes(file: int, offset: int, nbytes: int) -> int | None:
-    """How many of some bytes of an open file are in the system's cache, in whole pages; None where it does not tell.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryFile() as file:
-    ...     _ = file.write(bytes(10))
-    ...     file.flush()
-    ...     cached_bytes(file.fileno(), 0, 10) in (mmap.PAGESIZE, None)
-    True
-    """
+    """How many of some bytes of an open file are in the system's cache, in whole pages; None where it does not tell."""
     span, found = (ctypes.c_uint64 * 2)(offset, nbytes), (ctypes.c_uint64 * 5)()
     failed = libc().syscall(ctypes.c_long(CACHESTAT), ctypes.c_int(file), span, found, ctypes.c_uint(0))
     return None if failed else int(found[0]) * mmap.PAGESIZE

@@ -12,11 +12,7 @@ SHARED = (".oocarrays.source", ".oocarrays.made")
 
 
 def mode_of(path: str) -> int:
-    """Return the permissions of a new file.
-
-    >>> oct(mode_of("/a/.oocarrays/plan.json")), oct(mode_of("/a/zarr.json")), oct(mode_of("/a/.oocarrays.source"))
-    ('0o600', '0o666', '0o666')
-    """
+    """Return the permissions of a new file."""
     folder, name = os.path.split(path)
     ours = name.startswith(OURS) or any(part.startswith(OURS) for part in folder.split(os.sep))
     return 0o600 if ours and not name.startswith(SHARED) else 0o666

@@ -143,20 +143,7 @@ def read_ranges(
     *,
     wait: bool = True,
 ) -> np.ndarray:
-    """Read ranges of open files into ``into``: bytes of each, or the negative number of its error.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryFile() as file:
-    ...     _ = file.write(b"0123456789")
-    ...     file.flush()
-    ...     into = np.zeros(4, np.uint8)
-    ...     read_ranges(np.full(2, file.fileno()), np.array([1, 8]), np.array([1, 3]), into, np.array([0, 1]))
-    ...     into.tobytes()
-    array([1, 2])
-    b'189\\x00'
-    """
+    """Read ranges of open files into ``into``: bytes of each, or the negative number of its error."""
     flags = 0 if wait else NOWAIT
     with room_for() if len(offsets) > FEW else _nothing() as room:
         if room is None:

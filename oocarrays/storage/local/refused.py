@@ -11,11 +11,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_error(where: str, error: OSError) -> DiskFullError | StoreFailure:
-    """Say of a write, or of a sync, that failed why it did.
-
-    >>> write_error("a.zarr", OSError(errno.EDQUOT, "Disk quota exceeded"))
-    DiskFullError('no room left on the device for a.zarr: Disk quota exceeded')
-    """
+    """Say of a write, or of a sync, that failed why it did."""
     if error.errno in FULL:
         return DiskFullError(f"no room left on the device for {where}: {error.strerror}")
     return StoreFailure(f"cannot write {where}: {error.strerror or error}")

@@ -28,11 +28,7 @@ Piece = tuple[int, memoryview]
 
 
 def padded(nbytes: int) -> int:
-    """``nbytes`` rounded up to whole sectors.
-
-    >>> padded(0), padded(1), padded(4096)
-    (0, 4096, 4096)
-    """
+    """``nbytes`` rounded up to whole sectors."""
     return -(-nbytes // SECTOR) * SECTOR
 
 

@@ -68,11 +68,7 @@ def _named(head: bytes, names: dict[bytes, str]) -> str | None:
 
 
 def not_read(path: str, head: bytes) -> str:
-    """Return the message about a file in another format.
-
-    >>> not_read("a.hdr", b"ENVI").partition(";")[0], not_read("a.nc", b"").partition(";")[0]
-    ('a.hdr has a format that is not read: an ENVI header', 'a.nc has a format that is not read: the file is empty')
-    """
+    """Return the message about a file in another format."""
     seems = _named(head, OTHERS) or ("text" if _is_text(head) else "an unknown signature")
     seems = seems if head else "the file is empty"
     return f"{path} has a format that is not read: {seems}{ADVICE.get(seems, '')}; {ARE_READ}"

@@ -36,17 +36,7 @@ def start_writing(file: int) -> None:
 
 
 class Syncer:
-    """Puts what a run writes in this process on its devices.
-
-    Examples
-    --------
-    >>> said = []
-    >>> syncer = Syncer(lambda: ["."], active=True)
-    >>> syncer.then(lambda: lambda: said.append("a part"))
-    >>> syncer.wait()
-    >>> said
-    ['a part']
-    """
+    """Puts what a run writes in this process on its devices."""
 
     def __init__(
         self,
@@ -235,11 +225,7 @@ def _device_of(folder: str) -> int:
 
 
 def _up_to(path: str, place: str) -> Iterator[str]:
-    """A path and the folders above it, up to ``place``.
-
-    >>> list(_up_to("/data/a.zarr/c/0", "/data/a.zarr"))
-    ['/data/a.zarr/c/0', '/data/a.zarr/c', '/data/a.zarr']
-    """
+    """A path and the folders above it, up to ``place``."""
     yield path
     while path != place:
         path = os.path.dirname(path)

@@ -42,38 +42,17 @@ def _new(nbytes: int) -> np.ndarray:
 
 
 def pack(local: np.ndarray, transfer: Transfer, source: int, target: int, take: Take = _new) -> np.ndarray:
-    """The message from ``source`` to ``target``: a contiguous array of one axis, ``transfer.size(source, target)``.
-
-    Examples
-    --------
-    >>> transfer = Transfer(Layout.of((12,), "cyclic(3)", ranks=2), Layout.of((12,), "cyclic(2)", ranks=2))
-    >>> pack(np.array([0, 1, 2, 6, 7, 8]), transfer, 0, 1)
-    array([2, 6, 7])
-    """
+    """The message from ``source`` to ``target``: a contiguous array of one axis, ``transfer.size(source, target)``."""
     return _packed(local, transfer, source, [target], take)[target]
 
 
 def pack_all(local: np.ndarray, transfer: Transfer, source: int) -> list[np.ndarray]:
-    """Return the messages from ``source`` to every target, itself too, in one scan of ``local``; see `pack`.
-
-    >>> transfer = Transfer(Layout.of((12,), "cyclic(3)", ranks=2), Layout.of((12,), "cyclic(2)", ranks=2))
-    >>> pack_all(np.array([0, 1, 2, 6, 7, 8]), transfer, 0)
-    [array([0, 1, 8]), array([2, 6, 7])]
-    """
+    """Return the messages from ``source`` to every target, itself too, in one scan of ``local``; see `pack`."""
     return list(_packed(local, transfer, source, range(transfer.target.ranks)).values())
 
 
 def unpack(message: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
-    """Put a message from ``source`` where ``target`` holds it.
-
-    Examples
-    --------
-    >>> transfer = Transfer(Layout.of((12,), "cyclic(3)", ranks=2), Layout.of((12,), "cyclic(2)", ranks=2))
-    >>> local = np.zeros(6, int)
-    >>> unpack(np.array([2, 6, 7]), transfer, 0, 1, local)
-    >>> local
-    array([2, 0, 6, 7, 0, 0])
-    """
+    """Put a message from ``source`` where ``target`` holds it."""
     unpack_all({source: message}, transfer, target, local)
 
 
@@ -269,11 +248,7 @@ def _copy_in_turns(copies: list[Copy]) -> None:
 
 
 def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
-    """Where tiles of at most so many elements end, along each axis: whole along the last axes, as far as they go.
-
-    >>> _tiles((5, 10), 40)
-    [[0, 4, 5], [0, 10]]
-    """
+    """Where tiles of at most so many elements end, along each axis: whole along the last axes, as far as they go."""
     bounds = []
     for extent in reversed(shape):
         length = max(min(elements, extent), 1)
@@ -283,11 +258,7 @@ def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
 
 
 def _cuts(strip: _Strip, times: int, bounds: list[int]) -> list[Cut]:
-    """Which of the times that a strip comes begin in each tile.
-
-    >>> _cuts(_Strip(3, 10, 4, 2), 4, [0, 20, 30, 33, 40])
-    [slice(0, 2, None), slice(2, 3, None), None, slice(3, 4, None)]
-    """
+    """Which of the times that a strip comes begin in each tile."""
     first = [min(max(-((strip.start - bound) // strip.again), 0), times) for bound in bounds]
     return [slice(a, b) if a < b else None for a, b in pairwise(first)]
 

@@ -46,18 +46,7 @@ class Run(NamedTuple):
 
 
 class RunReader:
-    """Reader of small sections of an array file: what is the same for each of them is looked at once.
-
-    Examples
-    --------
-    >>> import tempfile, zarr
-    >>> from oocarrays.storage.files.array_file import describe
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     z = zarr.create_array(folder, data=np.arange(24).reshape(4, 6), chunks=(2, 6), compressors=None)
-    ...     reader = RunReader(describe(z))
-    ...     reader.read((3, slice(1, 4)), Meter()), reader.read((slice(None), 1), Meter())
-    (array([19, 20, 21]), None)
-    """
+    """Reader of small sections of an array file: what is the same for each of them is looked at once."""
 
     def __init__(self, file: ArrayFile) -> None:
         stored, grid, step = file.stored, file.stored.grid, file.stored.itemsize
@@ -142,11 +131,7 @@ class RunReader:
 
 
 def _span(taken: Any, extent: int) -> tuple[int, int] | None:
-    """The first element that is taken along an axis, and how many stand side by side; None where they do not.
-
-    >>> _span(-1, 5), _span(slice(1, None), 5), _span(range(2, 4), 5), _span(slice(0, 5, 2), 5), _span(5, 5)
-    ((4, 1), (1, 4), (2, 2), None, None)
-    """
+    """The first element that is taken along an axis, and how many stand side by side; None where they do not."""
     if type(taken) is int:
         return (taken % extent, 1) if -extent <= taken < extent else None
     if type(taken) is slice:

@@ -191,11 +191,7 @@ def _taken(blocks: Blocks, piece: Piece, window: Section) -> Blocks:
 
 
 def _distinct(elements: Taken) -> tuple[Taken, np.ndarray]:
-    """Elements in order, each once, and where each of those that were given is among them.
-
-    >>> _distinct(np.array([1, 0, 0])), _distinct(range(3, 5))
-    ((array([0, 1]), array([1, 0, 0])), (range(3, 5), array([0, 1])))
-    """
+    """Elements in order, each once, and where each of those that were given is among them."""
     if isinstance(elements, range):
         return elements, np.arange(len(elements))
     distinct, places = np.unique(elements, return_inverse=True)

@@ -30,21 +30,13 @@ N = TypeVar("N", zarr.Array, zarr.Group)
 
 
 def draft_key(key: str) -> str:
-    """Return the key of the draft of a document.
-
-    >>> draft_key("zarr.json"), draft_key("deep/temp/.zarray")
-    ('.oocarrays/draft.zarr.json', 'deep/temp/.oocarrays/draft.zarray')
-    """
+    """Return the key of the draft of a document."""
     path, slash, name = key.rpartition("/")
     return f"{path}{slash}{OURS}/{DRAFT}{name.removeprefix('.')}"
 
 
 def is_draft(key: str) -> bool:
-    """Return whether a key is that of a draft.
-
-    >>> is_draft(draft_key("deep/temp/.zarray")), is_draft("draft.zarr.json")
-    (True, False)
-    """
+    """Return whether a key is that of a draft."""
     return f"{OURS}/{DRAFT}" in key
 
 

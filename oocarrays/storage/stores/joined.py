@@ -144,12 +144,7 @@ class Wrapped(WrapperStore[T]):
 
 
 def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
-    """Return where a requested range of ``nbytes`` bytes begins and ends.
-
-    >>> from zarr.abc.store import RangeByteRequest, SuffixByteRequest
-    >>> span(None, 8), span(RangeByteRequest(2, 20), 8), span(SuffixByteRequest(0), 8)
-    ((0, 8), (2, 8), (8, 8))
-    """
+    """Return where a requested range of ``nbytes`` bytes begins and ends."""
     data: Any = range(nbytes)  # all that is asked of it is its length
     start, stop = _normalize_byte_range_index(data, byte_range)
     start = min(max(start, 0), nbytes)
@@ -157,12 +152,7 @@ def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
 
 
 def layers(store: Any) -> Iterator[Any]:
-    """Yield a store, and those that it wraps, the innermost last.
-
-    >>> from zarr.storage import MemoryStore
-    >>> [type(each).__name__ for each in layers(WrapperStore(MemoryStore()))]
-    ['WrapperStore', 'MemoryStore']
-    """
+    """Yield a store, and those that it wraps, the innermost last."""
     yield store
     while isinstance(store, WrapperStore):
         store = store._store

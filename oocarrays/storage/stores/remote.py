@@ -269,11 +269,7 @@ def tells_versions(store: Any) -> bool:
 
 
 def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
-    """Return a folder in a folder, or what is below a prefix of a store.
-
-    >>> place_below("/tmp/a", "b")
-    '/tmp/a/b'
-    """
+    """Return a folder in a folder, or what is below a prefix of a store."""
     return place.below(name) if isinstance(place, RemoteStore) else f"{place}/{name}"
 
 

@@ -104,9 +104,5 @@ VERSIONS = ("e_tag", "ETag", "etag", "generation", "last_modified", "LastModifie
 
 
 def version_of(said: Mapping[str, Any]) -> str:
-    """Return the version of an object, as a library tells of it; empty where it does not.
-
-    >>> version_of({"size": 3, "ETag": '"ab"'}), version_of({"e_tag": None, "last_modified": 5})
-    ('"ab"', '5')
-    """
+    """Return the version of an object, as a library tells of it; empty where it does not."""
     return next((str(said[name]) for name in VERSIONS if said.get(name)), "")

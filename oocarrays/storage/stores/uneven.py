@@ -47,11 +47,7 @@ def is_uneven(array: zarr.Array) -> bool:
 
 
 def says_uneven(document: Any) -> bool:
-    """Whether a metadata document says so of an array.
-
-    >>> says_uneven({"chunk_grid": {"name": "rectilinear"}}), says_uneven({"chunk_grid": {"name": "regular"}})
-    (True, False)
-    """
+    """Whether a metadata document says so of an array."""
     grid = document.get("chunk_grid") if isinstance(document, dict) else None
     return isinstance(grid, dict) and grid.get("name") == GRID
 

@@ -71,13 +71,7 @@ class Ways:
 
 
 def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = Ways()) -> Any:
-    """A path, or a store that is ready to be asked, for what a person names; anything else is returned as it is.
-
-    Examples
-    --------
-    >>> store_of("file:///data/a%20b.zarr"), store_of("/data/../a.zarr")
-    ('/data/a b.zarr', '/a.zarr')
-    """
+    """A path, or a store that is ready to be asked, for what a person names; anything else is returned as it is."""
     if isinstance(place, FsspecStore | ObjectStore | Joined):
         return _remote(place, _name_of(place), ways)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore | Joined):
@@ -113,11 +107,7 @@ def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
 
 
 def absolute(place: Any) -> Any:
-    """The same place for a process that works in another folder, as this one may later: anything else as it is.
-
-    >>> absolute("/data/./a.zarr"), absolute("s3://bucket/a.zarr")
-    ('/data/a.zarr', 's3://bucket/a.zarr')
-    """
+    """The same place for a process that works in another folder, as this one may later: anything else as it is."""
     if isinstance(place, str | os.PathLike):
         return place if "://" in str(place) else os.path.abspath(from_home(place))
     if isinstance(place, LocalStore):
@@ -208,21 +198,13 @@ def scratch_place(place: Any) -> str | RemoteStore:
 
 
 def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> str:
-    """Return the URL of a store that is made of others.
-
-    >>> joined_url(["/a", "/b,c"])
-    'striped:///a,/b%2Cc'
-    """
+    """Return the URL of a store that is made of others."""
     names = (part.name if isinstance(part, RemoteStore) else part for part in parts)
     return f"{scheme}://" + ",".join(quote(name, safe="/:=@+~ ") for name in names)
 
 
 def options_of(scheme: str, options: Mapping[str, Any] | None) -> Settings:
-    """Return the options of one scheme.
-
-    >>> options_of("s3", {"anon": True}), options_of("s3", {"s3": {"anon": True}, "https": {}})
-    ({'anon': True}, {'anon': True})
-    """
+    """Return the options of one scheme."""
     given = {} if options is None else named(options, "storage_options")
     own = given.get(scheme)
     return dict(own) if isinstance(own, Mapping) else {k: v for k, v in given.items() if not _is_for_others(k, v)}
@@ -286,12 +268,7 @@ def _retries(patience: Patience) -> Settings:
 
 
 def obstore_config(scheme: str, options: Mapping[str, Any]) -> Settings | None:
-    """fsspec's options by obstore's names; None where obstore has no such.
-
-    >>> obstore_config("s3", {"key": "k", "client_kwargs": {"region_name": "eu-west-1"}})
-    {'access_key_id': 'k', 'region': 'eu-west-1'}
-    >>> obstore_config("s3", {"profile": "mine"})
-    """
+    """fsspec's options by obstore's names; None where obstore has no such."""
     flat = {**options, **options.get("client_kwargs", {})}
     flat.pop("client_kwargs", None)
     if flat and scheme not in ("s3", "s3a"):

@@ -310,12 +310,7 @@ class RankWriter:
 
 
 def runs_of_kind(calls: list[Logged]) -> list[tuple[bool, list[Logged]]]:
-    """Divide calls into those of all cells, where many follow each other, and others.
-
-    >>> some = np.array([1])
-    >>> [(is_level, len(group)) for is_level, group in runs_of_kind([(9, None), (1, some), *[(9, None)] * MANY])]
-    [(False, 2), (True, 4)]
-    """
+    """Divide calls into those of all cells, where many follow each other, and others."""
     runs: list[tuple[bool, list[Logged]]] = []
     for of_all, each in groupby(calls, lambda call: call[1] is None):
         group = list(each)

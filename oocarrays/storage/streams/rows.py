@@ -180,12 +180,7 @@ class Rows:
 
 
 def is_even(cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], block: int) -> bool:
-    """Whether the same bytes, a block or more, of many cells that follow one another are wanted.
-
-    >>> cells = np.arange(MANY_CELLS)
-    >>> [is_even(cells, (cells * 0, cells * 0 + 8, cells * 8), block) for block in (8, 16)]
-    [True, False]
-    """
+    """Whether the same bytes, a block or more, of many cells that follow one another are wanted."""
     if len(cells) < MANY_CELLS or int(cells[-1]) - int(cells[0]) != len(cells) - 1 or part[1][0] < block:
         return False
     return all(bool((each == each[0]).all()) for each in part[:2])

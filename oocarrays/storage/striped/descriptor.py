@@ -108,17 +108,7 @@ class FoundDescriptor:
 
 
 def in_order(what: str, found: Sequence[FoundDescriptor]) -> list[int] | None:
-    """The place of each disk, by its number, among those that are given; None where none has a part.
-
-    Examples
-    --------
-    >>> of = lambda n, id="x": DiskDescriptor(name="a", id=id, kind="file", disks=2, block=4, number=n)
-    >>> in_order("a", [FoundDescriptor(label="/q", descriptor=of(1)), FoundDescriptor(label="/p", descriptor=of(0))])
-    [1, 0]
-    >>> in_order("a", [FoundDescriptor(label="/q", descriptor=of(1)), FoundDescriptor(label="/p", descriptor=None)])
-    Traceback (most recent call last):
-    oocarrays.errors.DescriptorError: a has 2 disks, and /p has no part of it: number 0 is missing
-    """
+    """The place of each disk, by its number, among those that are given; None where none has a part."""
     parts = [each.descriptor for each in found if each.descriptor is not None]
     if not parts:
         return None
@@ -211,10 +201,6 @@ def announced(said: Sequence[DiskDescriptor]) -> Iterator[list[DiskDescriptor]]:
     """Yield the descriptors a writer writes on all disks, twice: when the first are everywhere, the second follow.
 
     A disk that is closed one generation behind disks on which a writer is open is therefore an old copy.
-
-    >>> [[d.generation, d.phase] for (d,) in announced([DiskDescriptor(name="a", id="x", kind="file", disks=1, block=4,
-    ...                                                                number=0)])]
-    [[1, 'opening'], [1, 'open']]
     """
     newest = max(each.generation for each in said) + all(each.closed for each in said)
     for phase in get_args(Phase)[1:]:

@@ -156,11 +156,7 @@ class FolderPart:
 
 
 def rest(views: Sequence[memoryview], done: int) -> list[memoryview]:
-    """Return what is left of views of which so many bytes are done.
-
-    >>> [bytes(view) for view in rest([memoryview(b"abc"), memoryview(b"def")], 4)]
-    [b'ef']
-    """
+    """Return what is left of views of which so many bytes are done."""
     left = []
     for view in views:
         if done < len(view):

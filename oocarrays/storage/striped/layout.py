@@ -29,11 +29,7 @@ LONGEST_CYCLE = 5040
 
 
 def turn_of(key: str) -> int | None:
-    """Return the turn at which a chunk comes: the sum of its index; None of what is no chunk.
-
-    >>> turn_of("a/c/2/3"), turn_of("a/2.3"), turn_of("c"), turn_of("a/zarr.json"), turn_of(f"c/7.{32 * 'f'}.partial")
-    (5, 5, 0, None, 7)
-    """
+    """Return the turn at which a chunk comes: the sum of its index; None of what is no chunk."""
     key = PARTIAL.sub("", key) if key.endswith(".partial") else key
     found = INDEX.search(key)
     if found is None:
@@ -42,11 +38,7 @@ def turn_of(key: str) -> int | None:
 
 
 def joined_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
-    """Return the cycle in which one more disk has as many turns as the others; no other gets any that it had not.
-
-    >>> joined_by((0, 1), 2)
-    (0, 1, 2, 1, 0, 2)
-    """
+    """Return the cycle in which one more disk has as many turns as the others; no other gets any that it had not."""
     disks = len(set(cycle)) + 1
     turns = _longer(cycle, disks)
     left = Counter(turns)
@@ -65,11 +57,7 @@ def _longer(cycle: Sequence[int], disks: int) -> list[int]:
 
 
 def left_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
-    """Return the cycle in which a disk has no turn: its own go to those that have fewest, and none of the others'.
-
-    >>> left_by((0, 1, 2), 1), left_by((0, 1, 2, 1, 0, 2), 2)
-    ((0, 0, 2, 0, 2, 2), (0, 1, 0, 1, 0, 1))
-    """
+    """Return the cycle in which a disk has no turn: its own go to those that have fewest, and none of the others'."""
     turns = _longer(cycle, len(set(cycle)) - 1)
     counts = Counter(each for each in turns if each != disk)
     for turn, each in enumerate(turns):
@@ -81,21 +69,13 @@ def left_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
 
 
 def part_bytes(length: int, block: int, disks: int, number: int) -> int:
-    """Return how many of a file's bytes are on one disk.
-
-    >>> [part_bytes(10, 4, 2, number) for number in range(2)]
-    [6, 4]
-    """
+    """Return how many of a file's bytes are on one disk."""
     stripes, rest = divmod(length, block * disks)
     return stripes * block + min(max(rest - number * block, 0), block)
 
 
 def length_of(parts: Sequence[int], block: int) -> int:
-    """Return the length of a file by the bytes on its disks: where the last of them lies.
-
-    >>> length_of([6, 4], 4), length_of([0, 1], 4), length_of([0, 0], 4)
-    (10, 5, 0)
-    """
+    """Return the length of a file by the bytes on its disks: where the last of them lies."""
     disks = len(parts)
     return max(
         ((nbytes - 1) // block * disks + number) * block + (nbytes - 1) % block + 1 if nbytes else 0
@@ -112,13 +92,6 @@ def runs(
     ------
     tuple
         Where a request begins on the disk, and where each of its blocks begins and ends in the range.
-
-    Examples
-    --------
-    >>> list(runs(2, 9, block=4, disks=2, number=0, most=1))
-    [(2, [(0, 2)]), (4, [(6, 9)])]
-    >>> list(runs(2, 9, block=4, disks=2, number=0, most=8))
-    [(2, [(0, 2), (6, 9)])]
     """
     end = offset + nbytes
     first, last = offset // block, (end - 1) // block if nbytes else -1

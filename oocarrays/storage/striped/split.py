@@ -71,21 +71,12 @@ class Head:
         return f"{key}.{self.generation}{HEAD}"
 
     def asked(self, byte_range: ByteRequest | None) -> tuple[int, int]:
-        """Return where a requested range begins, and its length.
-
-        >>> head = Head(generation="", length=10, block=4, disks=(0, 1))
-        >>> head.asked(None), head.asked(RangeByteRequest(8, 20))
-        ((0, 10), (8, 2))
-        """
+        """Return where a requested range begins, and its length."""
         start, stop = span(byte_range, self.length)
         return start, stop - start
 
     def pieces(self, start: int, nbytes: int) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
-        """Return what each disk has of a range: its turn, where that begins and ends there, and where blocks go.
-
-        >>> Head(generation="", length=20, block=4, disks=(5, 7)).pieces(2, 11)
-        [(0, 2, 8, [(0, 2), (6, 10)]), (1, 0, 5, [(2, 6), (10, 11)])]
-        """
+        """Return what each disk has of a range: its turn, where that begins and ends there, and where blocks go."""
         found = []
         for turn in range(len(self.disks)):
             for begin, cuts in runs(start, nbytes, self.block, len(self.disks), turn, 2**40):
@@ -158,11 +149,7 @@ async def all_of(work: Iterable[Awaitable[Any]]) -> None:
 
 
 def key_of(name: str) -> str | None:
-    """Return the key that a name on a disk stands for; None of what is no key.
-
-    >>> key_of("c/0"), key_of("c/0.striped"), key_of(f"c/0.{32 * 'f'}.striped"), key_of(".striped.json")
-    ('c/0', 'c/0', None, None)
-    """
+    """Return the key that a name on a disk stands for; None of what is no key."""
     if name in HIDDEN or (name.endswith(HEAD) and BLOCKS.search(name)):
         return None
     return name.removesuffix(HEAD)

@@ -403,11 +403,7 @@ def _check_value(value: Any) -> None:
 
 
 def opened(url: str, options: Mapping[str, Any] | None, ways: Ways) -> StripedStore:
-    """Open ``striped:///a,/b,/c!name.zarr``: disks, and what is under that name on each.
-
-    >>> opened("striped:///a,/b!x.zarr", None, Ways()).disks
-    ('/a/x.zarr', '/b/x.zarr')
-    """
+    """Open ``striped:///a,/b,/c!name.zarr``: disks, and what is under that name on each."""
     named, _, name = url.partition("://")[2].partition("!")
     disks = [unquote(each) for each in named.split(",")]
     if not all(disks):

@@ -113,18 +113,7 @@ async def _record(striped: StripedStore) -> int:
 
 
 def verify(store: Any) -> Verified:
-    """Read and decode all values of a striped store, and compare them with their record if it holds.
-
-    Examples
-    --------
-    >>> from zarr.storage import MemoryStore
-    >>> import zarr
-    >>> store = StripedStore([MemoryStore(), MemoryStore()])
-    >>> array = zarr.create_array(store, shape=(4,), chunks=(1,), dtype="i4", compressors=None)
-    >>> array[:] = [1, 2, 3, 4]
-    >>> verify(store).faults
-    ()
-    """
+    """Read and decode all values of a striped store, and compare them with their record if it holds."""
     striped = striped_of(store)
     found, faults = sync(_verify(striped, striped.layout()))
     faults |= _undecoded(striped, [key for key in found.keys if key not in faults])
@@ -242,11 +231,7 @@ def _section(array: zarr.Array, index: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def _index(name: str, ndim: int) -> tuple[int, ...] | None:
-    """Return the index of a chunk by the end of its key; None of anything else.
-
-    >>> _index("c/1/2", 2), _index("1.2", 2), _index("c", 0), _index("zarr.json", 2), _index("b/c/0/1", 2)
-    ((1, 2), (1, 2), (), None, None)
-    """
+    """Return the index of a chunk by the end of its key; None of anything else."""
     numbers = re.fullmatch(r"(?:c[./]?)?((?:\d+[./])*\d+)?", name)
     if numbers is None or not name:
         return None
