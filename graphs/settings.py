@@ -115,7 +115,6 @@ def missing(asked: str | None) -> Policy:
 
 
 def size_in_bytes(value: int | float | str, name: str) -> int:
-    """A size as Dask writes it, in bytes."""
     try:
         size = parse_bytes(value) if isinstance(value, str) else int(value)
     except (ValueError, TypeError, OverflowError):

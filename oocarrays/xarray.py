@@ -205,7 +205,6 @@ class Engine(BackendEntrypoint):
 
 
 def _group(place: Any, path: str | None, storage_options: Mapping[str, Any] | None) -> OutOfCoreGroup:
-    """Open a group, or one below it."""
     top = open_group(place, storage_options=storage_options)
     inner = "" if path is None else str(path).strip("/")
     if not inner:
@@ -218,7 +217,6 @@ def _group(place: Any, path: str | None, storage_options: Mapping[str, Any] | No
 
 
 def _groups(top: OutOfCoreGroup, path: str = "") -> Iterator[tuple[str, OutOfCoreGroup]]:
-    """Yield a group and all groups below it, with their paths."""
     yield path, top
     for name, each in top.zarr.groups():
         yield from _groups(open_group(each), f"{path}/{name}".lstrip("/"))

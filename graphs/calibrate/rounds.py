@@ -52,11 +52,9 @@ class SmallRound(Messages):
 
     @property
     def on_workers(self) -> bool:
-        """Whether ranks are workers."""
         return True
 
     def order(self, round: Round) -> Schedule:
-        """Who sends to whom."""
         return self.schedule
 
     def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:

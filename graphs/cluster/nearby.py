@@ -97,7 +97,6 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays)
 
 
@@ -139,7 +138,6 @@ def _read_at(message: Message) -> Header | None:
 
 @dask_deserialize.register(Message)  # type: ignore[untyped-decorator]
 def deserialized(header: Header, frames: list[Any]) -> Message:
-    """Return the message again."""
     if is_near(header):
         return Message(_fetched(header), header["labels"])
     arrays, rest = [], iter(frames)

@@ -70,7 +70,6 @@ class Segment(mmap.mmap):
 
     @classmethod
     def of(cls, nbytes: int) -> Segment:
-        """Pages that are there."""
         file = _memory_file(HEAD_BYTES + nbytes)
         try:
             segment = cls(file, HEAD_BYTES + nbytes)

@@ -97,7 +97,6 @@ class Cluster:
     """Addresses or names of the workers; None for all that are there."""
 
     def workers(self) -> list[Worker]:
-        """The workers now."""
         return workers_of(self.client, self.chosen)
 
     def budget(self) -> int:
@@ -105,7 +104,6 @@ class Cluster:
         return budget_of(as_they_are(self.client, self.workers()))
 
     def costs(self) -> Costs:
-        """Costs of its workers."""
         return costs(cores_of(self.workers()))
 
 

@@ -72,7 +72,6 @@ class Delivery:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays)
 
     def fill(self, part: FilledPart) -> None:

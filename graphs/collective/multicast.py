@@ -103,12 +103,10 @@ class Casting(Tasks):
         return whole
 
     def _pass_on(self, rank: int, whole: np.ndarray) -> np.ndarray:
-        """Return the section that has come."""
         self._came(whole, None, rank)
         return whole
 
     def _came(self, data: np.ndarray, source: int | None, rank: int) -> None:
-        """Count a message, where it is one."""
         if self.on_workers and source != rank:
             self.meter.add(messages=1, sent_bytes=data.nbytes)
 

@@ -216,7 +216,6 @@ class Reading(Messages):
     # ------------------------------------------------------------------ all messages of a round at one time
 
     def _message(self, number: int, final: int, rank: int, read: Read) -> Delivery:
-        """Make the delivery for another rank."""
         from oocarrays.graphs.collective.deliveries import Delivery
 
         delivery = Delivery((self.topic, final), *zip(*read.packed[final], strict=True))
@@ -264,7 +263,6 @@ class _Memory:
         self._left = memory
 
     def room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Room for an array."""
         nbytes = math.prod(shape) * dtype.itemsize
         given, self._left = self._left[:nbytes], self._left[nbytes:]
         return given.view(dtype).reshape(shape)
@@ -282,7 +280,6 @@ class _Want(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis."""
         return tuple(along.stop - along.start for along in self.there if isinstance(along, slice))
 
 
@@ -303,12 +300,10 @@ class _Piece(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis."""
         return lengths(self.axes)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of it."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def goes_as_it_is(self, want: _Want) -> bool:

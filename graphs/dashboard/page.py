@@ -82,7 +82,6 @@ class SeenRun:
     """What workers have told."""
 
     def arrive(self, keys: Iterable[Any], suffix: str) -> None:
-        """Take note of tasks that are to be done."""
         cells = [cell_of(key, suffix) for key in keys]
         if cells and not self.awaited:
             self.begun = time.monotonic()
@@ -107,7 +106,6 @@ class SeenRun:
         return sorted(names, key=_place)
 
     def ranks(self) -> list[int]:
-        """Return the ranks that have tasks."""
         return sorted({rank for _, rank in self.awaited})
 
     def cell(self, column: str, rank: int) -> float | None:
@@ -140,7 +138,6 @@ class SeenRun:
 
 
 def cell_of(key: Any, suffix: str) -> Cell:
-    """Return what a task does, and its rank."""
     rank = key[-1]
     return key[0].partition(suffix)[0], rank if isinstance(rank, int) else 0
 
@@ -309,7 +306,6 @@ def held(course: SeenRun, scheduler: Scheduler) -> Iterable[tuple[str, int]]:
 
 
 def shades() -> Iterable[str]:
-    """Yield colours from nothing to all."""
     for number in range(SHADES):
         part = number / (SHADES - 1)
         mixed = (round(pale + part * (dark - pale)) for pale, dark in zip(PALE, DARK, strict=True))
@@ -317,7 +313,6 @@ def shades() -> Iterable[str]:
 
 
 def runs_html(runs: list[SeenRun]) -> str:
-    """Say how far each run is, the latest first."""
     if not runs:
         return "No run of oocarrays has been seen yet."
     latest, *others = reversed(runs)
@@ -333,7 +328,6 @@ def runs_html(runs: list[SeenRun]) -> str:
 
 
 def run_text(course: SeenRun) -> str:
-    """Say how far a run is."""
     if course.over is not None:
         return f"100 %, done in {format_time(course.seconds())}"
     left = course.left()

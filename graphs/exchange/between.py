@@ -127,7 +127,6 @@ class Delivered:
 
 
 def _answers(dask_worker: Worker) -> None:
-    """Have a worker answer."""
     Exchanges.of(dask_worker)
 
 

@@ -127,11 +127,9 @@ class RankRound:
         return self.run.id, self.round, source
 
     def home_of(self, source: int) -> str:
-        """Return the worker at which that is asked for."""
         return self._exchanges.home(self.suffix, source, self.run.homes[source])
 
     def is_at(self, stage: int) -> bool:
-        """Whether it gives what goes in a stage."""
         return stage in self._going
 
     def message(self, stage: int, destination: int) -> Message | None:
@@ -150,7 +148,6 @@ class RankRound:
             self._interrupt()
 
     def stop(self) -> None:
-        """Do nothing more."""
         self._stopped = True
         self._interrupt()
 
@@ -312,7 +309,6 @@ class Takes(RankRound):
         return self.run.sending, self.round, source
 
     def home_of(self, source: int) -> str:
-        """Return the worker at which that is asked for."""
         return self._homes[source]
 
     def give_up(self) -> None:
@@ -353,7 +349,6 @@ class Takes(RankRound):
 async def go_through(
     run: Messages, key: tuple[Any, ...], round: Round, rank: int, held: Any, kind: type[RankRound] = RankRound
 ) -> Any:
-    """Do the task of a rank and round, on a worker."""
     from distributed import get_worker
 
     worker = get_worker()

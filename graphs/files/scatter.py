@@ -155,7 +155,6 @@ class FilesRun(Messages, JournaledRun):
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
         read, written = self._whole_store, self.local.store
         source, target = (read, written) if self.plan.way == "scatter" else (written, read)
         return {name: getattr(place, "store", place) for name, place in (("source", source), ("target", target))}
@@ -203,7 +202,6 @@ class FilesRun(Messages, JournaledRun):
         return self._opened("whole", lambda: written_file(store, mode="r+"))
 
     def _file(self, rank: int) -> ArrayFile:
-        """The file of a rank."""
         written = self.plan.way == "scatter"
         return self._opened(rank, lambda: self.local.file(rank, written=written, unfinished=written))
 
@@ -415,5 +413,4 @@ def place_names(plan: FilesPlan) -> list[str]:
 
 
 def _has_any(wanted: Sequence[tuple[FileBlock, Any]], section: Section) -> bool:
-    """Whether some of a section is in one of the blocks."""
     return any(places_in(block.axes, section) for block, _ in wanted)

@@ -49,7 +49,6 @@ class ShiftRun(Messages, NotedRun):
 
     @property
     def leaves(self) -> str:
-        """Say what a run that was cut short leaves."""
         return f"some halos of {self.files.name} may be old: run it again, or resume it"
 
     @property

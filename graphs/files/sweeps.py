@@ -78,7 +78,6 @@ class LocalCourse(Course):
 
     @property
     def files(self) -> list[LocalFiles]:
-        """Those of the targets."""
         assert all(isinstance(target, LocalTarget) for target in self.targets), "local files are written"
         return [target.files for target in self.targets if isinstance(target, LocalTarget)]
 
@@ -146,7 +145,6 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
         sources: Sequence[Any] = self._beside() if self.number else self.given[1]
         read = {f"source {number}": source.files.store for number, source in enumerate(sources)}
         return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}

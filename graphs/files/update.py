@@ -96,7 +96,6 @@ class FilesLeft:
 
     @classmethod
     def at(cls, target: StoreLike, trust: Trust) -> FilesLeft:
-        """Read what the journal at a target says."""
         journal, id, content = journal_of(target, "array")
         if CALL not in content:
             raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
@@ -205,12 +204,10 @@ class UpdateRun(JournaledRun):
 
     @property
     def source(self) -> ArrayFile:
-        """The source."""
         return self._source.value
 
     @property
     def read_from(self) -> tuple[zarr.Array, ...]:
-        """The source."""
         return (self.source.zarr,)
 
     @property
@@ -220,16 +217,13 @@ class UpdateRun(JournaledRun):
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The target."""
         return [self.destination.store]
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def reads(self) -> Iterable[Presence]:
-        """The source."""
         return (self.source.presence,)
 
     @property
@@ -276,7 +270,6 @@ class UpdateRun(JournaledRun):
 
     @property
     def target(self) -> ArrayFile:
-        """The target, open in this process."""
         with self._idle:
             if self._target is None:
                 self._target = self._written()

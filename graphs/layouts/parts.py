@@ -113,7 +113,6 @@ def _cut(key: Key, array: np.ndarray, layout: Layout, *, now: bool) -> Task | Da
 
 
 def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
-    """Copy the part of ``rank``."""
     part = np.empty(layout.local_shape(rank), array.dtype)
     move(np.asarray(array, order="C"), Transfer(whole_layout(layout.shape), layout), 0, rank, part)
     return part

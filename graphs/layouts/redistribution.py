@@ -161,7 +161,6 @@ class RowExchange(Exchanging):
         made[self.plan.place(source, rank)] = part[self.plan.taken(source, rank)]
 
     def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
-        """Pack the rows for another."""
         rows = held[self.plan.taken(rank, final)]
         return self.rooms.packed(rows).reshape(-1) if rows.size else None
 

@@ -79,7 +79,6 @@ class LazyRun(RechunkRun):
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it writes."""
         return {"target": self.destination.store}
 
     def reads(self) -> Iterable[Presence]:
@@ -262,7 +261,6 @@ class JoinedRun(LazyRun):
 
     @property
     def source(self) -> ArrayFile:
-        """The scratch array."""
         with self._opening:
             if self._source is None:
                 self._hold_scratch()

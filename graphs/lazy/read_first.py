@@ -44,7 +44,6 @@ class TaskAccess:
 
 
 def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
-    """Whether some tasks read any of the targets."""
     places = _Places(targets)
     return any(places.numbers(thing) for task in tasks.values() for thing in held(task))
 
@@ -62,7 +61,6 @@ class ReadOrder:
 
 
 def order_of(graph: Mapping[Key, Any], writes: Sequence[TaskAccess], targets: Sequence[ArrayFile]) -> ReadOrder:
-    """Look at what is read of the targets, and when."""
     reads = list(_reads(graph, _Places(targets)))
     keys = list(dict.fromkeys(read.key for read in reads))
     bits = {key: 1 << number for number, key in enumerate(keys)}
@@ -78,7 +76,6 @@ def order_of(graph: Mapping[Key, Any], writes: Sequence[TaskAccess], targets: Se
 
 
 def _ones(bits: int) -> Iterator[int]:
-    """The places of the bits that are set."""
     while bits:
         low = bits & -bits
         yield low.bit_length() - 1

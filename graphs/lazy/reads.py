@@ -63,17 +63,14 @@ class StoredPart:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis."""
         return lengths(self.axes)
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
         return len(self.axes)
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the elements."""
         return self.file.dtype
 
     def __getitem__(self, key: Any) -> np.ndarray:

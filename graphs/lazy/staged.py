@@ -83,11 +83,9 @@ class Staged:
         create_scratch(os.path.join(self.folder, ARRAY), array_file.describe(like), self.stored)
 
     def put(self, section: Section, block: Any, _: None) -> None:
-        """Write the bytes of a block."""
         PieceWriter(self._opened(), Meter()).write(section, block_of(block, section, self.dtype))
 
     def take(self, section: Section, _: None) -> np.ndarray:
-        """Read a block."""
         file = self._opened()
         for index in product(*self.stored.grid.touched(section)):
             if not os.path.isfile(os.path.join(file.folder or "", file.chunk_key(index))):
@@ -195,7 +193,6 @@ def staged(x: da.Array, stored: Stored, blocks: BlockLengths, scratch: str, clie
 
 
 def _sections(blocks: BlockLengths) -> Iterator[tuple[Index, Section]]:
-    """Yield the index and the elements of each block."""
     edges = [(0, *accumulate(lengths)) for lengths in blocks]
     for index in product(*(range(len(lengths)) for lengths in blocks)):
         lower, upper = (tuple(each[i + d] for i, each in zip(index, edges, strict=True)) for d in (0, 1))

@@ -84,7 +84,6 @@ class Storing:
 
 
 def _one_block(edges: Sequence[int], span: tuple[int, int]) -> bool:
-    """Whether one block holds an interval."""
     return len(list(shared(edges, *span))) <= 1
 
 
@@ -113,7 +112,6 @@ def _at(block: Any, place: Place) -> np.ndarray:
 
 
 def write_block(file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, place: Place, block: Any) -> None:
-    """Write what lies in one block."""
     lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
     write_section(file, axes, _fitting(file, block_of(_at(block, place), Section(lower, upper), dtype)))
 

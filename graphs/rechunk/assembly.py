@@ -109,7 +109,6 @@ class Assembly:
         """The units of which a chunk has nothing but the fill value, which has not been placed."""
 
     def key(self, index: Index) -> str:
-        """The key of a chunk."""
         return self.assembler.key(index)
 
     @property

@@ -216,7 +216,6 @@ def _copies(content: Mapping[str, Any]) -> CopyPlan:
 
 
 def _member(target: StoreLike, name: str, source: GroupFile, asked: GoingOn) -> MemberRun:
-    """The run of one array."""
     if name not in source.arrays:
         raise JournalError(f"the journal in {target} is for {name}, which {source.name} no longer has")
     return resumed(member_store(target, name), replace(asked, source=source.arrays[name]), MemberRun)[0]

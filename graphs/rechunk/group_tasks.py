@@ -82,7 +82,6 @@ class MemberRun(RechunkRun):
         return self if self._finished else super()._create(*probes)
 
     def is_done(self, part: Part) -> bool:
-        """Whether a part was done before."""
         return self._finished or super().is_done(part)
 
     def _finish(self) -> str:
@@ -144,7 +143,6 @@ class GroupRun(KeptRun):
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def reads(self) -> Iterable[Presence]:
@@ -153,7 +151,6 @@ class GroupRun(KeptRun):
 
     @property
     def source(self) -> GroupFile:
-        """The source."""
         return self._source.value
 
     @property
@@ -165,7 +162,6 @@ class GroupRun(KeptRun):
 
     @property
     def copies(self) -> CopyPlan:
-        """How arrays are copied as they are."""
         return self.plan.copies
 
     # ------------------------------------------------------------------ what the tasks do

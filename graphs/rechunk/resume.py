@@ -68,7 +68,6 @@ Terms = Callable[[Any], tuple[Any, Resources | None]]
 
 
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
-    """Return the content of a run's journal."""
     return {
         "plan": to_json(plan),
         "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
@@ -191,7 +190,6 @@ class _There:
         return {key: told for key, told in whole.items() if (told is None) != os.path.exists(os.path.join(folder, key))}
 
     def _of_another(self, plan: RechunkPlan, kept: Mapping[str, Receipt]) -> Iterator[str]:
-        """Yield notices about a plan that is another one."""
         count = plan.target.grid.count
         yield f"planned anew: {len(kept)} of {count} chunks that have been written stay as they are"
         if any(part[0] < len(self.plan.passes) - 1 for part in self.stored) and len(kept) < count:

@@ -71,7 +71,6 @@ class RechunkState(OneTarget):
         self.record_seconds = record_seconds()
 
     def _here(self) -> None:
-        """Make what belongs to this process."""
         super()._here()
         self.buffers = Pool()
         self._pool_of = 0
@@ -83,13 +82,11 @@ class RechunkState(OneTarget):
 
     @property
     def source(self) -> ArrayFile:
-        """The source."""
         assert self._source is not None, "what has no source yet opens it itself"
         return self._source.value
 
     @property
     def read_from(self) -> tuple[zarr.Array, ...]:
-        """The source."""
         return (self.source.zarr,)
 
     @property
@@ -110,7 +107,6 @@ class RechunkState(OneTarget):
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def settle(self, *, resumable: bool = False) -> None:
@@ -136,7 +132,6 @@ class RechunkState(OneTarget):
     # ------------------------------------------------------------------ beginning and end
 
     def reads(self) -> Iterable[Presence]:
-        """The source."""
         return (self.source.presence,)
 
     def _check_visible(self) -> None:

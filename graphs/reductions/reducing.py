@@ -163,7 +163,6 @@ class Reducer:
         )
 
     def chunks_of(self, folded: Partial) -> Iterator[tuple[int, Partial]]:
-        """Yield what there is of each chunk of groups."""
         for chunk in range(self.cut.group_chunks):
             span = self.cut.group_span(chunk) if self.groups else [ALL]
             yield chunk, {key: state for key, state in folded.items() if key[1] in span}

@@ -74,11 +74,9 @@ class Reducing(Messages):
 
     @property
     def reducer(self) -> Reducer:
-        """Return what is reduced, and how."""
         return self._sealed.value
 
     def reads(self) -> Iterable[Presence]:
-        """The source."""
         return (self.reducer.file.presence,)
 
     # ------------------------------------------------------------------ what a rank reads
@@ -133,7 +131,6 @@ class Reducing(Messages):
         return False
 
     def _is_kept(self, unit: int) -> bool:
-        """Whether a partial result is kept."""
         return False
 
     def _kept(self, unit: int) -> Partial | None:
@@ -179,7 +176,6 @@ class Reducing(Messages):
         return made
 
     def _is_written(self, part: int, chunk: int) -> bool:
-        """Whether a chunk of the result has been written."""
         return False
 
 
@@ -199,7 +195,6 @@ class GivenReduction(Reducing, Work):
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads."""
         return {"source": self.reducer.file.zarr.store_path.store}
 
     @property
@@ -270,12 +265,10 @@ class WrittenReduction(Reducing, OneTarget):
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
-        """The source."""
         return (self.reducer.file.zarr,)
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
         return {"source": self.reducer.file.zarr.store_path.store, "target": self.destination.store}
 
     @property

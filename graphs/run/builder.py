@@ -98,7 +98,6 @@ class RoundsAhead(Generic[T]):
         return self._last[-1]
 
     def add(self, end: T) -> None:
-        """Add a round by its end."""
         self._last.append(end)
 
     def __iter__(self) -> Iterator[T]:

@@ -52,6 +52,5 @@ class NotedRun(Work):
             self.journal.notes.note(self.id, {**self.note, PARTS: parts})
 
     def _say_done(self) -> None:
-        """Take the note away."""
         if self.note:
             self.journal.notes.take(self.id)

@@ -61,7 +61,6 @@ class Threads(ThreadPoolExecutor):
         self._submitted: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have something done."""
         future = super().submit(*args, **kwargs)
         self._submitted.add(future)
         return future

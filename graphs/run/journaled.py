@@ -55,7 +55,6 @@ class EndingRun(Work):
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The target."""
         return [self.destination.store]
 
     @property
@@ -411,7 +410,6 @@ class OneTarget(JournaledRun):
 
     @property
     def target(self) -> ArrayFile:
-        """The target, open in this process."""
         with self._opening:
             if self._target is None:
                 self.journal.join()

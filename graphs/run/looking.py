@@ -70,7 +70,6 @@ TRUSTED, NOTHING = Trust(), Found()
 
 
 def fingerprints(arrays: Iterable[zarr.Array]) -> list[Document | None]:
-    """Those of some arrays."""
     return [fingerprint(array) for array in arrays]
 
 

@@ -155,7 +155,6 @@ class Remains:
 
     @property
     def anew(self) -> bool:
-        """Whether the journal is to be written anew."""
         return self.beginning != self.found
 
     def begun_again(self) -> Remains:

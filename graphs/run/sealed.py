@@ -24,7 +24,6 @@ class Sealed(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The sealed value."""
         with self._opening:
             if self._closed is not None:
                 self._value, self._closed = pickle.loads(self._closed), None  # our own bytes

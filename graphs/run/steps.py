@@ -83,7 +83,6 @@ class Order:
         self._taken: list[Key | None] = [None] * ranks
 
     def before(self, rank: int) -> list[Key]:
-        """The tasks to wait for."""
         return sorted({key for key in (self._received[rank], self._taken[rank]) if key is not None})
 
     def went(self, pairs: Iterable[Pair], taken: Mapping[int, Key]) -> None:

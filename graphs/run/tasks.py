@@ -43,7 +43,6 @@ class Tasks(ABC):
         self._stays = frozenset(self.__dict__) - travels
 
     def _here(self) -> None:
-        """Make what belongs to this process."""
         self.meter = Meter()
         self.rooms = Rooms()
         self.failure: BaseException | None = None

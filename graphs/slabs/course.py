@@ -59,7 +59,6 @@ class Progress:
 
     @property
     def parts(self) -> frozenset[Part]:
-        """All that is not done again."""
         return frozenset(self.done or {}) | {(rank,) for rank in self.made}
 
 
@@ -155,7 +154,6 @@ class Course:
         return dict.fromkeys(self._names, slabs.core(slab))
 
     def _grid(self, slabs: SlabPlan, name: str) -> ChunkGrid:
-        """The chunks of the file of a place."""
         return slabs.targets[self._names.index(name)].grid
 
     def _begun_at(self, told: Mapping[str, Any]) -> Progress:

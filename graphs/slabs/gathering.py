@@ -63,7 +63,6 @@ def residual_of(residual: Residual, before: Sequence[np.ndarray], after: Sequenc
 
 
 def largest(residuals: Iterable[float]) -> float:
-    """The largest of them, NaN where one is."""
     return float(np.max([-np.inf, *residuals]))
 
 

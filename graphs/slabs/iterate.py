@@ -88,7 +88,6 @@ class SweepRun(SlabRun):
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
         if not self.number:
             return super().stores
         read = {f"source {n + 1}": each.zarr.store_path.store for n, each in enumerate(self._beside())}
@@ -180,7 +179,6 @@ class SweepRun(SlabRun):
                 self._hold = hold(self.scratch)
 
     def _open_targets(self) -> list[ArrayFile]:
-        """The targets of this pass, open in this process."""
         with self._opening:
             if self._written is None and not self.last:
                 self.journal.join()

@@ -51,19 +51,16 @@ class LocalTarget(TargetSpec):
 
     @property
     def made(self) -> Settings:
-        """Return how the largest of them is made."""
         return local_files.largest_settings(self.files.descriptor, self.settings)
 
     @property
     def count(self) -> int:
-        """Count the chunks of all of them."""
         each = (
             local_files.rank_settings(self.files.descriptor, self.settings, rank) for rank in range(self.files.ranks)
         )
         return sum(array_file.preview(settings, self.store).grid.count for settings in each)
 
     def preview(self) -> Stored:
-        """Describe the largest of them."""
         return array_file.preview(self.made, self.store)
 
 

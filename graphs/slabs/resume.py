@@ -88,7 +88,6 @@ class StoppedPass:
 
     @property
     def slabs(self) -> Document:
-        """The cut of a pass, as its plan has it."""
         return {name: self.cut[name] for name in CUT}
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
@@ -103,7 +102,6 @@ class StoppedPass:
         return left.remains(*parts, same=self.is_cut_so(plan), each="slab")
 
     def _places(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> dict[str, StoreLike]:
-        """Where it writes, by name."""
         return {str(n): target.store for n, target in enumerate(targets)}
 
     def _files(self, places: Mapping[str, StoreLike]) -> dict[str, ArrayFile]:
@@ -124,7 +122,6 @@ class SlabParts:
     """What is written."""
 
     def parts(self) -> Iterator[Part]:
-        """All slabs."""
         return self.plan.all_slabs()
 
     def sections(self, part: Part) -> dict[str, list[Section]]:

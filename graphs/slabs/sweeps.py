@@ -219,5 +219,4 @@ def _rows(rows: tuple[int, int], start: int) -> slice:
 
 
 def _places(part: Sequence[tuple[int, int]], whole: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
-    """Where a part lies in a whole."""
     return tuple(_rows(each, start) for each, (start, _) in zip(part, whole, strict=True))

@@ -118,22 +118,18 @@ class SlabRun(JournaledRun):
 
     @property
     def given(self) -> tuple[Kernel, tuple[Any, ...]]:
-        """The kernel and the sources."""
         return self._given.value
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
-        """The sources."""
         return [source.zarr for source in self.given[1]]
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The targets."""
         return [target.store for target in self.targets]
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
         _, sources = self.given
         read = {f"source {number}": source.zarr.store_path.store for number, source in enumerate(sources)}
         return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
@@ -233,7 +229,6 @@ class SlabRun(JournaledRun):
         return finishing(self._open_targets()[number], durable=self.durable)
 
     def _open_targets(self) -> list[Any]:
-        """The targets, open in this process."""
         with self._opening:
             if self._written is None:
                 self.journal.join()
@@ -305,7 +300,6 @@ class SlabRun(JournaledRun):
         return copied
 
     def _called(self, slab: Slab, blocks: Blocks) -> Any:
-        """Call the kernel."""
         try:
             return self._thread_of("compute", slab.rank).submit(self._apply, slab, blocks).result()
         except RunError:
@@ -368,7 +362,6 @@ class SlabRun(JournaledRun):
         return fitting(checked(results, wanted, seen.shape, where), wanted, where)
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Any:
-        """Write the chunks of a slab."""
         slab = Slab(number, rank)
         if results is None:
             return

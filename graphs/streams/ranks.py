@@ -28,7 +28,6 @@ def rank_addresses(client: Client, ranks: int) -> list[str]:
 
 
 def held(name: str, rank: int) -> Any:
-    """Return a rank that lives in this process."""
     found = _HELD.get((name, rank))
     if found is None:
         raise RunError(f"rank {rank} of the streams is gone with its worker: what was flushed is there, open it again")

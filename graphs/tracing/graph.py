@@ -56,12 +56,10 @@ class FoundAccesses:
         return self.part(source) is not None
 
     def add_task(self, node: Any, find: parts.Find) -> None:
-        """Add what a task reads and writes."""
         for use in parts.uses(node, find, self.is_source):
             self.add(use, node)
 
     def add(self, use: parts.TaskUse, node: Any) -> None:
-        """Add one read or write."""
         if isinstance(use.source, Reading):
             self._add_wanted(use.source, use.key)
             return
@@ -75,7 +73,6 @@ class FoundAccesses:
         self.seen.add(part.array, part.take(use.key), writes=use.writes, by=part.by, cut=True)
 
     def _add_wanted(self, read: Reading, rank: int) -> None:
-        """Add what a rank wants of a collective read."""
         requests = read.plan.requests
         if all(map(len, requests[rank])):
             wanted = tuple(map(as_ranges, requests[rank]))

@@ -47,7 +47,6 @@ class BlockRead(NamedTuple):
 
 
 def reads_blocks(layer: Any) -> bool:
-    """Whether a layer of blocks reads by slices."""
     return isinstance(layer, Blockwise) and any(isinstance(dep, ArraySliceDep) for dep in layer.io_deps.values())
 
 
@@ -100,7 +99,6 @@ class Layers:
         self._written: dict[str, Mapping[Any, Any]] = {}
 
     def trace(self) -> None:
-        """Add all reads."""
         order = TopologicalSorter({name: set(deps) for name, deps in self._graph.dependencies.items()}).static_order()
         for name in reversed(list(order)):
             layer = self._layers.get(name)
@@ -154,7 +152,6 @@ class Layers:
     def _need_blocks(
         self, below: Any, indices: Sequence[str], layer: Blockwise, needed: np.ndarray, only: bool
     ) -> None:
-        """Need blocks of another layer, as indices say."""
         used = _projected(needed, layer, indices, layer.numblocks[below])
         target = self._layers.get(below)
         if isinstance(target, Blockwise):
@@ -166,7 +163,6 @@ class Layers:
             self._need((below, *place), int(used[place]), only)
 
     def _need(self, key: Any, times: int = 1, only: bool = False) -> None:
-        """Need the result of a task."""
         name = self._layer_of(key)
         if name is None:
             return
@@ -185,7 +181,6 @@ class Layers:
         return next((n for n, layer in self._layers.items() if not isinstance(layer, Blockwise) and key in layer), None)
 
     def _reads_of_blocks(self, name: str, layer: Blockwise, needed: np.ndarray) -> None:
-        """Add what the tasks of a layer of blocks read."""
         templates = list(self._templates(layer))
         if any(template is None for template in templates):
             self._one_by_one(layer, needed)

@@ -61,7 +61,6 @@ class TaskUse(NamedTuple):
 
 
 def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
-    """Yield the reads and writes of a task."""
     if not isinstance(node, Task):
         return
     if node.func is _execute_subgraph:
@@ -117,7 +116,6 @@ def known(arg: Any, find: Find) -> Any:
 def _of_call(
     function: Any, args: list[Any], named: dict[str, Any], is_source: Callable[[Any], bool]
 ) -> Iterator[TaskUse]:
-    """Yield what one call reads and writes."""
     if function in ELSEWHERE:
         return
     if function is Reading.task and isinstance(args[0], Reading):
@@ -184,7 +182,6 @@ class TakenPart:
 
     @classmethod
     def whole(cls, array: zarr.Array, by: str = "zarr") -> TakenPart:
-        """Return all of an array."""
         return cls(array=array, by=by, axes=tuple(map(range, array.shape)), kept=tuple(range(array.ndim)))
 
     @property
@@ -226,7 +223,6 @@ def _is_plain(entry: Any) -> bool:
 
 
 def _of(axis: range | np.ndarray, places: Taken) -> Taken:
-    """Return some places of what is taken along an axis."""
     if isinstance(axis, np.ndarray):
         return np.sort(axis[np.asarray(places, np.int64)])
     if isinstance(places, range):

@@ -142,7 +142,6 @@ class Recording:
         self._name = f"recording-{id(self)}-{os.getpid()}"
 
     def start(self) -> None:
-        """Begin to record."""
         _begin(self.seen)
         if self._client is not None:
             self._client.run(_begin_there, self._name, os.getpid())

@@ -27,7 +27,6 @@ Kind = tuple[str, bool, str, int | None, bool]
 
 
 def dataset_of(array: zarr.Array) -> Dataset:
-    """Return a stored array as a trace has it."""
     array = _unwrapped(array)
     shards = getattr(array, "shards", None)
     return Dataset(
@@ -146,7 +145,6 @@ class Seen:
             ]
 
     def put(self, told: Iterable[tuple[Dataset, Kind, tuple[Pattern, ...], float, list[Any]]], worker: Any) -> None:
-        """Add what was seen elsewhere."""
         with self._lock:
             for dataset, kind, patterns, seconds, threads in told:
                 self.datasets.setdefault(dataset.name, dataset)
@@ -156,7 +154,6 @@ class Seen:
                 one.threads |= {(worker, thread) for thread in threads}
 
     def accesses(self, block: str, weight: float = 1.0) -> list[Access]:
-        """Return what was seen as the accesses of a block."""
         found = []
         for _, (name, writes, by, ranks, cut), patterns, seconds, threads in self.take():
             how: Any = {"writes": writes, "weight": weight, "ranks": ranks, "by": by, "cut_by_chunks": cut}

@@ -191,5 +191,4 @@ def open_array(
     storage_options: Mapping[str, Any] | None = None,
     missing: str | None = None,
 ) -> OutOfCoreArray:
-    """Open an array in a Zarr store."""
     return OutOfCoreArray(opened(store, mode=mode, storage_options=storage_options), missing)

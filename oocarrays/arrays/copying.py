@@ -67,7 +67,6 @@ class Copying:
 
     @property
     def planned(self) -> SlabPlan:
-        """The slabs, with what the copies take."""
         plans = [job.plan for job in self.jobs.values()]
         copies = SourceCopies(
             sources=tuple(file.stored for file in self.files),

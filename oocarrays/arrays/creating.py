@@ -234,7 +234,6 @@ def described(
     depth: Any,
     names: Sequence[str | None] | None = None,
 ) -> Descriptor:
-    """Check what is asked for, and describe it."""
     chosen(placement, "placement", ("global", "local"), error=LayoutError)
     if layout is None and (placement == "local" or ranks is not None or grid is not None):
         raise LayoutError(f"placement={placement!r} over ranks needs a layout, such as layout='(block, *)'")
@@ -308,7 +307,6 @@ def _chunk_bytes(memory: Any) -> int:
 
 
 def _global(store: Any, descriptor: Descriptor, made: Settings, overwrite: bool) -> OutOfCoreArray:
-    """One Zarr array."""
     whole = {**made, "shape": descriptor.shape}
     whole["attributes"] = {**made["attributes"], KEY: descriptor.as_json()}
     array_file.preview(whole, store)

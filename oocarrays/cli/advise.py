@@ -51,7 +51,6 @@ def _advise(options: argparse.Namespace) -> None:
 
 
 def _edge_weight(text: str) -> tuple[tuple[str | None, str], float]:
-    """Parse the weight of an edge."""
     edge, _, number = text.rpartition("=")
     producer, _, consumer = edge.rpartition(":")
     try:

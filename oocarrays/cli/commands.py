@@ -72,7 +72,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser_of_all(version: str) -> Parser:
-    """Return the parser of the command line."""
     parser = Parser(
         prog="oocarrays",
         description="\n".join(_in_words()),

@@ -81,7 +81,6 @@ def draw_option(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def lengths(text: str) -> tuple[int, ...]:
-    """Read lengths such as ``16384,256``."""
     try:
         return tuple(int(part) for part in text.split(",") if part)
     except ValueError:

@@ -38,7 +38,6 @@ def cluster_options(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_cluster(options: argparse.Namespace) -> Any:
-    """Return the cluster that is not there, where one is asked for."""
     if options.workers is None:
         return None
     if not options.dry_run:

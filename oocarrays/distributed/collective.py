@@ -274,7 +274,6 @@ class RankSelections:
         workers: Sequence[str],
         how: Mapping[str, Any],
     ) -> Any:
-        """One array a rank."""
         where = Where(cluster, tuple(workers))
         meter = where.meter
         if self.layout is not None:
@@ -302,7 +301,6 @@ def wanted_by_ranks(
     within: Section | None,
     about: int,
 ) -> RankSelections:
-    """Check the selections of all ranks."""
     if _is_layout(sections):
         whole = _inside(within, shape)
         layout = layout_for(whole.shape, sections, ranks=ranks, grid=grid, about=about)  # type: ignore[arg-type]
@@ -341,7 +339,6 @@ def _past(section: Section, shape: tuple[int, ...]) -> bool:
 
 
 def _selection(section: Any, shape: tuple[int, ...], rank: int) -> Selection:
-    """Return the selection of a rank."""
     if section is None:
         return Selection.of(np.s_[(slice(0, 0),) * len(shape)], shape)
     try:

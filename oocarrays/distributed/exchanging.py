@@ -271,7 +271,6 @@ def _of_here(parts: Any, scheduler: Any, workers: Any) -> _Held:
 
 
 def _arrays(given: Any) -> list[np.ndarray]:
-    """Return the array of each rank, all of one type."""
     arrays = [np.asarray(part, order="C") for part in listed(given, "parts")]
     if not arrays:
         raise LayoutError("parts are none: an exchange has at least 1 rank")
@@ -293,7 +292,6 @@ def _row(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _parts(arrays: Sequence[np.ndarray], addresses: Sequence[str]) -> RankParts:
-    """Give each rank its array."""
     suffix = new_suffix()
     keys = [(f"part-{suffix}", rank) for rank in range(len(arrays))]
     tasks = {key: Task(key, itself, array) for key, array in zip(keys, arrays, strict=True)}

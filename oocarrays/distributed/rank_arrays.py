@@ -69,7 +69,6 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
 
     @cached_property
     def _parts(self) -> Held:
-        """The tasks, made when they are asked for."""
         return self._build()
 
     @property

@@ -220,7 +220,6 @@ def _said(local: LocalArrays) -> list[Any]:
 
 
 def _called(function: str, sources: Sequence[str | None], plan: FilesPlan, **options: Any) -> Document:
-    """The call, as a journal keeps it."""
     schedule = plan.schedule.name if plan.processes else None
     return call_content(
         function, sources, memory=plan.budget, processes=plan.processes, schedule=schedule, **options
@@ -317,7 +316,6 @@ def gather_files(
 
 
 def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: int | None = None) -> FilesPlan:
-    """Plan a gather of local array files."""
     grids, largest = [stored.grid for stored in local.stored], max(local.stored, key=lambda stored: stored.chunk_bytes)
     return plan_files("gather", whole, largest, grids, local.layout, local.depth, resources, room=room)
 

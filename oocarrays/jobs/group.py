@@ -95,7 +95,6 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
 
 
 def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:
-    """A plan as rows of name and value."""
     copies = plan.copies
     each = " in each worker" if plan.processes else ""
     copied = f"{len(copies.names)} arrays, {format_bytes(copies.nbytes)}, {len(copies.batches)} tasks"
@@ -170,7 +169,6 @@ def group_job(
 
 
 def _requested(run: GroupRun) -> Document:
-    """The request, as a journal keeps it."""
     file, plans = run.source, dict(run.plan.members)
     forms = {name: form(member.destination.settings) for name, member in run.members.items()}
     return requested(
@@ -215,7 +213,6 @@ def _to_copy(name: str, array: zarr.Array) -> ToCopy:
 def _planned_member(
     file: GroupFile, target: StoreLike, name: str, lengths: Any, planner: Planner
 ) -> tuple[RechunkPlan, ArrayFile, Destination]:
-    """Plan one array; an error names it."""
     try:
         return planner.planned(file.arrays[name], member_store(target, name), lengths, member=True)
     except BudgetError as error:

@@ -176,7 +176,6 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         return builder.graph, last
 
     def _build(self) -> Graph:
-        """The graph of all passes."""
         if self._course.until is not None:
             raise InputError(f"until={self._course.until!r} is looked at between passes: use job.run()")
         progress, self._pinned = self._started(), {}

@@ -228,7 +228,6 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return (*dict.fromkeys(said), *often, *getattr(self._run, "notices", ()))
 
     def _planned(self) -> str:
-        """The plan as text."""
         return report.table(self._rows())
 
     def _measured(self) -> list[tuple[str, str, str]]:
@@ -244,7 +243,6 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         raise NotImplementedError
 
     def _title(self) -> str:
-        """Say what is done, and where it goes."""
         return f"oocarrays.{type(self).__name__} → {self._run.destination.store}"
 
     def __repr__(self) -> str:

@@ -402,7 +402,6 @@ def _relaid(variable: Any, chunks: Any, how: Mapping[str, Any]) -> Any:
 
 
 def lazy_job(source: Any, target: StoreLike, chunks: Any, *, others: Mapping[str, Any], **options: Any) -> Any:
-    """The job of `rechunk` for a lazy source."""
     for name, value in others.items():
         if value is not None:
             raise UnsupportedError(f"{name}={value!r} is for stored arrays: of a lazy one, leave it out")

@@ -215,7 +215,6 @@ class _Image:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the axes."""
         return tuple(axis.name for axis in self.axes)
 
     def settings(self, array: zarr.Array, chunks: ChunksLike | None) -> Document:
@@ -232,7 +231,6 @@ class _Image:
 
 
 def _factors(factor: FactorLike, image: _Image) -> tuple[int, ...]:
-    """Return the factor of each axis of the levels."""
     space = [axis for axis, each in enumerate(image.axes) if each.type == "space"]
     factors = factors_of(factor, len(image.axes), image.names, space)
     return tuple(whole(each, "factor", 1) for each in Coarsening.of(factors, image.shape).factors)

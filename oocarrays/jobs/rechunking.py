@@ -367,7 +367,6 @@ def rechunk(
 
 
 def _requested(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
-    """The request, as a journal keeps it."""
     made = destination.settings, plan.target.grid.count
     return requested("rechunk", [named(source.zarr.store_path)], [metadata_digest(source)], [made])
 

@@ -449,7 +449,6 @@ class _Way:
         """Copies of the plan that was made last."""
 
     def planned(self, options: SlabOptions) -> SlabPlan:
-        """Plan the pass."""
         plan = plan_slabs([file.stored for file in self._files], self._targets, options)
         self.copying = self._cheaper(plan, options) if self._threads and plan.times_decoded > OFTEN else None
         return self.copying.planned if self.copying else plan
@@ -471,7 +470,6 @@ class _Way:
 
 
 def as_list(given: Any) -> list[Any]:
-    """Return one thing, or several, as a list."""
     return list(given) if isinstance(given, list | tuple) else [given]
 
 

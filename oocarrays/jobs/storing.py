@@ -136,7 +136,6 @@ def _made(x: Any, target: Any, compute: bool, resume: Any, **options: Any) -> De
 
 
 def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-    """As many targets and regions as arrays."""
     if not isinstance(x, list | tuple):
         return [x], [target], [region]
     targets = target if isinstance(target, list | tuple) else [target] * len(x)

@@ -195,7 +195,6 @@ class _Now:
 
     @classmethod
     def of(cls, target: StoreLike, place: Callable[[Any], Any], source: Any, missing: str | None) -> _Now:
-        """Look at a target, and at its source."""
         array_file.open_array(target, unfinished=True)
         kept = kept_source(target)
         if kept is None:
@@ -224,7 +223,6 @@ class _Now:
 
     @property
     def grown(self) -> Stored:
-        """The target, as it will be."""
         stored = self.written.stored
         return replace(stored, grid=ChunkGrid.of(self.seen.grid.shape, stored.grid.chunks))
 
@@ -248,7 +246,6 @@ class _Now:
         remains: Remains = NOTHING_LEFT,
         content: Document | None = None,
     ) -> UpdateJob:
-        """Make the job of a plan."""
         shape = self.written.stored.grid.shape
         spec = Growing(store=self.target, before=shape, after=self.seen.grid.shape, resumed=remains.id is not None)
         run = UpdateRun(plan, self.file, spec, content or self.content(plan, resources), remains=remains)

@@ -61,7 +61,6 @@ class BlockInfo(NamedTuple):
 
 
 def takes_info(kernel: Any) -> bool:
-    """Whether a kernel asks where its block is."""
     found = _signature(kernel) if callable(kernel) else None
     return found is not None and INFO in found.parameters and found.parameters[INFO].kind in _NAMED
 

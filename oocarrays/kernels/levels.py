@@ -149,7 +149,6 @@ class Levels:
     """The axis of the source that each axis of the levels is; empty where their order is the same."""
 
     def __call__(self, block: np.ndarray) -> list[np.ndarray]:
-        """Return all levels."""
         block = block.transpose(self.axes) if self.axes else block
         return [block, *self.above(block, 0)]
 

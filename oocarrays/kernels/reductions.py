@@ -48,7 +48,6 @@ class Reduction:
 def reduction(
     name: str, *, skipna: bool, ddof: int = 0, counts: np.dtype = LONG, some_empty: bool = False
 ) -> Reduction:
-    """Return a reduction that is known by name."""
     if name in ("min", "max"):
         return Reduction(
             state=partial(_extreme, counts=counts, smallest=name == "min", skipna=skipna),
@@ -146,7 +145,6 @@ def _total(state: Sums) -> np.ndarray:
 
 
 def _whole(total: np.ndarray) -> np.ndarray:
-    """Return sums as integers."""
     return np.asarray(total).view("i8") if total.dtype.kind == "m" else total
 
 

@@ -60,7 +60,6 @@ def on_host(given: Any) -> np.ndarray:
 
 
 def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...], where: str) -> list[np.ndarray]:
-    """Return the results of a kernel, as arrays."""
     given = results if isinstance(results, list | tuple) else (results,)
     if len(given) != len(wanted):
         raise KernelError(f"the kernel gave {len(given)} arrays for {where}; there are {len(wanted)} targets")

@@ -95,7 +95,6 @@ class StoppedJob:
         return self.means(self.call["processes"], self.call["memory"])
 
     def kernels(self) -> list[Callable[..., Any] | None]:
-        """Its functions."""
         as_is = self.trust.as_is or bool(self.trust.again)
         return given_again(self.call, self.functions, str(self.target), as_is=as_is)
 

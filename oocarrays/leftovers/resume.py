@@ -70,7 +70,6 @@ class Standing:
     """Why it cannot be planned again, where it cannot."""
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield what a person reads of it."""
         if self.done is not None:
             yield "done", f"{100 * self.done:.0f} % by {self.kind}"
         if self.chunks is not None:
@@ -81,7 +80,6 @@ class Standing:
             yield "plan", self.plan or f"unknown: {self.why}"
 
     def as_json(self) -> Document:
-        """Return the same for machines."""
         return {
             "by": self.kind,
             "chunks": self.chunks,
@@ -351,7 +349,6 @@ def resume(
 
 
 def _streams(target: StoreLike, kind: Kind | None) -> StreamsJob:
-    """Rebuild a stream file."""
     if kind not in (None, "open_streams"):
         raise JournalError(f"{target} was being written by open_streams: not by {kind}")
     return StreamsJob(target)

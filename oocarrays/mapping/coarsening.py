@@ -57,7 +57,6 @@ class Coarsening:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is coarser."""
         return not self.axes and all(factor == 1 for factor in self.factors)
 
     @property
@@ -66,7 +65,6 @@ class Coarsening:
         return self.axes or tuple(range(len(self.factors)))
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of what is made of an array of some shape."""
         return self.section(Section((0,) * len(shape), tuple(shape))).upper
 
     def factor(self, axis: int) -> Factor | None:
@@ -137,7 +135,6 @@ def _checked(factor: int | Sequence[int], extent: int) -> Factor:
 
 
 def _few(lengths: Sequence[int]) -> str:
-    """Lengths as text, of many the first."""
     return ", ".join(map(str, lengths[:4])) + (", …" if len(lengths) > 4 else "")
 
 

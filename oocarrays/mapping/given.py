@@ -114,7 +114,6 @@ def flag(given: Any, name: str) -> bool:
 
 
 def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
-    """Return a type of elements of a fixed size."""
     known = known_type(given, name, error=error)
     if known.hasobject or known.itemsize == 0:
         raise error(f"{name}={given!r} has elements of no fixed size; take a type such as 'float32'")

@@ -21,7 +21,6 @@ Index = tuple[int, ...]
 
 
 def ceil_div(a: int, b: int) -> int:
-    """Integer ceiling of ``a / b``."""
     return -(-a // b)
 
 
@@ -78,7 +77,6 @@ class ChunkGrid:
 
     @classmethod
     def of(cls, shape: tuple[int, ...], chunks: tuple[int, ...]) -> ChunkGrid:
-        """Return a grid, checked."""
         if len(shape) != len(chunks):
             raise ChunksError(f"chunks={chunks!r} has {len(chunks)} axes; the array has {len(shape)}: shape {shape}")
         if any(c < 1 for c in chunks):
@@ -92,12 +90,10 @@ class ChunkGrid:
 
     @property
     def count(self) -> int:
-        """Chunks in all."""
         return math.prod(self.counts)
 
     @property
     def chunk_size(self) -> int:
-        """Elements of one stored chunk."""
         return math.prod(self.chunks)
 
     def section(self, index: tuple[int, ...]) -> Section:

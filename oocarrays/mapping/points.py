@@ -70,7 +70,6 @@ class Points:
 
     @property
     def size(self) -> int:
-        """Elements of the result."""
         return int(self.indices.shape[1]) * self.rest.size
 
     def arranged(self, data: np.ndarray) -> np.ndarray:

@@ -62,7 +62,6 @@ class Selection:
 
     @classmethod
     def of_section(cls, section: Section) -> Selection:
-        """Return the selection that takes a section."""
         axes = section.axes
         return cls(axes, (slice(None),) * len(axes), tuple(range(len(axes))))
 
@@ -95,7 +94,6 @@ class Selection:
 
     @property
     def size(self) -> int:
-        """Elements of the result."""
         return math.prod(self.shape)
 
     def _length(self, axis: int) -> int:
@@ -186,7 +184,6 @@ def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
 
 
 def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
-    """Any indices along an axis."""
     try:
         listed = np.asarray(entry)
     except (ValueError, TypeError, OverflowError):  # of what nests unevenly, or does not let itself be read

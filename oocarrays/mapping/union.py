@@ -65,7 +65,6 @@ class Union:
 
     @classmethod
     def of(cls, products: Iterable[Product]) -> Union:
-        """Unite products, all with as many axes."""
         return _united([each for each in products if all(map(len, each))], {})
 
     @cached_property
@@ -76,7 +75,6 @@ class Union:
 
     @cached_property
     def count(self) -> int:
-        """Indices that it holds."""
         return int(self is POINT) if not self.inner else int(self._ends[-1])
 
     def __contains__(self, index: tuple[int, ...]) -> bool:
@@ -116,7 +114,6 @@ class Union:
         ]
 
     def within(self, box: Sequence[range]) -> Union:
-        """Return the part of it that lies in a box."""
         return Union.of(tuple(map(_cut, product, box)) for product in self.products())
 
     def complement(self, shape: Sequence[int]) -> list[Product]:

@@ -93,18 +93,15 @@ def cut_text(chunks: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | N
 def cuts(
     chunks: ChunksLike | None, shards: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | None] | None = None
 ) -> tuple[str, ...]:
-    """Say what is cut of chunks and shards, a line each."""
     texts = cut_text(chunks, grid, names), cut_text(shards, grid, names).replace("chunks", "shards")
     return tuple(filter(None, texts))
 
 
 def _called(axis: int, names: Sequence[str | None] | None) -> str:
-    """The name of an axis, or its number."""
     return (names[axis] if names else None) or f"axis {axis}"
 
 
 def _cut(length: int, extent: int) -> int:
-    """A length that is no longer than the axis."""
     return min(length, extent) if extent else length
 
 
@@ -178,7 +175,6 @@ def _whole_chunks(length: int, asked: Any, chunk: int, extent: int) -> int:
 
 
 def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None) -> Sequence[Any]:
-    """Return the chunks that are asked for in each axis."""
     ndim = len(grid.shape)
     if chunks is None or isinstance(chunks, int | str | np.integer):
         return [chunks] * ndim
@@ -197,7 +193,6 @@ def _each_axis(chunks: Any, grid: ChunkGrid, names: Sequence[str | None] | None)
 
 
 def _axis(name: Any, ndim: int, names: Sequence[str | None] | None) -> int:
-    """The axis of a name or a number."""
     if isinstance(name, int) and -ndim <= name < ndim:
         return name % ndim
     if names and isinstance(name, str) and name in names:

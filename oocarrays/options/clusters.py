@@ -50,7 +50,6 @@ class PlannedCluster(real.Cluster):
     """What they take."""
 
     def workers(self) -> list[Worker]:
-        """The workers."""
         return list(self.there)
 
     def budget(self) -> int:
@@ -60,7 +59,6 @@ class PlannedCluster(real.Cluster):
         return max(min(int(limit * spill) - IDLE_BYTES, int(limit * target)), 1)
 
     def costs(self) -> Costs:
-        """Costs of its workers."""
         return self.prices
 
     def __repr__(self) -> str:

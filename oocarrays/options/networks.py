@@ -79,7 +79,6 @@ def _hypercube(text: str, ranks: int) -> Hypercube:
 
 
 def network_text(network: Network) -> str:
-    """Return a network in a few words."""
     match network:
         case Mesh() | Torus():
             return f"a {KINDS[type(network)]} of {network.rows} × {network.columns}"
@@ -108,7 +107,6 @@ def carrier_of(network: Network | str | None, ranks: int, constants: Any = None)
 
 
 def _constants(said: Any, kind: str) -> tuple[tuple[Constants, ...], str]:
-    """Return constants, and whose they are."""
     if isinstance(said, str) and said in NAMED:
         return NAMED[said]
     if said == "workers":

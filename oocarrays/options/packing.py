@@ -90,7 +90,6 @@ class Unpacked:
 
     @property
     def __signature__(self) -> Signature:
-        """Its parameters are those of its kernel."""
         return signature(self.kernel)
 
     def __call__(self, block: np.ndarray, **more: Any) -> np.ndarray:

@@ -109,7 +109,6 @@ def _by_name(file: GroupFile, chunks: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _listed(names: list[str]) -> str:
-    """Names in one line."""
     more = f" and {len(names) - LINES} more" if len(names) > LINES else ""
     return ", ".join(names[:LINES]) + more if names else "no arrays"
 
@@ -174,7 +173,6 @@ class Planner:
     def planned(
         self, opened: zarr.Array, target: StoreLike, chunks: Any, *, member: bool = False
     ) -> tuple[RechunkPlan, ArrayFile, Destination]:
-        """Plan what is to be done with one array, which may be a member of a group, and where."""
         file = array_file.describe_source(opened, self.missing)
         order = None if self.orientation is None else axis_order(self.orientation, opened.ndim)
         names = dimension_names(opened)

@@ -57,7 +57,6 @@ class ResultShapes:
 
     @property
     def words(self) -> str:
-        """Those that are asked for, for a person."""
         return " and ".join(f"{name}=" for name in NAMES if getattr(self, name) is not None)
 
     def levels(

@@ -66,7 +66,6 @@ class Watch:
 
     @property
     def functions(self) -> list[Any]:
-        """Return what only the caller has."""
         return [None if self.residual in (None, change) else self.residual]
 
 
@@ -217,7 +216,6 @@ class SlabRequest:
         return trust_of(self.resume) is not None and unfinished_run(target) is not None
 
     def check(self, check: Callable[..., None], *given: Any) -> None:
-        """Run the check of a target, as `checked` does."""
         checked(check, *given, overwrite=self.overwrite, resume=self.resume)
 
     def resources(self, client: Any = None) -> tuple[Cluster | None, Resources]:
@@ -257,11 +255,9 @@ class SlabArrays:
 
     @property
     def place(self) -> StoreLike:
-        """Where the journal is."""
         return self.targets[0].store if self.group is None else self.group
 
     def called(self, kernel: Kernel) -> list[Any]:
-        """Return what only the caller has: the kernel, and other functions."""
         return [*([kernel] if self.own_kernel else []), *self.functions]
 
     @property
@@ -379,7 +375,6 @@ def _target(
 def planned_pass(
     request: SlabRequest, arrays: SlabArrays, resources: Resources, plan: Callable[[Any], Plan]
 ) -> PlannedPass[Plan]:
-    """Plan a pass, or the rest of one that stopped."""
     target, options = arrays.place, _settled(request, arrays, resources)
     asked = asked_of(
         request.kernel, arrays.sources, arrays.targets, depth=options.depth, boundary=options.boundary, **arrays.said
@@ -399,7 +394,6 @@ def planned_pass(
 
 
 def _requested(request: SlabRequest, arrays: SlabArrays, asked: Document) -> Document:
-    """The request, as a journal keeps it."""
     known = ("kernel", "source", "target", "dtype", "chunks")
     return requested(
         arrays.by, arrays.named, asked["source"], [(each.made, each.count) for each in arrays.targets],

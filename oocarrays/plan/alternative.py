@@ -29,7 +29,6 @@ class Alternative:
 
     @property
     def taken(self) -> bool:
-        """Whether the plan does it in this way."""
         return self.reason == TAKEN
 
 

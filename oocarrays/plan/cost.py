@@ -140,7 +140,6 @@ class OnePass(ABC):
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds by the clock."""
         return self._predicted[0]
 
     @property

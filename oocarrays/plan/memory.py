@@ -49,7 +49,6 @@ class Resources:
 
     @property
     def on_workers(self) -> bool:
-        """Whether ranks are on workers of a cluster."""
         return self.workers is not None
 
     def ranks_of_a_process(self, ranks: int) -> int:
@@ -71,12 +70,10 @@ class Memory:
 
     @classmethod
     def of(cls, **terms: int) -> Self:
-        """Name what is held."""
         return cls(tuple(terms.items()))
 
     @property
     def nbytes(self) -> int:
-        """Bytes in all."""
         return sum(map(_BYTES, self.terms))
 
     def __add__(self, other: Memory) -> Memory:

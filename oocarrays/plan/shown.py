@@ -20,7 +20,6 @@ _LENT: dict[str, Callable[..., Any]] = {}
 
 
 def lend(way: str, show: Callable[..., Any]) -> None:
-    """Say how plans are shown in one way."""
     _LENT[way] = show
 
 

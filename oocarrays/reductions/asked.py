@@ -66,11 +66,9 @@ class CheckedReduction:
 
     @property
     def result(self) -> np.dtype:
-        """Of the result: see `Reducer.tried`."""
         return self.reducer.tried(self.values)
 
     def plan(self, resources: Resources, target: Stored | None) -> ReducePlan:
-        """Plan it."""
         cut, groups, mask = self.reducer.cut, self.reducer.groups, self.reducer.mask
         ranks = resources.workers or 1
         plan = ReducePlan(

@@ -205,7 +205,6 @@ def reduce(
 
 
 def _requested(file: ArrayFile, spec: TargetSpec, content: Document, own: Sequence[Any]) -> Document:
-    """The request, as a journal keeps it."""
     said = {name: content[CALL]["options"][name] for name in ("how", "axis", "by", "where", "skipna", "ddof")}
     read = [named(file.zarr.store_path)], [metadata_digest(file)]
     return requested("reduce", *read, [(spec.made, spec.count)], functions=own, **said)

@@ -182,7 +182,6 @@ def chunks_done(target: StoreLike) -> tuple[int, int] | None:
 
 
 def chunks_text(done: tuple[int, int]) -> str:
-    """Say how many chunks are written."""
     return f"{done[0]} of {done[1]} chunk{'' if done[1] == 1 else 's'}"
 
 

@@ -27,7 +27,6 @@ def text(verdicts: Sequence[Verdict]) -> str:
 
 
 def html(verdicts: Sequence[Verdict]) -> str:
-    """Return the same for a notebook."""
     said: list[tuple[str, ...]] = [(each.array, line) for each in verdicts for line in each.against]
     against = rows_html(first_rows(said, MOST_ROWS), title="speaks against it") if said else ""
     blocks = rows_html(block_rows(verdicts), title="blocks")

@@ -14,7 +14,6 @@ HEAD = ("method", "domains", "aggregators", "rounds", "requests", "read", "decod
 
 
 def plan_rows(plan: CollectivePlan) -> list[tuple[str, str]]:
-    """Return a plan as rows of name and value."""
     price = plan.price
     if price is None:
         return [("reads", repr(plan))]
@@ -47,7 +46,6 @@ def _sent(plan: CollectivePlan, traffic: Traffic) -> str:
 
 
 def why(plan: CollectivePlan) -> str:
-    """Say why this way was chosen."""
     shared, alone = plan.table.are_shared, len({way.name for way in plan.considered}) == 1
     if plan.method == "independent" and not shared:
         return "no chunk is wanted by two ranks: requests conform"

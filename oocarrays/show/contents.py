@@ -119,7 +119,6 @@ class GroupFacts:
 
     @property
     def arrays(self) -> tuple[ArrayFacts, ...]:
-        """All arrays in it and in the groups below it."""
         below = (m.arrays if isinstance(m, GroupFacts) else (m,) for m in self.members.values())
         return tuple(array for arrays in below for array in arrays)
 
@@ -240,7 +239,6 @@ def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored:
 
 
 def _place(node: zarr.Array | zarr.Group) -> str:
-    """Where a node is, as a person writes it."""
     path = node.store_path
     return place_name(path.store, path.path) or str(path)
 
@@ -346,7 +344,6 @@ def chunks_text(array: ArrayFacts) -> str:
 
 
 def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
-    """Return an array as rows of name and value."""
     names = array.dimension_names
     stored = array.stored_bytes
     return [

@@ -198,7 +198,6 @@ def _shown(turn: Turn, most: int | None, network: Network | None, constants: Seq
 
 
 def _summary(schedule: Schedule, steps: Sequence[Shown]) -> str:
-    """Return a schedule in a line."""
     mesh = f" on {schedule.ranks // schedule.columns} × {schedule.columns}" if schedule.columns > 1 else ""
     messages = sum(step.messages for step in steps)
     return f"{schedule.name}{mesh}: {schedule.ranks} ranks, {len(steps)} steps, {messages} messages"

@@ -160,13 +160,11 @@ def _logged_lines(out: TextIO) -> Write:
 
 
 def bar_line(state: State) -> str:
-    """One line of the bar."""
     bar = f"[{'█' * int(state.share * BAR_WIDTH):<{BAR_WIDTH}}]"
     return f"{bar} {state_text(state)}"
 
 
 def state_text(state: State) -> str:
-    """Say how far a run is."""
     done, total = (format_bytes(int(nbytes)) for nbytes in (state.done, state.total))
     left = "" if state.left is None else f", {seconds_text(state.left)} left"
     return f"{state.share:4.0%}".replace("%", " %") + f"  {done} of {total}, {state.elapsed:.1f} s{left}"

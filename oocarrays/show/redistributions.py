@@ -42,7 +42,6 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element."""
     return element_type(dtype, error=LayoutError).itemsize
 
 
@@ -122,7 +121,6 @@ class Outlook:
         return [f"methods are priced by {methods}", f"schedules are priced by {self.whose}"]
 
     def as_json(self) -> Document:
-        """Return the same for machines."""
         plan = self.plan
         return {
             "source": str(plan.source),

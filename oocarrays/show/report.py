@@ -29,7 +29,6 @@ def cache_text(past_cache: bool) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Seconds with a unit."""
     return format_time(seconds)
 
 
@@ -44,7 +43,6 @@ def missing_text(missing: int | None, chunks: int) -> str:
 
 
 def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
-    """Rows with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(indent + line.rstrip() for line in lines)
@@ -60,7 +58,6 @@ def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
 
 
 def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
-    """Return the first rows, and how many more there are."""
     if len(rows) <= most:
         return rows
     return [*rows[:most], (f"… {len(rows) - most} more", *[""] * (len(rows[0]) - 1))]
@@ -91,7 +88,6 @@ def pass_text(step: Pass) -> str:
 
 
 def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
-    """Return a plan as rows of name and value."""
     each = " in each worker" if plan.processes else ""
     about = " (estimate)" if plan.source.coded or plan.target.coded else ""
     return [

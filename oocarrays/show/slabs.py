@@ -39,7 +39,6 @@ class SweptPlan:
     """Why it does not fit."""
 
     def row(self) -> tuple[str, ...]:
-        """Return the texts of a row."""
         cluster = (str(self.workers), self.memory, str(self.threads))
         if self.seconds is None:
             return (*cluster, "–", self.why or "", "", "", "")
@@ -48,7 +47,6 @@ class SweptPlan:
 
 
 def slabs_text(plan: SlabPlan, name: str = "") -> str:
-    """How many there are, and how they are cut."""
     count = f"{plan.count} {name}".strip()
     if len(plan.cut_axes) > 1:
         return f"{count} of {shape_text(plan.heights)}"

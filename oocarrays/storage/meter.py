@@ -203,7 +203,6 @@ class Meter:
         self._warned = False
 
     def add(self, **counts: int) -> None:
-        """Add to the named counters."""
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)

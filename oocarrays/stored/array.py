@@ -51,7 +51,6 @@ class StoredArray:
 
     @property
     def _file(self) -> ArrayFile:
-        """How its chunks are read."""
         return self._described(written=False)
 
     def _described(self, *, written: bool) -> ArrayFile:
@@ -68,7 +67,6 @@ class StoredArray:
 
     @property
     def _runs(self) -> RunReader:
-        """How small sections are read."""
         file, reader = self._file, self._small
         if reader is None or reader.file is not file:
             self._small = reader = RunReader(file)

@@ -62,7 +62,6 @@ def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
 
 
 def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> StatedImage:
-    """Return what the source of an image states."""
     above = list(islice(_groups_above(array, place), 2))
     for group, path in above:
         for each in _multiscales(group):
@@ -100,7 +99,6 @@ def _groups_above(array: zarr.Array, place: Callable[[Any], Any]) -> Iterator[tu
 
 
 def _multiscales(group: zarr.Group) -> list[Mapping[str, Any]]:
-    """Return the multiscales of a group."""
     found = _ome(group).get("multiscales")
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 

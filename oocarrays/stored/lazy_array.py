@@ -189,7 +189,6 @@ def _times_text(plan: LazyReadsPlan) -> str:
 
 
 def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any) -> BlockLengths:
-    """Return the lengths of the blocks that are asked for."""
     if layout is not None:
         if chunks is not None:
             raise ChunksError(f"chunks={chunks!r} and layout={layout!r} both say what the blocks are: give one of them")
@@ -208,7 +207,6 @@ def _blocks_of_layout(layout: Layout) -> BlockLengths:
 def to_dask(
     file: ArrayFile, blocks: BlockLengths, *, memory: int | float | str | None = None, scratch: Any = None
 ) -> LazyArray:
-    """Return a stored array as a lazy one of some blocks."""
     settings.refuse_array_expressions()
     part = StoredPart(file=file, axes=tuple(map(range, file.stored.grid.shape)))
     return lazy_array(part, blocks, LazyMeans.of(memory, scratch, file))
@@ -246,7 +244,6 @@ def _graph(name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str, meta:
 
 
 def _is_basic(entry: Any) -> bool:
-    """Return whether it is an entry of a basic index."""
     return (
         entry is None or entry is ... or (isinstance(entry, int | np.integer | slice) and not isinstance(entry, bool))
     )

@@ -156,7 +156,6 @@ class PointsUnit:
         return False
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
-        """Put what is written in the chunk."""
         data[tuple(self.inside)] = self.data
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[PointsUnit]:

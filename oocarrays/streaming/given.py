@@ -70,7 +70,6 @@ class CellValues:
         return Level(values=rows, nbytes=items * array.dtype.itemsize, is_contiguous=array.flags.c_contiguous)
 
     def mask(self, where: Any) -> np.ndarray:
-        """Return a mask of the cells, which it must be."""
         mask = as_array(where, "where=")
         if mask.dtype != np.bool_ or mask.shape != self.shape:
             raise InputError(f"where= of shape {mask.shape} and dtype {mask.dtype} is no mask of shape {self.shape}")
@@ -120,7 +119,6 @@ class CellValues:
         return Events(cells=np.repeat(cells, counts[cells]) + self.lower, items=_rows(values, len(values)))
 
     def of_cells(self, value: Any) -> list[Any]:
-        """Return the value of each cell."""
         array = as_array(value, "values")
         try:
             return np.broadcast_to(array, self.shape).reshape(-1).tolist()
@@ -128,7 +126,6 @@ class CellValues:
             raise InputError(f"values of shape {array.shape} do not fit streams of shape {self.shape}") from None
 
     def number(self, cell: Any) -> int:
-        """Return the number of a cell, which is given by its index."""
         return cell_number(cell, self.shape)
 
 

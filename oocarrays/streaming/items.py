@@ -19,7 +19,6 @@ NUMBERS = "biufc"
 
 
 def as_items(values: Any, item: np.dtype) -> np.ndarray:
-    """Return values as an array of items."""
     if np.ma.is_masked(values):
         masked = int(np.ma.getmaskarray(values).sum())
         raise InputError(f"{masked} values are masked; pass values.filled(...), or where=~mask")
@@ -37,7 +36,6 @@ def as_items(values: Any, item: np.dtype) -> np.ndarray:
 
 
 def as_array(given: Any, name: str) -> np.ndarray:
-    """Return an array of what a caller gives."""
     try:
         return np.asarray(given)
     except (TypeError, ValueError):

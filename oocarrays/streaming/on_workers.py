@@ -105,7 +105,6 @@ class RankStreams:
             raise
 
     def _events(self, values: Any, where: Any, at: Any) -> list[tuple[Any, Any]]:
-        """Deal events to the ranks of their cells."""
         cells = self._file.meta.cells
         call, _ = CellValues(shape=self.shape, item=self.dtype, lower=0).call(values, where, at)
         return [(of_cells(call, *cells.of_rank(rank)), None) for rank in self._used]

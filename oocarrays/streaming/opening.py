@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 def holds_streams(store: StoreLike) -> bool:
-    """Return whether there is a stream file in a store."""
     try:
         return stream_attribute(store) is not None
     except (OSError, ValueError, TypeError, OocError):
@@ -316,7 +315,6 @@ def check_layout(layout: str | None, ndim: int) -> None:
 def streams_of(
     file: StreamFile, mode: str, ranks: int, budget: int, *, dtype: Any = None, blocks: dict[str, int] | None = None
 ) -> Streams:
-    """Open the streams of a file in this process."""
     writes = mode != "r"
     if writes:
         file.hold()

@@ -119,7 +119,6 @@ class DaskRagged(NamedTuple):
         return Ragged(counts, values)
 
     def to_awkward(self) -> Any:
-        """Compute it, and return an array of awkward."""
         return self.compute().to_awkward()
 
 

@@ -130,7 +130,6 @@ class Cell:
 
     @property
     def index(self) -> tuple[int, ...]:
-        """Its index in the shape of all cells."""
         shape = self._shared.part.file.meta.cells.shape
         return tuple(int(k) for k in np.unravel_index(self.number, shape)) if shape else ()
 
@@ -209,7 +208,6 @@ class Cell:
         return self._position
 
     def eof(self) -> bool:
-        """Whether nothing is left."""
         return self._position >= self._end
 
 

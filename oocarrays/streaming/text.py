@@ -88,7 +88,6 @@ class Token:
 
 
 def tokens_of(format: str) -> list[Token]:
-    """Read a format of scanf."""
     found, place = [], 0
     while place < len(_text(format)):
         match = SCANNED.match(format, place)
@@ -160,7 +159,6 @@ def _float_of(data: bytes) -> float | None:
 
 
 def scanned(tokens: list[Token], text: bytes) -> tuple[list[Any], int, bool]:
-    """Match text from its beginning."""
     values: list[Any] = []
     place = 0
     for token in tokens:
@@ -189,7 +187,6 @@ def scanned(tokens: list[Token], text: bytes) -> tuple[list[Any], int, bool]:
 
 
 def printed(format: str, values: tuple[Any, ...]) -> bytes:
-    """Write values in a format of printf."""
     left = list(values)
     try:
         out = b"".join(part if isinstance(part, bytes) else _print(part, left) for part in _parts(_text(format)))

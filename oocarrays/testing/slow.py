@@ -96,7 +96,6 @@ class Service:
     """How that varies: not, evenly from nothing to twice, or exponentially, as queueing models have it."""
 
     def of(self, nbytes: int, *, seek: bool, draw: random.Random) -> float:
-        """Seconds of a request."""
         seconds = self.seconds + nbytes / self.bytes_per_second + (self.seek_seconds if seek else 0.0)
         if self.jitter == "uniform":
             return seconds * draw.uniform(0, 2)
@@ -279,7 +278,6 @@ class SlowPart:
         self.size, self.truncate, self.sync, self.close = part.size, part.truncate, part.sync, part.close
 
     def read(self, views: Sequence[memoryview], offset: int) -> int:
-        """Fill views, as slowly as that is read."""
         until = self._disk.begin(self._name, offset, sum(map(len, views)))
         got = self._part.read(views, offset)
         wait_until(until)
@@ -292,7 +290,6 @@ class SlowPart:
     write_at_once = read_at_once
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
-        """Write views, as slowly as that is written."""
         until = self._disk.begin(self._name, offset, sum(map(len, views)))
         self._part.write(views, offset)
         wait_until(until)

@@ -44,7 +44,6 @@ MOST = 40
 
 
 def trace_html(trace: Trace) -> str:
-    """Return a trace for a notebook."""
     return rows_html(trace.rows()[: MOST + 1], title="oocarrays.Trace")
 
 
@@ -224,7 +223,6 @@ def _weights(given: Any, names: Sequence[str]) -> dict[str, float]:
 
 
 def _trace_block(name: str, given: Any, weight: float) -> Trace:
-    """Return the trace of one block."""
     from oocarrays.graphs.tracing.graph import trace_collections, traced_collections  # Dask's arrays take a second
 
     seen = Seen()

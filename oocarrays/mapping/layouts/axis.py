@@ -113,7 +113,6 @@ class GenBlockAxis:
         return np.array([*accumulate(self.sizes, initial=0)], np.int64)
 
     def size(self, rank: int) -> int:
-        """Elements that ``rank`` holds."""
         return self.sizes[rank]
 
     def owner(self, index: Ints) -> Ints:

@@ -180,7 +180,6 @@ Distribution = Block | Cyclic | GenBlock | Collapsed
 
 
 def _dealt(distribution: Block | Cyclic, extent: int, ranks: int, length: int) -> BlockCyclicAxis:
-    """Blocks of one length over ranks, checked."""
     if not isinstance(length, Integral) or length < 1:
         raise LayoutError(f"{distribution}: the length of a block must be a whole number, at least 1")
     extent, ranks = _known(extent, ranks)

@@ -47,12 +47,10 @@ def as_asked(boundary: BoundaryLike) -> Boundaries:
 
 
 def of_axis(boundary: Boundaries, axis: int) -> Boundary:
-    """Return the boundary along an axis."""
     return boundary[axis] if isinstance(boundary, tuple) else boundary
 
 
 def of_each(boundary: Boundaries, ndim: int) -> tuple[Boundary, ...]:
-    """Return the boundary along each of so many axes."""
     return boundary if isinstance(boundary, tuple) else (boundary,) * ndim
 
 

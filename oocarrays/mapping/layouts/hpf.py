@@ -34,7 +34,6 @@ def parse_layout(asked: Asked) -> tuple[tuple[Distribution, ...], tuple[int, ...
 
 
 def parse_distributions(asked: Asked) -> tuple[Distribution, ...]:
-    """Distributions as HPF writes them."""
     if isinstance(asked, str):
         inner = asked.strip()
         inner = inner[1:-1] if inner.startswith("(") and inner.endswith(")") else inner

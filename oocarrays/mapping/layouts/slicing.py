@@ -63,7 +63,6 @@ def _distribution(layout: Layout, axis: int, along: range) -> Distribution:
 
 
 def local_slices(layout: Layout, taken: Slices, rank: int) -> tuple[slice, ...]:
-    """Return where a rank has what it holds of a slice."""
     places: Sequence[tuple[int, range]] = list(zip(layout.coordinates(rank), taken, strict=True))
     return tuple(_held(layout, axis, along, place) for axis, (place, along) in enumerate(places))
 

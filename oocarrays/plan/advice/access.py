@@ -46,7 +46,6 @@ class Dataset:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
         return self.stored.nbytes
 
     @property

@@ -116,7 +116,6 @@ class Priced:
 
 
 def priced(unit: ChoiceUnit, resources: Resources) -> Priced:
-    """Price a unit in all its layouts."""
     look = len(unit.shapes), unit.shapes.astype(np.int64).tobytes()
     found = {id(use): _alike(use, unit.stored, *look, resources) for use in _uses(unit)}
     least = max(map(_least_held, found.values()), default=0)
@@ -145,7 +144,6 @@ def _alike(use: Use, stored: Stored, shapes: int, chunks: bytes, resources: Reso
 
 @lru_cache(maxsize=ALIKE)
 def _rewriting(stored: Stored, shapes: int, chunks: bytes, resources: Resources) -> np.ndarray:
-    """Seconds from each layout to each other."""
     every = np.frombuffer(chunks, np.int64).reshape(shapes, len(stored.grid.chunks))
     return rewriting_seconds(stored, every, every, resources)
 
@@ -198,7 +196,6 @@ class Choice:
 
     @property
     def kept(self) -> bool:
-        """Whether the array stays as it is."""
         return self.made == self.copied == 0
 
     @property

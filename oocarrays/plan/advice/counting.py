@@ -81,7 +81,6 @@ class Intervals:
         return cls(extent, *columns, tile, sum(times), elements, longest, span)
 
     def counts(self, chunks: np.ndarray) -> Counts:
-        """Count what is taken of chunks of each length."""
         if self.tile:
             return self._tiled(chunks, self.tile)
         c = chunks[:, None].astype(np.int32 if self.extent + int(chunks.max(initial=0)) < 2**31 else np.int64)
@@ -175,12 +174,10 @@ class Footprint:
 
     @property
     def sections(self) -> int:
-        """Sections: tasks or ranks."""
         return self.times * math.prod(axis.sections for axis in self.axes)
 
     @property
     def elements(self) -> int:
-        """Elements that all sections together take."""
         return self.times * math.prod(axis.elements for axis in self.axes)
 
     @property
@@ -212,7 +209,6 @@ class Footprint:
         return Counts(times * found.visits, found.distinct, times * found.whole, times * runs, found.most)
 
     def _along(self, axis: int, chunks: np.ndarray) -> Counts:
-        """Count along an axis."""
         return Counts(*(each.astype(np.int64, copy=False) for each in self.axes[axis].counts(chunks[:, axis])))
 
 

@@ -43,7 +43,6 @@ class Progression(NamedTuple):
     """Number of ranges."""
 
     def ranges(self) -> Iterator[range]:
-        """Yield the ranges, in order."""
         for k in range(self.times):
             yield range(self.lower + k * self.step, self.upper + k * self.step, self.stride)
 
@@ -94,7 +93,6 @@ class Pattern:
         return cls(axes=tuple(map(progressions, axes)), times=times)
 
     def ranges(self) -> tuple[tuple[range, ...], ...]:
-        """Return the ranges along each axis, one by one."""
         return tuple(tuple(chain.from_iterable(each.ranges() for each in along)) for along in self.axes)
 
     @property
@@ -104,7 +102,6 @@ class Pattern:
 
     @property
     def elements(self) -> int:
-        """Elements that all sections together take."""
         return self.times * math.prod(sum(each.times * each.length for each in along) for along in self.axes)
 
     @property
@@ -126,7 +123,6 @@ class Pattern:
 
 
 def folded(sections: Iterable[Section], axes: int) -> tuple[Pattern, ...]:
-    """Return sections of an array of so many axes as patterns."""
     fold = Fold(axes)
     for section in sections:
         fold.add(section.axes)
@@ -157,7 +153,6 @@ class Fold:
             self._flush()
 
     def add_all(self, patterns: Iterable[Pattern]) -> None:
-        """Add patterns that were folded elsewhere."""
         for pattern in patterns:
             numbers = [
                 [known.setdefault(each, len(known)) for each in taken]
@@ -167,7 +162,6 @@ class Fold:
                 self._table.add_product([np.sort(np.array(each, np.int64)) for each in numbers], pattern.times)
 
     def patterns(self) -> tuple[Pattern, ...]:
-        """Return what was added so far."""
         self._flush()
         self._table.fold()
         known = [list(each) for each in self._numbers]
@@ -182,7 +176,6 @@ class Fold:
         return tuple(sorted(made, key=lambda pattern: (pattern.axes, pattern.times)))
 
     def _flush(self) -> None:
-        """Fold what is in the buffer."""
         if self._buffered:
             rows = np.frombuffer(self._buffer, np.int64).reshape(self._buffered, self._axes + 1)
             self._table.add_sections(rows)
@@ -204,7 +197,6 @@ class _Table:
         self._known: list[dict[bytes, int]] = [{} for _ in range(axes)]
 
     def _number(self, axis: int, members: np.ndarray) -> int:
-        """Return the number of a set along an axis."""
         number = self._known[axis].setdefault(members.tobytes(), len(self.sets[axis]))
         if number == len(self.sets[axis]):
             self.sets[axis].append(members)
@@ -220,7 +212,6 @@ class _Table:
         self.rows = np.concatenate([self.rows, rows])
 
     def add_product(self, members: Sequence[np.ndarray], times: int) -> None:
-        """Add one product of sets."""
         row = [self._number(axis, each) for axis, each in enumerate(members)]
         self.rows = np.concatenate([self.rows, np.array([[*row, times]], np.int64)])
 

@@ -57,17 +57,14 @@ class Use:
 
     @property
     def elements(self) -> int:
-        """Elements that all sections together take."""
         return sum(each.elements for each in self.footprints)
 
     @property
     def sections(self) -> int:
-        """Sections: tasks or ranks."""
         return sum(each.sections for each in self.footprints)
 
     @property
     def largest(self) -> int:
-        """Elements of the largest section."""
         return max((math.prod(each.largest) for each in self.footprints), default=0)
 
 
@@ -100,12 +97,10 @@ class _Taken:
 
     @property
     def visits(self) -> np.ndarray:
-        """How often a chunk is taken from."""
         return self.counts.visits
 
     @property
     def distinct(self) -> np.ndarray:
-        """Chunks that are taken from."""
         return self.counts.distinct
 
     @property

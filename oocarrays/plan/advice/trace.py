@@ -47,7 +47,6 @@ def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tup
 
 
 def layout_patterns(layout: Layout) -> tuple[Pattern, ...]:
-    """Return the parts of all ranks of a layout."""
     along = [[axis.sections(c) for c in range(n)] for axis, n in zip(layout.axes, layout.grid, strict=True)]
     fold = Fold(len(layout.shape))
     if all(len(each) == 1 for axis in along for each in axis):
@@ -366,7 +365,6 @@ Kind = TypeVar("Kind")
 
 
 def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
-    """Return a list of what is given, all of one kind."""
     each = listed(given, name)
     for one in each:
         if not isinstance(one, kind):

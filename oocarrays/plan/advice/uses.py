@@ -31,7 +31,6 @@ def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[SeenSummary]:
 
 
 def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Use:
-    """Return what a block does with an array."""
     by_zarr = access.by == "zarr" and ranks is None
     asked = None if by_zarr else access.ranks or ranks
     if by_zarr and access.cut_by_chunks and all(_in_chunks(each, dataset.chunks) for each in access.patterns):
@@ -41,7 +40,6 @@ def use_of(access: Access, dataset: Dataset, ranks: int | None = None) -> Use:
 
 @lru_cache(maxsize=ALIKE)
 def _in_chunks(pattern: Pattern, chunks: tuple[int, ...]) -> bool:
-    """Whether each section lies in one chunk."""
     along = zip(pattern.ranges(), chunks, strict=True)
     return all(each[0] // c == each[-1] // c for taken, c in along for each in taken)
 

@@ -242,12 +242,10 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether it stays as it is."""
         return self.made == self.copied == self.stored.grid.chunks
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """The chunks that it should have in the end."""
         return self.copied
 
     @property
@@ -328,7 +326,6 @@ def _weighed(references: Sequence[Reference]) -> tuple[tuple[Use, float], ...]:
 
 
 def verdict(costs: Priced, choice: Choice) -> Verdict:
-    """Say what a choice means."""
     unit = costs.unit
     layout = [tuple(shape) for shape in unit.shapes.tolist()]
     blocks = []

@@ -138,7 +138,6 @@ def _reads(plan: CollectivePlan, means: Means) -> _Reads:
 
 
 def _box_price(plan: CollectivePlan, box: Section, means: Means) -> _Price:
-    """Price the read of what is wanted of a box."""
     if box not in means.known:
         means.known[box] = _price_of(plan.stored, plan.tight(box), plan.is_packed(box), means)
     return means.known[box]

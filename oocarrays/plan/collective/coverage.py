@@ -88,7 +88,6 @@ def _covers(outer: Axes, inner: Axes) -> bool:
 
 
 def _holds(outer: Taken, inner: Taken) -> bool:
-    """Whether all of ``inner`` is in ``outer``."""
     if isinstance(outer, range) and isinstance(inner, range):
         return orientation.common(outer, inner) == orientation.ascending(inner)
     return len(inner) <= len(outer) and bool(np.isin(np.asarray(inner), np.asarray(outer), assume_unique=True).all())

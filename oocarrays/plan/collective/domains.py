@@ -73,7 +73,6 @@ class Domain:
 
     @property
     def count(self) -> int:
-        """Chunks in it."""
         return sum(len(numbers) for share in self.shares for numbers in share)
 
     @property

@@ -91,7 +91,6 @@ class Rounds:
 
     @cached_property
     def chunks_read(self) -> tuple[int, ...]:
-        """Stored chunks that each rank reads."""
         boxes = ([box for each in self.boxes for box in each[rank]] for rank in range(self.ranks))
         return tuple(sum(self.table.of(box).chunks for box in each) for each in boxes)
 
@@ -132,7 +131,6 @@ class CollectivePlan:
 
     @cached_property
     def aggregators(self) -> tuple[int, ...]:
-        """The ranks that read."""
         return tuple(rank for rank, chunks in enumerate(self.chunks_read) if chunks)
 
     # ------------------------------------------------------------------ the file domain access table
@@ -194,7 +192,6 @@ class CollectivePlan:
 
     @cached_property
     def chunks_read(self) -> tuple[int, ...]:
-        """Stored chunks that each rank reads."""
         if self.method == "independent":
             return tuple(chunks_of(self.stored.grid, axes) for axes in self.requests)
         return self.read.chunks_read
@@ -221,7 +218,6 @@ class CollectivePlan:
 
     @property
     def part_bytes(self) -> tuple[int, ...]:
-        """Bytes of what each rank gets."""
         return tuple(math.prod(lengths(axes)) * self.stored.itemsize for axes in self.requests)
 
     @property
@@ -274,7 +270,6 @@ def two_phase(
     workers: int | None = None,
     table: AccessTable | None = None,
 ) -> CollectivePlan:
-    """Plan that aggregators read for all."""
     assert dealing.partition != "auto", "whoever plans has chosen"
     table, ranks = table or AccessTable(stored.grid, requests), len(requests)
     domains = file_domains(stored.grid, requests, aggregators or range(ranks), dealing)

@@ -49,14 +49,12 @@ def _held(axis: Axis, rank: int) -> Taken:
 
 
 def _of(axis: range, taken: Taken) -> Taken:
-    """The elements of an axis at some places of it."""
     if isinstance(taken, np.ndarray):
         return regular(axis.start + taken * axis.step)
     return orientation.ascending(axis[taken.start : taken.stop : taken.step])
 
 
 def regular(indices: np.ndarray) -> Taken:
-    """Sorted indices, as a range where they are one."""
     if not len(indices):
         return range(0)
     step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
@@ -166,7 +164,6 @@ class AccessTable:
         return self.of(box).counts
 
     def ranks(self, box: Section) -> tuple[int, ...]:
-        """The ranks that want any of a box."""
         return self.of(box).ranks
 
     def tight(self, box: Section) -> Axes:
@@ -179,7 +176,6 @@ class AccessTable:
 
     @cached_property
     def chunks(self) -> Union:
-        """The chunks that anybody wants."""
         return Union.of(product_of(axes, self.grid.chunks) for axes in self.requests)
 
     def boxes(self, within: Section) -> Iterator[Section]:
@@ -206,7 +202,6 @@ def _boxes(axes: Axes, chunks: Sequence[int]) -> int:
 
 
 def chunks_of(grid: ChunkGrid, axes: Axes) -> int:
-    """Chunks that hold any of what is taken."""
     return math.prod(int(np.diff(runs).sum()) for runs in product_of(axes, grid.chunks))
 
 
@@ -246,5 +241,4 @@ class _Along:
 
 
 def _part(taken: Taken, lower: int, upper: int) -> Taken:
-    """Return what is taken of an interval."""
     return common((taken,), Section((lower,), (upper,)))[0]

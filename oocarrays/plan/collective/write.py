@@ -98,7 +98,6 @@ class CollectiveWritePlan(Holding):
 
     @property
     def aggregators(self) -> tuple[int, ...]:
-        """The ranks that write."""
         return tuple(domain.rank for domain in self.domains if domain.shares)
 
     def sources(self, number: int, rank: int) -> list[int]:

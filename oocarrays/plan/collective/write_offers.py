@@ -43,7 +43,6 @@ def plan_collective_write(
     dealing: Dealing = BLOCKS,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> CollectiveWritePlan:
-    """Plan a collective write in a budget."""
     costs = resources.costs
     coverage = Coverage(grid=stored.grid, requests=tuple(requests))
     chosen = _method(method, shared=coverage.shared)

@@ -62,7 +62,6 @@ class Exchange:
 
     @classmethod
     def of(cls, schedule: Schedule, sizes: np.ndarray | int) -> Exchange:
-        """Return an exchange, checked."""
         ranks = schedule.ranks
         if np.ndim(sizes) not in (0, 2) or max(np.shape(sizes), default=0) > ranks:
             raise ScheduleError(f"sizes of shape {np.shape(sizes)} are not of a schedule of {ranks} ranks")
@@ -90,7 +89,6 @@ class Exchange:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of these."""
         return int(sum(turn.sizes.sum() for turn in self))
 
     @property

@@ -125,7 +125,6 @@ class _Colors:
 
 
 def _first(colors: int) -> int:
-    """Return the first of some colours."""
     return (colors & -colors).bit_length() - 1
 
 
@@ -135,7 +134,6 @@ come."""
 
 
 def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Schedule:
-    """Return the schedule of an exchange in steps."""
     if is_coloring(name) and sizes is not None:
         return colored(sizes)
     any_order = is_auto(name) or is_coloring(name) or is_unordered(name)

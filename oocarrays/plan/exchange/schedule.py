@@ -46,7 +46,6 @@ class Step:
 
     @cached_property
     def senders(self) -> np.ndarray:
-        """The ranks that send, in their order."""
         return np.flatnonzero(self.destinations != IDLE)
 
     @property
@@ -55,7 +54,6 @@ class Step:
         return [(int(source), int(self.destinations[source])) for source in self.senders]
 
     def sources(self, rank: int) -> list[int]:
-        """Return the ranks that ``rank`` receives from."""
         return [int(source) for source in np.flatnonzero(self.destinations == rank)]
 
 

@@ -81,7 +81,6 @@ class Ordered:
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """The order of each."""
         return tuple(trace.exchange.schedule for trace in self.traces)
 
     @property
@@ -127,7 +126,6 @@ class Ordered:
 
     @property
     def seconds(self) -> float:
-        """Predicted."""
         return sum(trace.total for trace in self.traces)
 
 

@@ -115,7 +115,6 @@ def alike_spans(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -
 
 
 def message_size(blocks: Sequence[FileBlock | None]) -> int:
-    """Elements of a message."""
     return sum(block.size for block in blocks if block)
 
 

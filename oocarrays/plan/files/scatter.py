@@ -93,12 +93,10 @@ class FilesPlan(Holding, OnePass):
         return part if self.way == "scatter" else part.without_halo
 
     def block(self, rank: int, box: Section) -> FileBlock | None:
-        """Return the block that a rank has of a box, if any."""
         axes, place = self.part(rank).of_box(box)
         return FileBlock(axes=axes, place=place) if place.size else None
 
     def receivers(self, domain: Sequence[Section]) -> set[int]:
-        """The ranks that have something of a domain."""
         along = [[[p for p, n in enumerate(axis) if n] for axis in self._along(box)] for box in domain]
         return {self.layout.rank(places) for each in along for places in product(*each)}
 

@@ -59,12 +59,10 @@ class ShiftPlan(Holding, OnePass):
 
     @property
     def ranks(self) -> int:
-        """Ranks, and files."""
         return self.halos.ranks
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
         return self.read[0].itemsize
 
     # ------------------------------------------------------------------ who sends what
@@ -101,7 +99,6 @@ class ShiftPlan(Holding, OnePass):
         )
 
     def chunks(self, rank: int) -> Union:
-        """The chunks in which these lie."""
         return Union.of(product_of(box.axes, self.read[rank].grid.chunks) for box in self.borders(rank))
 
     # ------------------------------------------------------------------ what is written

@@ -130,11 +130,9 @@ class UpdatePlan(Holding, OnePass):
         return {"": self.pieces(*part)}
 
     def mine(self, rank: int) -> range:
-        """Return the parts of a rank."""
         return range(rank, len(self._all), self.ranks)
 
     def read(self, piece: Section) -> SectionPlan:
-        """Return how a piece is read."""
         gap = gap_bytes("auto", self.source, self.costs, REQUESTS)
         return SectionPlan(
             stored=self.source, axes=piece.axes, gap=gap, buffer_bytes=BUFFER_BYTES, packed=self.source.local,

@@ -49,7 +49,6 @@ class AlltoallPlan(Holding):
         row: tuple[int, ...] = (),
         itemsize: int = 8,
     ) -> AlltoallPlan:
-        """Return the plan, checked."""
         has = np.asarray(lengths, np.int64)
         many = _whole(counts, "counts", len(has))
         first = _displaced(many) if displacements is None else _whole(displacements, "displacements", len(has))
@@ -62,7 +61,6 @@ class AlltoallPlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Ranks in all."""
         return len(self.lengths)
 
     @cached_property
@@ -104,7 +102,6 @@ class AlltoallPlan(Holding):
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of these."""
         return int(self.between.sum())
 
     @property
@@ -118,12 +115,10 @@ class AlltoallPlan(Holding):
 
     @property
     def order(self) -> str:
-        """The order of messages, by name."""
         return self.schedule.name if self.schedule else "no order"
 
     @property
     def title(self) -> str:
-        """The plan in one line."""
         return f"{int(self.counts.sum())} rows from rank to rank"
 
     def rows(self) -> list[tuple[str, str]]:

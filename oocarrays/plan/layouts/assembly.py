@@ -52,7 +52,6 @@ class Messaging:
         assembly: str,
         costs: Costs | None,
     ) -> Messaging:
-        """Return how they are made, checked."""
         assembly = chosen(assembly, "assembly", get_args(Assembly))
         direct = assembly == "asynchronous"
         known = tuple(_schedule(schedule, transfer, itemsize, costs, direct) for transfer in transfers)

@@ -70,7 +70,6 @@ class Halos:
 
     @property
     def ranks(self) -> int:
-        """Ranks in all."""
         return self.layout.ranks
 
     def windows(self, rank: int) -> tuple[AxisWindow, ...]:
@@ -227,7 +226,6 @@ class HaloPlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Ranks in all."""
         return self.halos.ranks
 
     def shape(self, rank: int) -> tuple[int, ...]:
@@ -245,7 +243,6 @@ class HaloPlan(Holding):
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of these."""
         return int(self.halos.sent().sum()) * self.itemsize
 
     @property
@@ -260,12 +257,10 @@ class HaloPlan(Holding):
 
     @property
     def order(self) -> str:
-        """The order of messages, by name."""
         return self.schedule.name if self.schedule else "no order"
 
     @property
     def title(self) -> str:
-        """The plan in one line."""
         depth = " × ".join(map(str, self.halos.depth))
         return f"{self.halos.layout} with a halo of depth {depth}, boundary {self.halos.boundary!r}"
 

@@ -41,12 +41,10 @@ class MulticastPlan:
 
     @property
     def ranks(self) -> int:
-        """Ranks in all."""
         return self.layout.ranks
 
     @cached_property
     def holders(self) -> tuple[int, ...]:
-        """The ranks that have something of it."""
         return tuple(rank for rank in range(self.ranks) if self.size(rank))
 
     def piece(self, rank: int) -> Piece:
@@ -56,7 +54,6 @@ class MulticastPlan:
         return tuple(among for among, _ in along), tuple(there for _, there in along)
 
     def size(self, rank: int) -> int:
-        """Elements that a rank has of it."""
         return math.prod(lengths(self.piece(rank)[0]))
 
     def shape(self, rank: int) -> tuple[int, ...]:
@@ -81,7 +78,6 @@ class MulticastPlan:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the section."""
         return math.prod(lengths(self.selection.axes)) * self.itemsize
 
     @property
@@ -91,7 +87,6 @@ class MulticastPlan:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of these."""
         gathered = sum(self.size(rank) for rank in self.holders if rank != self.root) * self.itemsize
         return gathered + (self.ranks - 1) * self.selection.size * self.itemsize
 
@@ -102,12 +97,10 @@ class MulticastPlan:
 
     @property
     def order(self) -> str:
-        """The order of messages, by name."""
         return f"a tree of {self.steps} steps"
 
     @property
     def title(self) -> str:
-        """The plan in one line."""
         return f"{' × '.join(map(str, self.selection.shape)) or '1'} elements of {self.layout} to all"
 
     def rows(self) -> list[tuple[str, str]]:

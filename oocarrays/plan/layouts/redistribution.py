@@ -354,7 +354,6 @@ class _Pricing:
     """Their order, or "auto"."""
 
     def price(self, method: str, transfers: tuple[Transfer, ...]) -> Price:
-        """Return the price of transfers one after the other."""
         works = [transfer.work for transfer in transfers]
         steps = [int(max(work.sends.max(initial=0), work.receives.max(initial=0))) for work in works]
         carried = [self._carried(transfer, many) for transfer, many in zip(transfers, steps, strict=True)]

@@ -63,7 +63,6 @@ class Runs:
         return self[slice(*np.searchsorted(self.source, [rank, rank + 1]))]
 
     def between(self, source: int, target: int) -> Runs:
-        """Return the runs that ``source`` sends to ``target``."""
         sent = self.of("source", source)
         return sent[slice(*np.searchsorted(sent.target, [target, target + 1]))]
 
@@ -75,7 +74,6 @@ class Runs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that they take themselves."""
         return sum(column.nbytes for _, column in self.columns())
 
     def reversed(self) -> Runs:
@@ -255,7 +253,6 @@ def _starts(axis: Axis, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
 
 
 def _ranges(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Ranges of integers, one after the other."""
     counts = stop - start
     firsts = np.repeat(start - (counts.cumsum() - counts), counts)
     return firsts + np.arange(len(firsts))

@@ -22,7 +22,6 @@ KIND = "oocarrays redistribution"
 
 
 def save_plan(plan: Redistribution, path: str | os.PathLike[str]) -> None:
-    """Write a plan to a file."""
     layouts = [plan.source, *(transfer.target for transfer in plan.transfers)]
     said = {
         "kind": KIND,

@@ -58,7 +58,6 @@ class Transfer:
         return tuple(runs.between(s, t) for runs, s, t in places)
 
     def size(self, source: int, target: int) -> int:
-        """Elements that ``source`` sends to ``target``."""
         return math.prod(int((runs.length * runs.count).sum()) for runs in self.runs(source, target))
 
     def sizes(self) -> np.ndarray:
@@ -70,7 +69,6 @@ class Transfer:
 
     @property
     def work(self) -> TransferWork:
-        """The work of each rank."""
         return _work(self)
 
     def reversed(self) -> Transfer:
@@ -178,7 +176,6 @@ def _pairs(runs: Runs) -> _Pairs:
 
 
 def _along(grid: tuple[int, ...], axis: int, ranks: np.ndarray) -> np.ndarray:
-    """Return the places of ranks along an axis of their grid."""
     return ranks // math.prod(grid[axis + 1 :]) % grid[axis]
 
 

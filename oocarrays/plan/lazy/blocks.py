@@ -190,7 +190,6 @@ class BlocksPlan(Holding):
 
     @property
     def count(self) -> int:
-        """Blocks in all."""
         return math.prod(map(len, self.blocks))
 
     @property
@@ -205,7 +204,6 @@ class BlocksPlan(Holding):
         return largest(writing, self.rechunk.memory)
 
     def checked(self, budget: int) -> BlocksPlan:
-        """Return the plan if it keeps a budget."""
         if self.peak_bytes > budget:
             raise BudgetError(budget, self.peak_bytes, "writing the blocks")
         return self
@@ -261,7 +259,6 @@ class BlocksPlan(Holding):
         return f"<oocarrays.BlocksPlan {self.shape} in {self.count} blocks → {chunks}, {where}, peak {peak:.1f} MiB>"
 
     def section(self, index: tuple[int, ...]) -> Section:
-        """The elements of block ``index``."""
         lower = tuple(sum(lengths[:i]) for i, lengths in zip(index, self.blocks, strict=True))
         sizes = (lengths[i] for i, lengths in zip(index, self.blocks, strict=True))
         return Section(lower, tuple(l + n for l, n in zip(lower, sizes, strict=True)))
@@ -287,7 +284,6 @@ class DatasetPlan(Holding):
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """Of all arrays."""
         return tuple(step for _, plan in self.arrays for step in plan.rechunk.passes)
 
     @property

@@ -89,7 +89,6 @@ class LazyReadsPlan(Holding):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the lazy array."""
         return math.prod(self.shape) * self.stored.itemsize
 
     @property
@@ -101,7 +100,6 @@ class LazyReadsPlan(Holding):
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of the largest block."""
         return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
 
     @property
@@ -119,7 +117,6 @@ class LazyReadsPlan(Holding):
 
     @property
     def task_bytes(self) -> int:
-        """Bytes that one task holds at most."""
         return self.task_memory.nbytes
 
     @property
@@ -203,7 +200,6 @@ class _Problem:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is read."""
         return math.prod(map(len, self.axes)) * self.stored.itemsize
 
     @property

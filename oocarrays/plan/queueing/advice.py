@@ -198,7 +198,6 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    """Seconds of a block."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     return f"{1e3 * seconds:.2f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.1f} µs"
@@ -211,7 +210,6 @@ def _size(nbytes: int) -> str:
 
 
 def _rate(bytes_per_second: float) -> str:
-    """Bytes a second."""
     return f"{bytes_per_second / 1e6:.{0 if bytes_per_second >= 1e8 else 1 if bytes_per_second >= 1e5 else 4}f} MB/s"
 
 

@@ -61,7 +61,6 @@ class ClosedNetwork:
 
     @classmethod
     def of(cls, stations: Sequence[Centre], classes: Sequence[RequestClass]) -> ClosedNetwork:
-        """Return a network, checked."""
         network = cls(tuple(stations), tuple(classes))
         for what, names in (("stations", network.station_names), ("classes", [each.name for each in classes])):
             if len(set(names)) < len(names) or not names:
@@ -81,7 +80,6 @@ class ClosedNetwork:
 
     @property
     def station_names(self) -> tuple[str, ...]:
-        """The stations' names, in their order."""
         return tuple(station.name for station in self.stations)
 
     @property

@@ -40,7 +40,6 @@ class KeptDisks:
 
     @classmethod
     def from_json(cls, said: Any) -> KeptDisks:
-        """Read what `to_json` made."""
         try:
             rows = tuple(
                 Measured(
@@ -60,7 +59,6 @@ class KeptDisks:
         return kept
 
     def to_json(self) -> Document:
-        """Return it as settings keep it."""
         rows = [[row.block, row.cpu, list(row.alone), list(row.spread), row.together] for row in self.measured]
         return {"disks": list(self.disks), "mode": self.mode, "measured": rows}
 
@@ -112,7 +110,6 @@ class ChunkTimes:
 
     @property
     def disks(self) -> int:
-        """How many there are."""
         return max((len(times.disks) for times in self.by_mode.values()), default=0)
 
     def seconds(self, mode: str, chunks: float, under_way: int) -> float | None:

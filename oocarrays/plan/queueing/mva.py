@@ -37,7 +37,6 @@ CLOSE, MOST_ROUNDS = 1e-10, 20_000
 
 
 def solve(network: ClosedNetwork, method: str = "auto") -> Solution:
-    """Return the mean values of a network."""
     if method not in METHODS:
         raise InputError(f"method={method!r} is unknown: {', '.join(METHODS)}")
     kinds = _kinds(network)

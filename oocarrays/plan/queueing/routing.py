@@ -48,7 +48,6 @@ class Routings:
 
     @property
     def count(self) -> int:
-        """Routings that share no link."""
         return len(set(self.of))
 
 

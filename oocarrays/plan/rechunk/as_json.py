@@ -32,7 +32,6 @@ def to_json(plan: RechunkPlan) -> Document:
 
 
 def from_json(data: Any) -> RechunkPlan:
-    """The plan that `to_json` made ``data`` of."""
     plan: RechunkPlan = read_as(RechunkPlan, data, "plan")
     return plan
 

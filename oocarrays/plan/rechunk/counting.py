@@ -57,7 +57,6 @@ class MessageBlock:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return math.prod(self.shape)
 
     def place(self, grid: ChunkGrid, first: tuple[int, ...]) -> tuple[slice, ...]:
@@ -69,7 +68,6 @@ class MessageBlock:
 
 
 def blocks(section: Section, chunks: tuple[int, ...]) -> Iterator[MessageBlock]:
-    """A section cut in blocks."""
     axes = [list(chunk_runs(l, u, c)) for l, u, c in zip(section.lower, section.upper, chunks, strict=True)]
     for runs in product(*axes):
         lower, upper = (tuple(ends) for ends in zip(*runs, strict=True)) if runs else ((), ())

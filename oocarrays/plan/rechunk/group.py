@@ -73,11 +73,9 @@ class CopyPlan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The arrays that are copied."""
         return tuple(dict.fromkeys(piece.name for batch in self.batches for piece in batch))
 
     def lane(self, number: int) -> Iterator[int]:
-        """The batches of a lane, in their order."""
         yield from range(number, len(self.batches), self.lanes)
 
 
@@ -119,7 +117,6 @@ class GroupPlan(Holding):
 
     @property
     def seconds(self) -> float:
-        """Predicted."""
         return self.copies.seconds + sum(plan.seconds for _, plan in self.members)
 
     @property
@@ -130,7 +127,6 @@ class GroupPlan(Holding):
 
     @property
     def tasks(self) -> int:
-        """Tasks in the graph."""
         return self.traffic.tasks
 
 

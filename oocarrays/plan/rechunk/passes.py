@@ -230,12 +230,10 @@ class Pass(Holding):
 
     @property
     def unit_counts(self) -> tuple[int, ...]:
-        """Units along each axis."""
         return tuple(map(ceil_div, self.cut.counts, self.unit))
 
     @property
     def units(self) -> int:
-        """Units in all."""
         return math.prod(self.unit_counts)
 
     @property
@@ -348,7 +346,6 @@ class Pass(Holding):
         return range(ceil_div(len(range(rank, self.units, self.ranks)), self.batch))
 
     def batch_units(self, batch: int, rank: int) -> range:
-        """The regions of a batch."""
         return range(rank, self.units, self.ranks)[batch * self.batch : (batch + 1) * self.batch]
 
     def sections(self, first: int, rank: int) -> Iterator[Section]:
@@ -364,7 +361,6 @@ class Pass(Holding):
             yield from product(*map(range, *box))
 
     def boxes(self, first: int, rank: int) -> list[ChunkBox]:
-        """The same as boxes."""
         if self.assembled:
             touched = [self.target.grid.touched(section) for section in self.sections(first, rank)]
             return [(tuple(axis.start for axis in box), tuple(axis.stop for axis in box)) for box in touched]
@@ -375,7 +371,6 @@ class Pass(Holding):
 
 
 def box_count(box: ChunkBox) -> int:
-    """Chunks in a box."""
     return math.prod(b - a for a, b in zip(*box, strict=True))
 
 

@@ -68,7 +68,6 @@ class RechunkPlan(Holding):
 
     @property
     def seconds(self) -> float:
-        """Predicted."""
         return sum(p.seconds for p in self.passes)
 
     @property
@@ -107,7 +106,6 @@ class RechunkPlan(Holding):
 
     @property
     def tasks(self) -> int:
-        """Tasks in the graph."""
         return self.traffic.tasks
 
     @property

@@ -52,12 +52,10 @@ class Way:
 
     @property
     def seconds(self) -> float:
-        """Predicted."""
         return sum(p.seconds for p in self.passes)
 
     @property
     def tasks(self) -> int:
-        """Tasks of all passes."""
         return sum(p.traffic.tasks for p in self.passes)
 
     @property

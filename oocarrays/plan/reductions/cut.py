@@ -62,12 +62,10 @@ class ReduceCut:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array."""
         return self.source.grid.shape
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """The axes that are not reduced."""
         return tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
 
     @cached_property
@@ -113,7 +111,6 @@ class ReduceCut:
 
     @cached_property
     def parts(self) -> int:
-        """Parts in all."""
         return math.prod(self._part_counts.values())
 
     @cached_property
@@ -129,11 +126,9 @@ class ReduceCut:
 
     @property
     def units(self) -> int:
-        """Segments of all parts."""
         return self.parts * self.segments
 
     def unit(self, number: int) -> Unit:
-        """Return the part and the segment of a unit."""
         return divmod(number, self.segments)
 
     # ------------------------------------------------------------------ where things are
@@ -173,12 +168,10 @@ class ReduceCut:
             yield found
 
     def group_span(self, group_chunk: int) -> range:
-        """Return the groups of a chunk of the result."""
         first = group_chunk * self.group_chunk
         return range(first, min(first + self.group_chunk, self.groups))
 
     def place(self, part: int, group_chunk: int) -> Section:
-        """Return where a chunk of the result is in it."""
         spans = self.part(part)
         along = [spans[axis] for axis in self.kept]
         if self.groups:
@@ -188,7 +181,6 @@ class ReduceCut:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """Of the result."""
         return self._with_groups([self.shape[axis] for axis in self.kept], self.groups)
 
     @property

@@ -69,7 +69,6 @@ class ReducePlan(Holding, OnePass):
     # ------------------------------------------------------------------ who does what
 
     def mine(self, rank: int) -> range:
-        """Return the units of a rank."""
         return spread_over(self.cut.units, self.ranks, rank)
 
     def is_whole(self, part: int, rank: int) -> bool:
@@ -78,7 +77,6 @@ class ReducePlan(Holding, OnePass):
         return units.start <= part * self.cut.segments and (part + 1) * self.cut.segments <= units.stop
 
     def parts_of(self, rank: int) -> range:
-        """Return the parts of which a rank has a segment."""
         units = self.mine(rank)
         if not units:
             return range(0)

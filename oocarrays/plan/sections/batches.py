@@ -53,12 +53,10 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Chunks."""
         return math.prod(map(len, self.chunks))
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of its buffer."""
         return self.size * max(part.buffer_bytes for part in self.parts)
 
     @property

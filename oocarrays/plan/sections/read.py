@@ -57,7 +57,6 @@ class SectionPlan:
 
     @cached_property
     def kinds(self) -> list[Kind]:
-        """The kinds of chunks, by how they are cut."""
         if not all(map(len, self.axes)):
             return []
         stored, axes = self.lying
@@ -71,7 +70,6 @@ class SectionPlan:
 
     @cached_property
     def chunks(self) -> int:
-        """Chunks that are touched."""
         return sum(kind.count for kind in self.kinds)
 
     @cached_property
@@ -126,7 +124,6 @@ class SectionPlan:
 
     @cached_property
     def longest_bytes(self) -> int:
-        """Bytes of the longest request."""
         if self.stored.coded:
             return self.stored.chunk_bytes
         return max((int(part.sieve.lengths.max()) for kind in self.kinds for part, _ in kind.alike), default=1)

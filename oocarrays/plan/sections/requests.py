@@ -74,7 +74,6 @@ class RequestCounts:
 def requests_of(
     layout: Layout, *, orientation: str | Sequence[int] = "row", chunk: int | Sequence[int] | None = None
 ) -> RequestCounts:
-    """Count the requests of a layout's ranks."""
     order = axis_order(orientation, len(layout.shape))
     if is_sequence(chunk):
         chunk = ChunkGrid.of(layout.shape, wholes(chunk, "chunk", error=ChunksError)).chunks
@@ -116,7 +115,6 @@ class Blocks(NamedTuple):
         return ends - floor_sum(self.times, self.period, self.first, chunk) + self.times
 
     def wholes(self, chunk: int) -> int:
-        """Chunks that lie in one of them."""
         if self.length < chunk:
             return 0
         ends = floor_sum(self.times, self.period, self.first + self.length, chunk)

@@ -191,7 +191,6 @@ class SectionWritePlan:
         ]
 
     def explain(self) -> str:
-        """Return the same as text."""
         rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

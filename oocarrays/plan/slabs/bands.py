@@ -82,7 +82,6 @@ class Along(NamedTuple):
         return ceil_div(longest(self.edges), self.height)
 
     def bands(self, region: int) -> int:
-        """Bands of a region."""
         return ceil_div(self.edges[region + 1] - self.edges[region], self.height)
 
     def core(self, region: int, number: int) -> Ends:

@@ -42,7 +42,6 @@ def written(plan: SlabGeometry) -> tuple[int, ...]:
 
 
 def gathered_bytes(plan: SlabGeometry) -> list[int]:
-    """Bytes of each target that is gathered."""
     return [_bytes(plan.targets[number]) for number in gathered(plan)]
 
 
@@ -51,7 +50,6 @@ def _bytes(stored: Stored) -> int:
 
 
 def all_of(stored: Stored) -> Section:
-    """The whole of an array."""
     return Section((0,) * len(stored.grid.shape), stored.grid.shape)
 
 

@@ -149,7 +149,6 @@ class _Cut:
 
     @property
     def _heights(self) -> tuple[int, ...]:
-        """The heights that are asked for."""
         assert self.options.heights is not None, "they are"
         return tuple(n if h is None else h for h, n in zip(self.options.heights, self.extents, strict=True))
 
@@ -160,7 +159,6 @@ class _Cut:
         return [axis for axis in cut if axis != last] + [axis for axis in cut if axis == last]
 
     def plan(self, axis: int, height: int, ranks: int) -> SlabPlan:
-        """Slabs of one height along an axis."""
         heights = tuple(int(height) if a == axis else n for a, n in enumerate(self.extents))
         way: Way = "handed" if self.options.reuse else "again"
         return self.shared_out(axis, heights, (way,) * len(heights), axis, ranks)

@@ -120,11 +120,9 @@ class SlabGeometry(SlabTerms):
 
     @property
     def ranks(self) -> int:
-        """Ranks, each of which has a region."""
         return math.prod(self.grid)
 
     def along(self, axis: int) -> Along:
-        """One axis of the pass."""
         return Along(
             self.edges[axis], self.heights[axis], self.depth[axis], of_axis(self.boundary, axis), self.shared,
             self.ways[axis], axis == self.axis,
@@ -147,7 +145,6 @@ class SlabGeometry(SlabTerms):
         return [Slab(number, rank) for each in rows for number in reversed(each)]
 
     def numbers(self, rank: int) -> range:
-        """The numbers of the slabs of a rank."""
         return range(math.prod(self.bands(rank)))
 
     def bands(self, rank: int) -> tuple[int, ...]:
@@ -165,7 +162,6 @@ class SlabGeometry(SlabTerms):
 
     @property
     def count(self) -> int:
-        """Slabs in all."""
         return math.prod(
             sum(ceil_div(b - a, height) for a, b in pairwise(each))
             for each, height in zip(self.edges, self.heights, strict=True)
@@ -277,12 +273,10 @@ class SlabGeometry(SlabTerms):
         return ceil_div(self.depth[self.axis], self.height)
 
     def read_elements(self, slab: Slab) -> int:
-        """Elements that are read for a slab."""
         apart = (piece.elements for piece in self.pieces(slab) if piece.is_read)
         return self.read(slab).size + sum(math.prod(map(len, elements)) for elements in apart)
 
     def all_slabs(self) -> Iterator[Slab]:
-        """The slabs of all ranks."""
         for rank in range(self.ranks):
             yield from self.slabs(rank)
 

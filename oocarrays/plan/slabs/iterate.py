@@ -111,7 +111,6 @@ class IteratePlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Ranks of a pass."""
         return self.passes[0].slabs.ranks
 
     @property

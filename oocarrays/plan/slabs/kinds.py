@@ -44,7 +44,6 @@ def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
 
 
 def read_elements(plan: SlabGeometry) -> int:
-    """Elements that are read for all slabs."""
     if plan.shared and "periodic" not in of_each(plan.boundary, len(plan.shape)):  # nothing is read apart
         bands = (_bands(plan, axis) for axis in range(len(plan.shape)))
         return math.prod(sum(map(partial(_read, plan.along(axis)), each)) for axis, each in enumerate(bands))
@@ -64,7 +63,6 @@ def neighbours(plan: SlabGeometry) -> int:
 
 
 def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
-    """One band of each kind."""
     found: dict[Kind, Band] = {}
     for region, number, times in _counted(plan, axis):
         kind = _kind(plan, axis, region, number)

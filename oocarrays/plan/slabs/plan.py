@@ -231,7 +231,6 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def of_rank(self) -> Memory:
-        """Held by each rank of that."""
         size = sum(source.itemsize for source in self.sources)
         return Memory.of(
             windows=self.held * self.window_bytes(),
@@ -284,7 +283,6 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def ranks_here(self) -> int:
-        """Ranks of one process, at most."""
         return ceil_div(self.ranks, self.processes)
 
     @property
@@ -389,7 +387,6 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def tasks(self) -> int:
-        """Tasks of a run."""
         return slab_tasks(self)
 
 

@@ -54,7 +54,6 @@ class SweepStep:
 
     @property
     def top(self) -> int:
-        """The first row of any block."""
         return min(lower for lower, _ in self.windows)
 
     @property

@@ -33,7 +33,6 @@ class Pieces(NamedTuple):
     """Bytes of it."""
 
     def by_chunk(self) -> list[tuple[int, Pieces]]:
-        """Gather pieces by the chunk that they are in."""
         if len(self.chunk) == 1:
             return [(int(self.chunk[0]), self)]
         order = np.argsort(self.chunk, kind="stable")
@@ -58,15 +57,12 @@ class Chunking(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a chunk."""
         return self.rows * self.width * self.block
 
     def number(self, row: int, column: int) -> int:
-        """Number of the chunk that holds a row of a column of chunks."""
         return row // self.rows * self.columns + column
 
     def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, into: np.ndarray) -> Pieces:
-        """Return where bytes of some cells lie."""
         some = np.flatnonzero(counts)
         cells, offsets, counts, into = cells[some], offsets[some], counts[some], into[some]
         ends = offsets + counts

@@ -127,7 +127,6 @@ Call = Level | Events | CellBytes
 
 
 def of_cells(call: Call, lower: int, upper: int) -> Call:
-    """Return the part of a call for some cells, from and to."""
     if isinstance(call, Level):
         return replace(call, values=call.values[lower:upper])
     mine = (call.cells >= lower) & (call.cells < upper)

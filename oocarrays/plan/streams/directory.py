@@ -75,7 +75,6 @@ class LevelEntries(NamedTuple):
 
 
 def levels_of(entries: np.ndarray, block: int) -> LevelEntries:
-    """Return what level entries say."""
     lower, pointer = LEVEL - entries[:, 0], entries[:, HEAD]
     nbytes = pointer & (MOST_RUN - 1)
     upper = lower + np.maximum(entries[:, 1], 0)

@@ -102,7 +102,6 @@ class Cells:
 
     @property
     def count(self) -> int:
-        """Cells in all."""
         return math.prod(self.shape)
 
     @property
@@ -112,11 +111,9 @@ class Cells:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """Extents of a chunk of one step."""
         return (self.chunk_rows, *(max(n, 1) for n in self.shape[1:])) if self.shape else ()
 
     def of_rank(self, rank: int) -> tuple[int, int]:
-        """The cells of a rank, from and to."""
         begin = min(rank * self.rank_rows * self.inner, self.count)
         return begin, min(begin + self.rank_rows * self.inner, self.count)
 
@@ -169,7 +166,6 @@ class Independent:
         return self.base[which] + rank + self.ranks * (ceil_div(end, each) - 1) + 1 if end else self.base[which]
 
     def valid_entries(self, superblock: int) -> int:
-        """Entries of a superblock of the directory that are valid."""
         if superblock < self.base[1]:
             return self.entries
         turn, rank = divmod(superblock - self.base[1], max(self.ranks, 1))
@@ -214,7 +210,6 @@ class Meta:
         return self if dtype is None else replace(self, dtype=described(element_type(dtype)))
 
     def as_json(self) -> Document:
-        """Return it as plain values."""
         return {"version": VERSION, **asdict(self)}
 
 
@@ -280,7 +275,6 @@ def _is_nested(item: np.dtype) -> bool:
 
 
 def type_of(said: Any) -> np.dtype:
-    """Return the type that `described` described."""
     if isinstance(said, dict) and "fields" in said:
         return _type_of_fields(said)
     made: Any = said

@@ -132,7 +132,6 @@ def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def before(counts: np.ndarray) -> np.ndarray:
-    """Return how many come before each."""
     sums: np.ndarray = np.cumsum(counts) - counts
     return sums
 

@@ -32,7 +32,6 @@ Place = tuple[float, float]
 
 
 def draw(verdicts: Sequence[Verdict]) -> Figure:
-    """Return advice in one figure."""
     shown = sorted(verdicts, key=lambda each: -_finite(each.today.seconds))[:MOST_ARRAYS]
     columns = _columns(shown)
     places = {

@@ -87,7 +87,6 @@ class View:
 
 
 def view(plan: RechunkPlan) -> View:
-    """A plan from above."""
     axes = _axes(plan)
     panels = tuple(_panels(plan, axes))
     return View(axes=axes, panels=panels, notes=tuple(_notes(plan, axes, panels)))
@@ -124,14 +123,12 @@ def _panels(plan: RechunkPlan, axes: tuple[int, ...]) -> Iterator[Panel]:
 
 
 def _panel(name: str, grid: ChunkGrid, axes: tuple[int, ...], boxes: tuple[Box, ...]) -> Panel:
-    """An array as far as there are boxes."""
     seen = ChunkGrid(tuple(grid.shape[a] for a in axes), tuple(grid.chunks[a] for a in axes))
     window = tuple(max(ends) for ends in zip(*(box.upper for box in boxes), strict=True))
     return Panel(name=name, chunks=grid.chunks, grid=seen, window=window, boxes=boxes)
 
 
 def _units(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterator[int]:
-    """The units that are in sight."""
     counts = step.unit_counts
     lengths = [1] * len(counts)
     for a, most in zip(axes, window, strict=True):
@@ -219,7 +216,6 @@ def check_file(path: str) -> None:
 def draw(
     plan: RechunkPlan, *, names: Sequence[str | None] | None = None, measured: Mapping[str, float] | None = None
 ) -> Figure:
-    """Return a plan in one figure."""
     seen = view(plan)
     figure = Drawing(figsize=(3.2 * len(seen.panels) + 4.4, 4.4), layout="constrained", facecolor="white")
     panels = figure.subplots(1, len(seen.panels) + 1, squeeze=False, width_ratios=[1.0] * len(seen.panels) + [1.25])[0]

@@ -206,14 +206,12 @@ class Places:
                 raise self._odd(f"a chunk in {self._path(key)}", each)
 
     def _is_odd(self, nbytes: int) -> bool:
-        """Whether no chunk has so many bytes."""
         return self._expected not in (None, nbytes)
 
     def _odd(self, name: str, nbytes: int) -> CorruptChunkError:
         return CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self._expected}")
 
     def _open(self, key: str) -> int:
-        """Return an open file; -1 where there is none."""
         try:
             path, _, nbytes = self._blobs.range_of(key)
             file = open_regular(path)

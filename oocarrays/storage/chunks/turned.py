@@ -28,7 +28,6 @@ Part = tuple[Section, np.ndarray | None]
 
 
 def turned_section(section: Section, order: tuple[int, ...] | None) -> Section:
-    """A section with its axes in another order."""
     return Section(turned(section.lower, order), turned(section.upper, order))
 
 

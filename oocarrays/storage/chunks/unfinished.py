@@ -176,7 +176,6 @@ class UnfinishedChunks:
         written(self.path(key))
 
     def close(self) -> None:
-        """Close all files."""
         with self._lock:
             _close(self._files)
 

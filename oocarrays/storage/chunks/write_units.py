@@ -64,7 +64,6 @@ class Unit:
         return tuple(there), inside
 
     def values(self, box: Section) -> np.ndarray:
-        """Return the values to write in a box."""
         there, _ = self.places(box)
         return self._values[(*there, ...)]
 
@@ -73,7 +72,6 @@ class Unit:
         return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self.extents, strict=True))
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
-        """Put what is written of a box in its elements."""
         there, inside = self.places(box)
         part = self._values[(*there, ...)]
         if part.size:

@@ -34,7 +34,6 @@ FLOATING = {"zfpy": ("i4", "i8", "f4", "f8"), "pcodec": ("u2", "u4", "u8", "i2",
 
 
 def codec_name(codec: Any) -> str:
-    """Return the name of a codec of either format."""
     if isinstance(codec, numcodecs.abc.Codec):
         return str(codec.codec_id)
     return str(codec.to_dict()["name"]).removeprefix(FORMAT_3)

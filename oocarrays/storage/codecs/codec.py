@@ -67,7 +67,6 @@ class Chain:
 
 
 def chain_of(array: zarr.Array) -> Chain:
-    """Return how the chunks of ``array`` are coded."""
     metadata: Any = array.metadata
     if metadata.zarr_format == 2:
         return _format_2(metadata)
@@ -163,7 +162,6 @@ def context_bytes(codec: numcodecs.abc.Codec | None, nbytes: int) -> tuple[int, 
 
 
 def most_shard_bytes(chain: Chain, itemsize: int) -> int:
-    """Return the most bytes of a stored shard."""
     assert chain.shard is not None, "only shards have a most"
     inner = math.prod(chain.shard.chunks) * itemsize
     return chain.shard.count * (most_coded_bytes(inner) if chain.compressor else inner) + chain.shard.index_bytes
@@ -180,7 +178,6 @@ def check_codecs(array: zarr.Array) -> None:
 
 
 def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: object) -> None:
-    """Decode one chunk into ``out``."""
     try:
         length, decoded = decoded_length(codec, coded), None
         if length is None and codec.codec_id not in DECODE_IN_PLACE and not isinstance(codec, Chained):
@@ -230,5 +227,4 @@ def _zstd_length(head: bytes) -> int | None:
 
 
 def encode(codec: numcodecs.abc.Codec, chunk: np.ndarray) -> memoryview:
-    """Return the stored bytes of one chunk."""
     return memoryview(codec.encode(chunk)).cast("B")

@@ -70,7 +70,6 @@ class ShardLayout:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes of the index."""
         return self.count * ENTRY.itemsize + CHECKSUM_BYTES * self.checksum
 
     def place(self, index: tuple[int, ...]) -> tuple[tuple[int, ...], int]:

@@ -100,12 +100,10 @@ class ArrayFile:
 
     @property
     def fill_value(self) -> Any:
-        """The value of what is not stored."""
         return np.zeros((), self.dtype)[()] if self.zarr.fill_value is None else self.zarr.fill_value
 
     @property
     def name(self) -> str:
-        """Where the array is, as a person writes it."""
         return location(self.zarr)
 
     @property
@@ -163,7 +161,6 @@ def _carried(array: zarr.Array, written: bool, presence: Presence, lying: bool =
 
 
 def open_array(store: StoreLike | zarr.Array, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
-    """Open a Zarr array."""
     array = store if isinstance(store, zarr.Array) else _open(store, mode)
     array = as_regular(array, location(array)) if is_uneven(array) else array
     if MARK in array.attrs and not unfinished:

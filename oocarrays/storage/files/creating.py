@@ -79,7 +79,6 @@ def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
 
 
 def check_target_place(store: Any) -> None:
-    """Raise if a target is not a place of an array."""
     if not isinstance(store, Place):
         raise TargetError(f"the target is of type {type(store).__name__}: it takes a path, a URL or a Zarr store")
 

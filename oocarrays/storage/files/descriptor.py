@@ -79,7 +79,6 @@ class Descriptor:
     # ------------------------------------------------------------------ written
 
     def as_json(self) -> Document:
-        """As it is written."""
         written: Document = {"version": VERSION, "placement": self.placement, "shape": list(self.shape)}
         if self.rank is not None and self.layout is not None:
             written |= {"rank": self.rank, "local_shape": list(self.layout.local_shape(self.rank))}

@@ -104,7 +104,6 @@ class GroupFile:
 
     @property
     def name(self) -> str:
-        """Where the group is, as a person writes it."""
         return group_location(self.zarr)
 
     @property
@@ -154,7 +153,6 @@ def _document_or_draft(place: StoreLike) -> zarr.Group:
 
 
 def holds_group(store: Any) -> bool:
-    """Return whether a store holds a group, or this is one."""
     if isinstance(store, zarr.Group | zarr.Array):
         return isinstance(store, zarr.Group)
     if not isinstance(store, str | os.PathLike | Store | StorePath):
@@ -168,7 +166,6 @@ def holds_group(store: Any) -> bool:
 
 
 def describe_group(group: zarr.Group) -> GroupFile:
-    """Describe the arrays and groups in a group."""
     try:
         return _described(group)
     except OocError:
@@ -219,7 +216,6 @@ def is_consolidated(group: zarr.Group) -> bool:
 
 
 def member_store(store: StoreLike, name: str) -> StoreLike:
-    """Where an array of a group is."""
     folder = local_folder(store)
     if folder is not None:
         return os.path.join(folder, name)

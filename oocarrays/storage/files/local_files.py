@@ -61,12 +61,10 @@ class LocalFiles:
 
     @property
     def ranks(self) -> int:
-        """Ranks in all."""
         assert self.descriptor.layout is not None, "local array files have a layout"
         return self.descriptor.layout.ranks
 
     def place(self, rank: int) -> StoreLike:
-        """Where the file of a rank is."""
         if self.descriptor.folders:
             return self.descriptor.folders.format(rank=rank)
         return group_file.member_store(self.store, rank_name(rank))
@@ -87,7 +85,6 @@ class LocalFiles:
         return array
 
     def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
-        """Return how the file of a rank is read, or written."""
         mode = "r+" if written else "r"
         missing = None if written else self.missing
         known = self.known[rank] if self.known and not written else None

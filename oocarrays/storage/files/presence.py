@@ -167,7 +167,6 @@ class Missing:
         self._lock = threading.Lock()
 
     def add(self, *indices: Index) -> None:
-        """Count more of them."""
         if not indices:
             return
         with self._lock:
@@ -176,7 +175,6 @@ class Missing:
             self.count += len(indices)
 
     def tell(self) -> None:
-        """Tell of them all."""
         if self.count:
             self._presence.found_missing(self.count, self.first, self._meter)
 
@@ -190,7 +188,6 @@ class Missing:
 
 
 def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | None = None) -> Presence:
-    """Return an open array as it is now."""
     place = _place(array)
     return Presence(
         name=name,

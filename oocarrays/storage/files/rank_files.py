@@ -69,15 +69,12 @@ class ScratchFiles(LocalFiles):
     """Of each rank."""
 
     def place(self, rank: int) -> StoreLike | RemoteStore:  # type: ignore[override]
-        """Where the file of a rank is."""
         return self.places[rank]
 
     def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
-        """Return the Zarr array of a rank."""
         return array_file.open_array(self.places[rank], mode=mode)
 
     def file(self, rank: int, *, written: bool = False, unfinished: bool = False) -> ArrayFile:
-        """Return how the file of a rank is read and written."""
         return array_file.describe(self.open(rank, mode="r+"), written=True)
 
     def make(self, rank: int, like: ArrayFile, stored: Stored, *, durable: bool) -> None:

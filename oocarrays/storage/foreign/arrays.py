@@ -72,15 +72,12 @@ class ForeignArray:
 
     @property
     def grid(self) -> ChunkGrid:
-        """Its chunks."""
         return ChunkGrid.of(self.facts.shape, self.facts.chunks)
 
     def variant(self, part: int) -> Variant:
-        """The description in one file."""
         return self.variants[int(np.frombuffer(self.said, "<u2")[part])]
 
     def part_facts(self, part: int) -> Facts:
-        """The same array as it is in one file."""
         facts, shape = self.variant(part).facts, list(self.facts.shape)
         if shape:
             shape[self.axis] = self.bounds[part + 1] - self.bounds[part]
@@ -122,7 +119,6 @@ def _moved(section: Section, axis: int, origin: int) -> Section:
 
 
 def alone(name: str, facts: Facts) -> ForeignArray:
-    """Return an array of one file."""
     return ForeignArray(
         name=name,
         facts=facts,
@@ -249,7 +245,6 @@ class Contents:
 
     @property
     def reader(self) -> Reader:
-        """What reads each of the files."""
         format = FORMATS[self.format]
         return Stacked(format=format, dim=str(self.dim), names=self.stacked) if self.stacked else format
 

@@ -75,7 +75,6 @@ class RangeBlobs(LocalBlobs):
             self._store.source_files.check(found[0], file)
 
     def path(self, key: str) -> str:
-        """The file of a chunk."""
         return self.range_of(key)[0]
 
     def open(self, key: str, read_ahead: bool = False) -> Any:

@@ -158,7 +158,6 @@ class Stacked:
         return replace(table, counts=(1, *table.counts))
 
     def stored_bytes(self, file: Readable, name: str) -> int:
-        """Bytes of an array in the file, as they are stored."""
         return self.format.stored_bytes(file, name)
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
@@ -235,7 +234,6 @@ def in_one_piece(facts: Facts, offset: int) -> ChunkTable:
 
 
 def index_of(name: str) -> tuple[int, ...]:
-    """The index of a chunk in its key."""
     return tuple(map(int, name.split("/")[1:]))
 
 
@@ -249,13 +247,11 @@ def whole_chunk(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.nd
 
 
 def file_name(file: Readable) -> str:
-    """Return the path of a file for a message."""
     return file if isinstance(file, str) else "the file"
 
 
 @contextmanager
 def opened_file(file: Readable, kind: str) -> Iterator[BinaryIO]:
-    """Open a file by its path, or take one that is open."""
     if not isinstance(file, str):
         yield file
         return

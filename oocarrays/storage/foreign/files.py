@@ -48,7 +48,6 @@ class Files:
 
     @property
     def local(self) -> bool:
-        """Whether they are on this machine."""
         return isinstance(self.root, str)
 
     def path(self, number: int) -> str:
@@ -131,19 +130,15 @@ class RemoteFile(io.RawIOBase):
         self._pages: OrderedDict[int, bytes] = OrderedDict()
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return where it stands."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         return self._at
 

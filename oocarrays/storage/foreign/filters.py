@@ -148,7 +148,6 @@ class FilterCodec(BytesBytesCodec):
         return cls(tuple(map(json.dumps, settings["filters"])), settings.get("library"))
 
     def to_dict(self) -> Any:
-        """Return it as in a document."""
         settings = {"filters": [json.loads(each) for each in self.filters], "library": self.library}
         return {"name": FILTERS, "configuration": settings}
 

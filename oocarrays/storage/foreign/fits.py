@@ -115,7 +115,6 @@ class Fits:
         return {"": next(iter(parts.values())).attributes} | {n: a for n, a in empty.items() if parts[n].number}
 
     def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Names of all images."""
         return tuple(name for name, part in _parts(file).items() if part.shape and part.why_not is None)
 
     def skipped(self, file: Readable) -> dict[str, str]:
@@ -123,17 +122,14 @@ class Fits:
         return {name: part.why_not for name, part in _parts(file).items() if part.why_not is not None}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some images."""
         parts = _parts(file)
         found = [_part(parts, name, file) for name in names]
         return [_facts(part, _axes(parts, name, part.shape)) for name, part in zip(names, found, strict=True)]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where the chunks of an image lie."""
         return in_one_piece(facts, _part(_parts(file), name, file).begin)
 
     def stored_bytes(self, file: Readable, name: str) -> int:
-        """Bytes of the elements."""
         return _part(_parts(file), name, file).nbytes
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:

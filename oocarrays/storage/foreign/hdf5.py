@@ -42,7 +42,6 @@ class Hdf5:
     extra = "netcdf"
 
     def groups(self, file: Readable) -> dict[str, Document]:
-        """Attributes of all groups in a file."""
         with _opened(file) as root:
             found = {"": _attributes(root)}
             for path, node in _walked(root):
@@ -61,23 +60,19 @@ class Hdf5:
             return {path: why for path, node in _walked_datasets(root) if (why := _reason(node)) is not None}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some datasets."""
         with _datasets(file, names) as found:
             path = file if isinstance(file, str) else "the file"
             return [_facts(node, name, path, brief=brief) for node, name in zip(found, names, strict=True)]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where the chunks of a dataset lie."""
         with _datasets(file, (name,)) as found:
             return _table(found[0].id, name, facts)
 
     def stored_bytes(self, file: Readable, name: str) -> int:
-        """Bytes of a dataset in the file."""
         with _datasets(file, (name,)) as found:
             return int(found[0].id.get_storage_size())
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Read elements by the HDF5 library."""
         with _datasets(file, (name,)) as found:
             node, dtype = found[0], _element(found[0].dtype)
             return np.asarray(node.asstr()[section] if dtype == "O" else node[section].astype(dtype))

@@ -117,21 +117,17 @@ class ReferenceStore(OnlyRead):
     # ------------------------------------------------------------------------------------------- as fsspec has it
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under a key."""
         return await self._inner.get(key, prototype, byte_range)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Get many."""
         return await self._inner.get_partial_values(prototype, key_ranges)
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is anything under a key."""
         return await self._inner.exists(key)
 
     async def list(self) -> AsyncIterator[str]:
-        """All keys."""
         async for key in self.list_prefix(""):
             yield key
 
@@ -203,7 +199,6 @@ class ZipRanges(OnlyRead):
         return [(f"{prefix}{self._files.names[0]}", self._files.sizes[0], self._files.versions[0])]
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under a key."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -216,7 +211,6 @@ class ZipRanges(OnlyRead):
         return prototype.buffer.from_array_like(data)
 
     async def _start(self, entry: zipfile.ZipInfo) -> int:
-        """Where the bytes of an entry begin."""
         if entry.filename not in self._starts:
             head = await self._files.range(0, entry.header_offset, entry.header_offset + HEADER_BYTES)
             more = int(head[26]) + 256 * int(head[27]) + int(head[28]) + 256 * int(head[29])
@@ -234,20 +228,16 @@ class ZipRanges(OnlyRead):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Get many, all at one time."""
         return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is anything under a key."""
         return key in self._entries
 
     async def list(self) -> AsyncIterator[str]:
-        """All keys."""
         for key in self._entries:
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin with a prefix."""
         for key in self._entries:
             if key.startswith(prefix):
                 yield key

@@ -83,11 +83,9 @@ class Netcdf3:
     extra = ""
 
     def groups(self, file: Readable) -> dict[str, Document]:
-        """Attributes of the file, which has no groups."""
         return {"": {name: _plain(value) for name, value in _header(file).attributes.items()}}
 
     def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Names of all variables."""
         return tuple(_header(file).variables)
 
     def skipped(self, file: Readable) -> dict[str, str]:
@@ -95,12 +93,10 @@ class Netcdf3:
         return {}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some variables."""
         header = _header(file)
         return [_facts(header, name, file) for name in names]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where the chunks of a variable lie."""
         header = _header(file)
         said = header.variables[name]
         if not said.records or header.record_bytes == said.row_bytes:
@@ -114,7 +110,6 @@ class Netcdf3:
         )
 
     def stored_bytes(self, file: Readable, name: str) -> int:
-        """Bytes of the elements."""
         said = _header(file).variables[name]
         return said.row_bytes * (said.shape[0] if said.records else 1)
 
@@ -181,7 +176,6 @@ def _plain(value: Any) -> Any:
 
 
 def _header(file: Readable) -> Header:
-    """Read the header of a file."""
     with opened_file(file, "NetCDF-3") as opened:
         size = opened.seek(0, os.SEEK_END)
         length = 2**16
@@ -206,7 +200,6 @@ class _Reader:
         self._bytes.seek(4)
 
     def header(self) -> Header:
-        """Read all of it."""
         records = self._count(streaming=True)
         dims = self._list(10, lambda: (self._text(), self._count()))
         attributes = dict(self._list(12, self._attribute))
@@ -286,7 +279,6 @@ class _Reader:
 
 
 def _of(said: Any, dims: list[tuple[str, int]], records: int) -> Variable:
-    """Return a variable of a file of so many records."""
     ids, attributes, dtype, begin = said
     named = [dims[each] for each in ids]
     in_records = bool(named) and named[0][1] == 0

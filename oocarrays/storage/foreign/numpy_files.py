@@ -60,11 +60,9 @@ class Npy:
         return [_header(file)[0] for _ in names]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where its chunks lie."""
         return in_one_piece(facts, _header(file)[1])
 
     def stored_bytes(self, file: Readable, name: str) -> int:
-        """Bytes of the elements."""
         facts, _ = _header(file)
         return math.prod(facts.shape) * int(np.dtype(facts.dtype).itemsize)
 

@@ -56,11 +56,9 @@ class Tiff:
             return tuple(_levels(tiff))
 
     def skipped(self, file: Readable) -> dict[str, str]:
-        """Return that no array is left out."""
         return {}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some series."""
         with _opened(file) as tiff:
             return [replace(_facts(_level(tiff, name)), scales={} if brief else _scales(tiff, name)) for name in names]
 

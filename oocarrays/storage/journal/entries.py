@@ -78,7 +78,6 @@ class LocalEntries:
             return None
 
     def make_folder(self, key: str) -> None:
-        """Make the folder that `create` needs."""
         make_folders(self._path(key))
 
     def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
@@ -228,7 +227,6 @@ class StoreEntries:
         sync(concurrent_map(places, self.store.delete, _at_once()))
 
     def clear(self, key: str) -> None:
-        """Remove all below ``key``."""
         sync(self.store.delete_dir(self._path(key)))
 
     def clear_all(self) -> None:

@@ -95,7 +95,6 @@ class Journal:
         raise TargetError(f"{self.store} has a journal already: resume its run, or write the target with overwrite")
 
     def read(self) -> tuple[str, Document]:
-        """The run, and what it was asked to do."""
         with reading(self.store):
             text = self._entries.get(PLAN)
         if text is None:
@@ -198,7 +197,6 @@ class Journal:
         return True
 
     def parts(self) -> set[tuple[int, ...]]:
-        """All parts that are finished."""
         self._done = set(self._found())
         return set(self._done)
 
@@ -207,7 +205,6 @@ class Journal:
         return {part: receipts_in(entry, self._key(part), self.store) for part, entry in self._found().items()}
 
     def _found(self) -> dict[tuple[int, ...], bytes]:
-        """All entries, by their parts."""
         self.read()
         digest = self._known_digest()
         with reading(self.store):

@@ -102,7 +102,6 @@ def _sums(given: Mapping[str, Any]) -> list[np.ndarray]:
 
 
 def _add(sums: np.ndarray, chunks: Sequence[Listed]) -> None:
-    """Add some chunks to the sums of their groups."""
     mixed = np.array([crc32(key.encode()) for key, *_ in chunks], np.uint64)
     groups = mixed % np.uint64(sums.shape[1])
     for kind, words in enumerate(words_of(chunks, mixed)):
@@ -156,7 +155,6 @@ def _objects(found: Iterable[tuple[str, int, str]]) -> Iterator[Listed]:
 
 
 def _files(folder: str) -> Iterator[Listed]:
-    """Chunk files below a folder."""
     waiting = [""]
     while waiting:
         below = waiting.pop()

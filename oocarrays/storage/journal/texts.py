@@ -123,12 +123,10 @@ def _is_receipt(given: Any) -> bool:
 
 
 def name_of_part(part: tuple[int, ...]) -> str:
-    """Return the name of the entry of a part."""
     return ".".join(map(str, part)) or "-"
 
 
 def part_named(name: str, store: StoreLike) -> tuple[int, ...]:
-    """Return the part of an entry's name."""
     if not NAME.fullmatch(name):
         raise JournalError(f"{name!r} in the journal of {store} is not the name of a part")
     return () if name == "-" else tuple(map(int, name.split(".")))

@@ -43,7 +43,6 @@ STAGING_BYTES = 2**21
 
 
 def byte_view(array: np.ndarray) -> memoryview:
-    """Return the bytes of a contiguous array."""
     return array.reshape(-1).view(np.uint8).data
 
 
@@ -128,16 +127,13 @@ class LocalBlob:
 
     @property
     def number(self) -> int:
-        """The number of the open file."""
         return self._file
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._file)
 
 

@@ -92,7 +92,6 @@ class Prepared:
         self._prepared: list[tuple[str, str]] = []
 
     def prepare(self, name: str, document: bytes) -> None:
-        """Write a document beside the one that is there."""
         path = os.path.join(self.folder, name)
         with told(path):
             self._prepared.append((_beside(path, document, synced=False), path))

@@ -52,7 +52,6 @@ class Overlay(Unit):
         self._units, self._inner = units, inner
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
-        """Put what is written of a box in its elements."""
         for unit in self._units:
             unit.put_in(data, box)
 

@@ -58,7 +58,6 @@ class PendingBatch:
         """Files, offsets, lengths and places of the ranges that have not come yet."""
 
     def open(self, places: Places) -> None:
-        """Find its chunks."""
         self.here, self.file, self.offset, self.nbytes = places.find(self.batch.chunks, self.files)
         if len(self.here) < self.batch.size:
             stored = set(self.here.tolist())
@@ -69,7 +68,6 @@ class PendingBatch:
         return result if part.straight or self.buffer is None else self.buffer
 
     def close(self) -> None:
-        """Close its files."""
         for file in self.files.values():
             if file >= 0:
                 os.close(file)

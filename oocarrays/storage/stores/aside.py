@@ -30,13 +30,11 @@ N = TypeVar("N", zarr.Array, zarr.Group)
 
 
 def draft_key(key: str) -> str:
-    """Return the key of the draft of a document."""
     path, slash, name = key.rpartition("/")
     return f"{path}{slash}{OURS}/{DRAFT}{name.removeprefix('.')}"
 
 
 def is_draft(key: str) -> bool:
-    """Return whether a key is that of a draft."""
     return f"{OURS}/{DRAFT}" in key
 
 
@@ -69,7 +67,6 @@ class DraftStore(Wrapped[Store]):
         await self._store.set(draft_key(key) if _is_document(key) else key, value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Put a value if there is none."""
         if not await self.exists(key):
             await self.set(key, value)
 
@@ -109,7 +106,6 @@ def open_draft_array(place: StorePath, mode: Any) -> zarr.Array:
 
 
 def open_draft_group(place: StorePath, mode: Any) -> zarr.Group:
-    """Open a group by its draft. Raises as ``zarr.open_group``."""
     return without_drafts(zarr.open_group(with_drafts(place), mode=mode, use_consolidated=False))
 
 
@@ -155,15 +151,12 @@ class AsideStore(Wrapped[T]):
         return self._aside if self._is_aside(key) else self._store
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under a key."""
         return await self._of(key).get(key, prototype, byte_range)
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is anything under a key."""
         return await self._of(key).exists(key)
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put a value under a key."""
         await self._of(key).set(key, value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
@@ -172,7 +165,6 @@ class AsideStore(Wrapped[T]):
             await self.set(key, value)
 
     async def delete(self, key: str) -> None:
-        """Remove what is under a key."""
         await self._of(key).delete(key)
 
     async def delete_dir(self, prefix: str) -> None:
@@ -182,12 +174,10 @@ class AsideStore(Wrapped[T]):
             await self._store.delete_dir(prefix)
 
     async def list(self) -> AsyncIterator[str]:
-        """All keys."""
         async for key in self.list_prefix(""):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin with a prefix."""
         async for key in self._aside.list_prefix(prefix):
             yield key
         if not self._is_aside(prefix):

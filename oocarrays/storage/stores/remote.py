@@ -125,11 +125,9 @@ class RemoteStore(Wrapped[Store]):
         return found
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is anything under ``key``."""
         return await self._tried("read", key, lambda: self._store.exists(self.prefix + key))
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put ``value`` under ``key``."""
         self._check_writable()
         await self._written(key, lambda: self._store.set(self.prefix + key, value))
 
@@ -150,7 +148,6 @@ class RemoteStore(Wrapped[Store]):
         await self._tried("remove", key, lambda: self._store.delete(self.prefix + key))
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove all below ``prefix``."""
         await self._tried("remove", prefix, lambda: self._store.delete_dir((self.prefix + prefix).rstrip("/")))
 
     async def is_empty(self, prefix: str) -> bool:
@@ -161,11 +158,9 @@ class RemoteStore(Wrapped[Store]):
             return True
 
     def list(self) -> AsyncIterator[str]:
-        """All keys."""
         return self.list_prefix("")
 
     def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin with ``prefix``."""
         return self._listed(prefix, lambda: self._store.list_prefix(self.prefix + prefix), self.prefix)
 
     def list_dir(self, prefix: str) -> AsyncIterator[str]:

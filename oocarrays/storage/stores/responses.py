@@ -50,7 +50,6 @@ _lock = threading.Lock()
 
 
 def active_checks() -> list[ResponseCheck]:
-    """Return the checks of responses in this process."""
     with _lock:
         return list(_checks)
 

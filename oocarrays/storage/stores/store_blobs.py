@@ -98,7 +98,6 @@ class PartBlob:
         return self._blob.pages(self._offset, self.size)
 
     def close(self) -> None:
-        """Close the larger blob."""
         self._blob.close()
 
 
@@ -127,7 +126,6 @@ class StoreBlobs:
         return StoreBlob(self.store, self._key(key), self.requests)
 
     def exists(self, key: str) -> bool:
-        """Return whether a chunk is stored under ``key``."""
         try:
             return sync(self.store.exists(self._key(key)))
         except OSError as error:

@@ -165,7 +165,6 @@ class UnevenStore(Joined):
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return self._url
 
     def below(self, folder: str) -> Joined:
@@ -188,7 +187,6 @@ class UnevenStore(Joined):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Get several."""
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
     async def exists(self, key: str) -> bool:
@@ -214,13 +212,11 @@ class UnevenStore(Joined):
             await self._put(index, filled.reshape(-1))
 
     async def list(self) -> AsyncIterator[str]:
-        """All keys."""
         yield METADATA
         for index in product(*map(range, self.grid.counts)):
             yield "/".join(["c", *map(str, index)])
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin with a prefix."""
         async for key in self.list():
             if key.startswith(prefix):
                 yield key

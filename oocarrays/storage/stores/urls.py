@@ -204,7 +204,6 @@ def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> s
 
 
 def options_of(scheme: str, options: Mapping[str, Any] | None) -> Settings:
-    """Return the options of one scheme."""
     given = {} if options is None else named(options, "storage_options")
     own = given.get(scheme)
     return dict(own) if isinstance(own, Mapping) else {k: v for k, v in given.items() if not _is_for_others(k, v)}
@@ -308,7 +307,6 @@ def _filesystem(scheme: str) -> Any:
 
 
 def _by_fsspec(url: str, scheme: str, options: Settings, ways: Ways) -> Store:
-    """Return the store by fsspec."""
     if not find_spec("fsspec"):
         raise UnsupportedError(_missing(url, scheme))
     try:

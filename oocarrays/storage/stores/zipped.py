@@ -72,14 +72,12 @@ class ZipTarget(AsideStore[ZipStore]):
         return self._store._is_open
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under a key."""
         found = await self._aside.get(key, prototype, byte_range)
         if found is not None or self._is_aside(key):
             return found
         return await self._store.get(key, prototype, byte_range)
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is anything under a key."""
         return await self._aside.exists(key) or (not self._is_aside(key) and await self._store.exists(key))
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -124,7 +122,6 @@ class ZipTarget(AsideStore[ZipStore]):
         self._held[:] = [self._store]
 
     async def is_empty(self, prefix: str) -> bool:
-        """Return whether there is nothing below a prefix."""
         async for _ in self.list_prefix(prefix and f"{prefix.rstrip('/')}/"):
             return False
         return True
@@ -179,7 +176,6 @@ def settled(store: Any) -> None:
 
 
 def is_zip(place: Any) -> bool:
-    """Return whether a place is a zip file, or in one."""
     return isinstance(place.store if isinstance(place, StorePath) else place, ZipTarget | ZipView | ZipStore)
 
 

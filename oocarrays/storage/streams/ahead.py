@@ -51,7 +51,6 @@ class Ahead:
         self._ready: dict[tuple[int, int], np.ndarray] = {}
 
     def forget(self) -> None:
-        """Forget what has been read."""
         self._ready = {}
 
     def level(self, offset: int, nbytes: int, end: int, blocks_at: Callable[[int], CellBlocks]) -> np.ndarray:
@@ -104,7 +103,6 @@ class Window:
         self.data = data
 
     def has(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> bool:
-        """Return whether all of some bytes are here."""
         starts = self.starts[cells]
         return bool(((offsets >= starts) & (offsets + counts <= starts + self.counts[cells])).all())
 

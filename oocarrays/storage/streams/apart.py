@@ -229,7 +229,6 @@ class IndependentSegment:
             self.writers = [RankWriter(c, self.ib, p, self._data, self._directory, each) for c, p in place]
 
     def _know(self, ib: Independent) -> None:
-        """Look at what is there."""
         view = Directory(self._directory, ib)
         if ib.is_linked:
             first, lengths = (kept[self.lower : self.upper] for kept in self.file.kept_cells())
@@ -246,7 +245,6 @@ class IndependentSegment:
 
     @property
     def is_there(self) -> bool:
-        """Whether anything is in it, or may come to be."""
         return bool(self.writers) or self._had is not None
 
     def lengths(self) -> np.ndarray:
@@ -267,7 +265,6 @@ class IndependentSegment:
 
     @property
     def reader(self) -> Reader:
-        """The reader of all that has been written."""
         if self._reader is None:
             assert self.writers, "there is a segment"
             self.settle()
@@ -344,7 +341,6 @@ class IndependentSegment:
         return *Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
 
     def close(self) -> None:
-        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None

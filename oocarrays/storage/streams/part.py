@@ -76,7 +76,6 @@ class RanksPart:
         return independent(self.count, itemsize, budget, asked)
 
     def _open(self) -> None:
-        """Open the segments that are there."""
         meta = self.file.meta
         if meta.nb.block:
             self._nb = self._rows("nb", meta.nb.block, meta.nb.nbytes // meta.nb.block)
@@ -150,7 +149,6 @@ class RanksPart:
 
     @property
     def nb_end(self) -> int:
-        """Bytes of each stream in NB."""
         return self._nb.count * self.nb_block if self._nb is not None else 0
 
     @property

@@ -40,11 +40,9 @@ class PlainLayout:
 
     @property
     def step_bytes(self) -> int:
-        """Bytes of a step."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.item.itemsize
 
     def steps_in(self, nbytes: int, name: str) -> int:
-        """Return the steps of a file of so many bytes."""
         data = nbytes - self.offset
         if data < 0 or data % self.step_bytes:
             had = f"{name} has {max(data, 0)} bytes after offset={self.offset}"
@@ -86,18 +84,15 @@ class PlainSteps:
         self._close = weakref.finalize(self, os.close, self.file)
 
     def open(self, number: int) -> PlainStep:
-        """Return a step."""
         return PlainStep(self, number)
 
     def exists(self, number: int) -> bool:
-        """Return whether the file has a step."""
         return self._place(number + 1) <= os.fstat(self.file).st_size
 
     def _place(self, number: int) -> int:
         return self.layout.offset + number * self.layout.step_bytes
 
     def put(self, number: int, data: memoryview) -> None:
-        """Write a step."""
         view = self.layout.in_file(np.frombuffer(data, np.uint8)).data if self.layout.is_turned else data
         done, place = 0, self._place(number)
         try:
@@ -129,7 +124,6 @@ class PlainSteps:
             done += got
 
     def close(self) -> None:
-        """Close the file."""
         self._close()
 
 

@@ -98,7 +98,6 @@ class RawChunks:
         self._tails[number] = data
 
     def put(self, number: int, data: np.ndarray, *, held: bool = False) -> None:
-        """Replace a chunk."""
         self._blobs.put(self.key(number), byte_view(data))
         self._meter.add(write_requests=1, written_bytes=data.nbytes)
         self._cache.drop((id(self), number))
@@ -107,7 +106,6 @@ class RawChunks:
             self._tails.pop(number, None)
 
     def exists(self, number: int) -> bool:
-        """Return whether a chunk is stored."""
         there: bool = self._blobs.exists(self.key(number))
         return there
 
@@ -150,7 +148,6 @@ class RawChunks:
 
     @property
     def is_local(self) -> bool:
-        """Whether chunks are local files."""
         return isinstance(self._blobs, LocalBlobs)
 
     def read_into(self, number: int, place: int, out: np.ndarray) -> None:
@@ -214,7 +211,6 @@ class Steps(RawChunks):
         self._first, self._rows = -1, np.empty((0, 0), np.uint8)
 
     def view(self, number: int) -> np.ndarray:
-        """Return a step."""
         self.read_into(number, 0, np.empty(0, np.uint8))
         step: np.ndarray = self._rows[number - self._first]
         return step

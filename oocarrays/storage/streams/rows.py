@@ -95,7 +95,6 @@ class Rows:
             self._put_tail(self.count - (part is None), held=True)
 
     def replace(self, number: int, row: np.ndarray) -> None:
-        """Replace one whole row."""
         held = bool(self._tail) and number >= self._first_held
         if self.chunking.rows == 1:
             self._put_row(number, row)

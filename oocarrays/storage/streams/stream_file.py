@@ -83,7 +83,6 @@ class StreamFile:
 
     @property
     def name(self) -> str:
-        """Where it is."""
         return self.folder or str(self.store)
 
     def latest(self) -> StreamFile:
@@ -161,7 +160,6 @@ class StreamFile:
     # ------------------------------------------------------------------ arrays
 
     def array(self, name: str, *, write: bool = False) -> zarr.Array:
-        """Open one of its arrays."""
         found = self._arrays.get((name, write))
         if found is None:
             found = self._arrays[name, write] = self._opened(name, write=write)
@@ -300,7 +298,6 @@ class ArrayStreams(StreamFile):
         return self
 
     def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks:
-        """Return its steps."""
         return Steps(self.source, self.axis, meter, budget)
 
 
@@ -315,7 +312,6 @@ def _array_again(array: zarr.Array, axis: int, meta: Meta) -> ArrayStreams:
 
 
 def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool) -> StreamFile:
-    """Make a file without streams."""
     file = StreamFile(store, meta, durable=durable)
     if not is_free(store):
         if not overwrite:
@@ -350,7 +346,6 @@ def stream_attribute(store: StoreLike) -> Any:
 
 
 def open_file(store: StoreLike, *, durable: bool = True) -> StreamFile:
-    """Open a file that is there."""
     found = stream_attribute(store)
     if found is None:
         raise NotFoundError(f"no streams in {store}: it is no group that open_streams has written")

@@ -66,14 +66,12 @@ class DiskDescriptor:
         return tuple(sorted({*self.cycle, *self.before})) if self.cycle else tuple(range(self.disks))
 
     def to_json(self) -> bytes:
-        """Return it as it is kept on a disk."""
         said = {key: value for key, value in asdict(self).items() if value != LATER.get(key, self)}
         format = FORMATS[any(key in said for key in LATER)]
         return json.dumps({"oocarrays": f"striped {self.kind}", "format": format, **said}).encode()
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> DiskDescriptor:
-        """Read what a disk says."""
         try:
             said: Document = json.loads(text)
             if said.pop("format") not in FORMATS:
@@ -88,7 +86,6 @@ class DiskDescriptor:
             raise DescriptorError(f"{where} is no descriptor of a striped file or store") from None
 
     def check(self, where: str) -> None:
-        """Refuse numbers that no descriptor has."""
         numbers = (self.disks, self.number, self.generation, self.length, self.part, *self.cycle, *self.before)
         fits = all(isinstance(n, int) and n >= 0 for n in numbers)
         block = self.block is None if self.kind == "store" and self.block is None else (self.block or 0) > 0
@@ -190,7 +187,6 @@ def _state(said: DiskDescriptor) -> tuple[int, str]:
 
 
 def newest_of(found: Sequence[FoundDescriptor]) -> DiskDescriptor:
-    """Return what was said last."""
     parts = [each.descriptor for each in found if each.descriptor is not None]
     if not parts:
         raise NotFoundError("no descriptor")

@@ -123,7 +123,6 @@ class FolderPart:
         return True
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
-        """Write views at ``offset``."""
         wanted = sum(map(len, views))
         try:
             done = os.pwritev(self._file, views, offset)
@@ -133,25 +132,21 @@ class FolderPart:
             raise write_error(self.path, error) from error
 
     def size(self) -> int:
-        """Bytes of it."""
         return os.fstat(self._file).st_size
 
     def truncate(self, nbytes: int) -> None:
-        """Make it so long."""
         try:
             os.ftruncate(self._file, nbytes)
         except OSError as error:
             raise write_error(self.path, error) from error
 
     def sync(self) -> None:
-        """Put it on the device."""
         try:
             os.fsync(self._file)
         except OSError as error:
             raise write_error(self.path, error) from error
 
     def close(self) -> None:
-        """Close it."""
         os.close(self._file)
 
 
@@ -178,7 +173,6 @@ class FolderDisk:
         return os.path.join(self.folder, name)
 
     def open_part(self, name: str, flags: int) -> FolderPart:
-        """Open the part of a file, as ``os.open`` does."""
         return FolderPart(self._path(name), flags)
 
     def get_document(self, name: str) -> bytes | None:
@@ -207,7 +201,6 @@ class FolderDisk:
             raise write_error(path, error) from error
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
         try:
             with suppress(FileNotFoundError):
                 os.unlink(self._path(name))

@@ -79,7 +79,6 @@ class Labels:
         return DiskLayout(parts=dict(numbered), cycle=said.cycle, before=said.before, block=said.block, made=True)
 
     async def _found(self) -> list[FoundDescriptor]:
-        """Read the descriptors of all disks."""
         texts = await asyncio.gather(*(part.get(DOCUMENT, PROTOTYPE) for part in self.parts))
         return [
             FoundDescriptor(label=label, descriptor=None if text is None else _descriptor(text.to_bytes(), label))

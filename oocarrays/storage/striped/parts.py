@@ -147,7 +147,6 @@ class FolderStore(LocalStore):
         self._is_open = True
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Replace what is under ``key``."""
         self._check_writable()
         await asyncio.to_thread(self._put, key, value)
 

@@ -54,12 +54,10 @@ class Head:
         return cls(generation=uuid.uuid4().hex, length=length, block=block, disks=disks[: max(-(-length // block), 1)])
 
     def to_json(self) -> bytes:
-        """Return it as it is stored."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_json(cls, text: bytes, key: str) -> Head:
-        """Read it."""
         try:
             said = json.loads(text)
             return cls(**{**said, "disks": tuple(said["disks"])})

@@ -226,7 +226,6 @@ class Table:
             disk.put_document(self.name + SUFFIX, said.to_json())
 
     def close(self) -> None:
-        """Close all parts."""
         for part in self.parts:
             part.close()
 
