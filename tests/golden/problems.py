@@ -360,8 +360,136 @@ def update(folder: Folder) -> Problems:
         )
 
 
+# ---------------------------------------------------------------------- what few of the others decide
+
+
+def corners(folder: Folder) -> Problems:
+    """Problems each of which decides something that few of the others do."""
+    image, rows, wide = ((8192, 8192), (1024, 1024)), ((4096, 4096), (64, 4096)), ((2**16, 256), (2**16, 8))
+
+    def passes(
+        name: str, arrays: tuple[Any, ...], memory: str, verb: str = "map_slabs", codec: str = "none", **options: Any
+    ) -> tuple[str, Callable[[], Any]]:
+        dtype = "f8" if verb == "iterate" else "f4"
+        how = {"memory": memory, "scheduler": "threads"} | ({"dtype": "f4"} if verb == "map_slabs" else {}) | options
+        return (
+            short("corners", verb, name, memory),
+            lambda: getattr(ooc, verb)(
+                np.negative, [folder.array(*each, codec, dtype=dtype) for each in arrays], folder.target, **how
+            ),
+        )
+
+    yield passes("another-axis", (wide,), "128MiB", ranks=2)
+    yield passes("all-in-one-axis", (((2**24, 2**14), (16, 2**14)),), "8GiB", ranks=2)
+    yield passes("chunks-of-all", (((96, 10), (4, 10)), ((96, 10), (6, 10))), "256MiB", chunks=(8, 5))
+    yield passes("ranks-at-chunks", (((100, 4), (10, 4)),), "256MiB", chunks=(7, 4), ranks=4, height=5)
+    yield passes("crossing-chunks", (((4096, 4096), (256, 4096)), ((4096, 4096), (4096, 256))), "64MiB", ranks=1)
+    yield passes("whole-rows", (image,), "320MiB", depth=(2, 0), ranks=2)
+    yield passes("windows-in-turn", (image,), "1GiB", depth=1, window=(500, 700), axis=0)
+    yield passes("coded", (image,), "128MiB", codec="zstd", depth=2, ranks=1)
+    for workspace in (0, 1.5, "5MB"):
+        yield passes(f"workspace-{workspace}", (rows,), "1GiB", workspace=workspace, height=256)
+    for memory, sweeps in itertools.product(("64MiB", "128MiB", "256MiB"), (10, 40)):
+        yield passes(f"image-{sweeps}", (image,), memory, "iterate", sweeps=sweeps, depth=1, ranks=2)
+    yield passes("uneven-fuse", (rows,), "64MiB", "iterate", sweeps=7, fuse=3, depth=1)
+
+    def rechunks(name: str, shape: Any, s: Any, t: Any, codec: str = "none", **options: Any) -> Any:
+        how = {"memory": "1GiB", "scheduler": "threads"} | options
+        return (
+            short("corners", "rechunk", name),
+            lambda: ooc.rechunk(folder.array(shape, s, codec), folder.target, chunks=t, **how),
+        )
+
+    slabs = ((32768, 32768), (256, 32768), (32768, 256))
+    for codec, memory in itertools.product(("none", "zstd"), ("64MiB", "512MiB")):
+        yield rechunks(f"slabs-{codec}-{memory}", *slabs, codec, memory=memory)
+        yield rechunks(f"assembled-{codec}-{memory}", *slabs, codec, memory=memory, method="assembled", compressors=())
+    yield rechunks("squares", (32768, 32768), (4096, 256), (1024, 1024), memory="128MiB", method="assembled")
+    yield rechunks("conforming", (4096, 4096), (64, 4096), (128, 4096), "zstd", memory="256MiB", ranks=4)
+    yield rechunks("short-runs", (100_000, 100), (1, 100), (100_000, 1), ranks=8)
+    yield rechunks("many-chunks", (100_000, 10_000), (100, 100), (1000, 10), "zstd", ranks=8)
+    for edge, schedule in itertools.product((1024, 16384), ("auto", "pex", "rex", "gen")):
+        four = ooc.Cluster(workers=4, memory="512MiB")
+        yield rechunks(
+            f"{edge}-by-{schedule}", (edge, edge), (edge // 64, edge), (edge, edge // 64), method="two-phase",
+            schedule=schedule, memory=None, scheduler=four,
+        )  # fmt: skip
+    for workers, ranks in itertools.product((8, 64), (None, 8, 9, 64)):
+        there = ooc.Cluster(workers=workers, memory="4GiB")
+        yield rechunks(
+            f"frames-{workers}-{ranks}", (20_000, 1024, 1024), (8, 1024, 1024), (16384, 32, 32), ranks=ranks,
+            method="two-phase", memory=None, scheduler=there,
+        )  # fmt: skip
+
+    copied = zarr.create_group(folder.path / "copied.zarr")
+    copied.create_array("large", shape=(8192, 2048), chunks=(2048, 2048), dtype="f8")
+    copied.create_array("small", shape=(60, 60), chunks=(6, 60), dtype="f4")
+    yield (
+        short("corners", "group-that-is-copied"),
+        lambda: ooc.rechunk(copied, folder.target, chunks={"small": (60, 6)}, memory="512MiB", scheduler="threads"),
+    )
+    for boundary, ranks, depth in itertools.product(("none", "reflect", "periodic"), (4, 9), (3, 12)):
+        yield (
+            short("corners", "halos", boundary, ranks, depth),
+            lambda boundary=boundary, ranks=ranks, depth=depth: ooc.shift(
+                ooc.distribute(np.zeros((90, 60), "f4"), "(block, block)", ranks=ranks, scheduler="threads"), depth,
+                boundary=boundary,
+            ),
+        )  # fmt: skip
+    few = [np.zeros((64, 4), "f4")] * 16
+    for place, method in itertools.product(("threads", "4w"), ("auto", "two-phase")):
+        yield (
+            short("corners", "read-by-few", place, method),
+            lambda place=place, method=method: ooc.read_sections(
+                folder.array((64, 64), (8, 64)), "(*, block)", ranks=16, method=method, scheduler=scheduler(place)
+            ),
+        )
+        yield (
+            short("corners", "write-coded", place, method),
+            lambda place=place, method=method: ooc.write_sections(
+                ooc.open_array(folder.array((64, 64), (8, 64), "zstd"), mode="r+"), "(*, block)", few, method=method,
+                memory="64MiB", scheduler=scheduler(place),
+            ),
+        )  # fmt: skip
+    collectives: dict[str, dict[str, Any]] = {
+        "two-rounds": {"layout": "(*, block)", "memory": "300MiB", "method": "two-phase", "aggregators": 4},
+        "two-readers": {"layout": "(*, block)", "aggregators": [1, 3]},
+        "cyclic-deal": {"layout": "(*, cyclic)", "deal": "cyclic"},
+        "cyclic-rows": {"layout": "(cyclic, *)"},
+        "diagonal": {"layout": [np.s_[512 * p : 512 * p + 512, 512 * p : 512 * p + 512] for p in range(8)]},
+        "static": {
+            "layout": [np.s_[8 * p : 8 * p + 700, 99 * p : 99 * p + 300] for p in range(4)],
+            "domains": "static",
+        },
+        "dynamic": {"layout": [np.s_[8 * p : 8 * p + 700, 99 * p : 99 * p + 300] for p in range(4)]},
+        "strides": {"layout": [np.s_[4 * p : 4 * p + 4 : 2, 20:280:3] for p in range(4)]},
+    }
+    for (name, options), place in itertools.product(collectives.items(), ("threads", "4w")):
+        given = {"method": "two-phase", "scheduler": scheduler(place)} | options
+        if isinstance(given["layout"], str):
+            given["ranks"] = 4
+        yield (
+            short("corners", "read", name, place),
+            lambda given=given: ooc.read_sections(
+                folder.array((4096, 4096), (256, 4096), "zstd"), given["layout"],
+                **{name: value for name, value in given.items() if name != "layout"},
+            ),
+        )  # fmt: skip
+    for chunks in ((64, 64), (4096, 64)):
+        yield (
+            short("corners", "to-dask-plain", chunks),
+            lambda chunks=chunks: ooc.open_array(folder.array(*rows)).to_dask(chunks=chunks, memory="256MiB"),
+        )
+        yield (
+            short("corners", "from-dask-coded", chunks),
+            lambda chunks=chunks: ooc.from_dask(
+                da.zeros((4096, 4096), chunks=chunks, dtype="f4"), folder.target, memory="256MiB", scheduler="threads"
+            ),
+        )
+
+
 VERBS: tuple[Callable[[Folder], Problems], ...] = (
     rechunk, rechunk_by, rechunk_stored, rechunk_group, map_slabs, map_slabs_with, iterate, iterate_with, local_slabs,
     reduce, reduce_by, pyramid, read_sections, write_sections, redistribute, redistribute_by, files, messages, requests,
-    dask_arrays, update,
+    dask_arrays, update, corners,
 )  # fmt: skip
