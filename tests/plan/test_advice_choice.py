@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
-from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.advice.choice import BlockReader, ChoiceUnit, choose, priced
 from oocarrays.plan.advice.counting import Footprint
 from oocarrays.plan.advice.price import Use, prices, rewriting_seconds
-from oocarrays.plan.advice.verdict import SeenSummary, candidates, verdicts
+from oocarrays.plan.advice.verdict import candidates
 from oocarrays.plan.memory import Resources
-from oocarrays.show.advice import layout_text
 
 pytestmark = pytest.mark.long
 
@@ -117,48 +114,6 @@ def test_arrays_chosen_one_by_one_are_chosen_best_together() -> None:
     assert sum(each) == pytest.approx(together.min())
 
 
-def unit_of(weight: float, budget: int = 2**40) -> tuple[ChoiceUnit, Resources]:
-    """Columns that are read of an array of rows, so many times."""
-    shape = (4096, 4096)
-    stored = Stored(grid=ChunkGrid.of(shape, (64, 4096)), itemsize=8, local=True, codec="zstd")
-    columns = Footprint.of([[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]], shape)
-    use = Use(footprints=(columns,))
-    shapes = candidates(stored, [use])
-    reader = BlockReader(block="columns", weight=weight, uses=((use, 1.0),))
-    return ChoiceUnit(array="x", producer=None, stored=stored, shapes=shapes, readers=(reader,)), Resources(
-        budget=budget
-    )
-
-
-def test_an_array_that_is_hardly_read_is_kept_as_it_is() -> None:
-    unit, resources = unit_of(weight=0.3)
-    found = choose(priced(unit, resources))
-    assert found.kept
-    assert found.seconds == found.today
-
-
-def test_an_array_that_is_read_often_is_rewritten_so_that_readers_take_whole_chunks() -> None:
-    unit, resources = unit_of(weight=100)
-    found = choose(priced(unit, resources))
-    chunks = unit.shapes[found.copied].tolist()
-    assert (found.made, found.saving > 0.8, 512 % chunks[1]) == (0, True, 0)
-    assert found.ways == ((found.copied, 0),)
-
-
-def test_what_is_fixed_is_not_rewritten() -> None:
-    unit, resources = unit_of(weight=100)
-    assert choose(priced(replace(unit, fixed=True), resources)).kept
-
-
-def test_memory_that_no_layout_fits_in_is_refused_with_the_least() -> None:
-    unit, resources = unit_of(weight=1, budget=2**20)
-    with pytest.raises(BudgetError, match="array 'x' in any chunks needs at least") as error:
-        priced(unit, resources)
-    assert priced(unit, replace(resources, budget=error.value.least))
-    with pytest.raises(BudgetError):
-        priced(unit, replace(resources, budget=error.value.least - 1))
-
-
 def some_uses(rng: np.random.Generator, shape: tuple[int, ...]) -> list[tuple[Use, float]]:
     """Sections of a few lengths, some with strides, some of tasks that are cut by chunks."""
     found = []
@@ -192,27 +147,6 @@ def test_chunks_that_are_tried_are_nearly_as_cheap_as_any() -> None:
         gaps.append(found / best)
     assert max(gaps) < 1.3
     assert sorted(gaps)[len(gaps) * 9 // 10] < 1.1
-
-
-@pytest.mark.parametrize(("mebibytes", "copies"), [(64, True), (63, False)])
-def test_a_second_copy_is_of_64_mebibytes_or_more(mebibytes: int, copies: bool) -> None:
-    rows = mebibytes * 2**20 // 2**14
-    stored = Stored(grid=ChunkGrid.of((rows, 4096), (16, 4096)), itemsize=4, local=True, codec="zstd")
-    along, across = (
-        Use(footprints=(Footprint.of(axes, (rows, 4096)),), by_zarr=True)
-        for axes in (
-            ([range(i, i + 16) for i in range(0, rows, 16)], [range(4096)]),
-            ([range(rows)], [range(i, i + 16) for i in range(0, 4096, 16)]),
-        )
-    )
-    seen = [SeenSummary(block=name, array="x", use=use, count=99) for name, use in (("a", along), ("b", across))]
-    (found,) = verdicts({"x": stored}, seen, RESOURCES)
-    (one,) = verdicts({"x": stored}, seen, RESOURCES, copies=False)
-    assert (found.copies, one.copies) == (copies, False)
-    if copies:
-        assert found.against[0].startswith("a second copy of 64 MiB; one layout (copies=False), ")
-        assert "a copy of 64.00 MiB in" in layout_text(found)
-        assert one.advised.seconds > found.advised.seconds
 
 
 def test_among_equal_chunks_tasks_of_dask_get_the_fewest() -> None:

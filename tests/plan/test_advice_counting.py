@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays import Layout
-from oocarrays.plan.advice.counting import Footprint, Intervals, footprints
-from oocarrays.plan.collective.wanted import requests_of
+from oocarrays.plan.advice.counting import Footprint, Intervals
 
 pytestmark = pytest.mark.once
 
@@ -65,20 +63,6 @@ def test_counts_are_those_of_a_table_of_every_element(case: tuple) -> None:
         assert found.runs[place] >= runs, "runs that meet at the end of a line are read apart"
     assert footprint.sections == math.prod(map(len, axes))
     assert footprint.elements == sum(math.prod(map(len, section)) for section in product(*axes))
-
-
-def test_the_parts_of_a_layout_are_one_footprint() -> None:
-    layout = Layout.of((64, 48), "(block, block)", ranks=8)
-    (found,) = footprints(requests_of(layout), (64, 48))
-    assert found.sections == 8
-    assert found.elements == 64 * 48
-
-
-def test_sections_that_are_no_product_are_a_footprint_each() -> None:
-    diagonal = [(range(i, i + 4), range(i, i + 4)) for i in range(0, 16, 4)]
-    found = footprints(diagonal, (16, 16))
-    assert len(found) == 4
-    assert sum(each.counts(np.array([[4, 4]])).visits[0] for each in found) == 4
 
 
 @given(st.integers(1, 9), st.integers(1, 90), st.integers(0, 8), st.integers(1, 3))

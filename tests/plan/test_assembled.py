@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.cost import SECTOR
 from oocarrays.plan.exchange.schedule import complete_exchange
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.assembled import assembled_passes, on_sectors, stage_shape
 from oocarrays.plan.rechunk.passes import Pass, Problem
-from oocarrays.plan.rechunk.plan import plan_rechunk
 from oocarrays.storage.chunks.elements import element_runs
 from tests.profiles import examples
 from tests.strategies import MIB, chunks_for, shapes, stored
@@ -82,38 +81,3 @@ def _lengths(step: Pass) -> list[tuple[int, int, int]]:
     """Elements of the array, of a box and of a target chunk along each axis."""
     source, target = step.source.grid, step.target.grid
     return [(n, b * s, c) for n, b, s, c in zip(target.shape, step.unit, source.chunks, target.chunks, strict=True)]
-
-
-def test_what_is_laid_out_at_a_time_is_whole_sectors() -> None:
-    assert stage_shape((512, 512), 4, 2**16) == (32, 512)
-    assert stage_shape((100_000, 3), 1, 2**16) == (20_480, 3), "4096 rows are 3 sectors"
-
-
-def test_boxes_are_as_wide_as_target_chunks_where_that_makes_runs_long() -> None:
-    """A quarter of a row of a square chunk would be a run of 1 KiB."""
-    plan = plan_rechunk(
-        stored(ChunkGrid.of((32768, 32768), (4096, 256))),
-        stored(ChunkGrid.of((32768, 32768), (1024, 1024))),
-        Resources(budget=128 * MIB, costs=Costs(cores=2)),
-        method="assembled",
-    )
-    (step,) = plan.passes
-    assert step.unit[1] % 4 == 0
-    assert step.traffic.placed_runs == step.traffic.placed_pieces
-    assert on_sectors(step)
-
-
-def test_it_fits_wherever_a_few_chunks_do() -> None:
-    """A chunk of 32 MiB, and some of what is laid out."""
-    slabs, columns = (stored(ChunkGrid.of((32768, 32768), chunks)) for chunks in ((256, 32768), (32768, 256)))
-    for budget in (64, 96, 128, 256, 1024):
-        plan = plan_rechunk(slabs, columns, Resources(budget=budget * MIB, costs=Costs(cores=2)), method="assembled")
-        assert plan.peak_bytes <= budget * MIB
-        assert plan.passes[0].traffic.read_bytes == slabs.nbytes
-
-
-def test_a_million_chunks_are_planned_at_once() -> None:
-    fine = stored(ChunkGrid.of((2**20, 2**20, 64), (2**10, 2**10, 64)))
-    coarse = Stored(grid=ChunkGrid.of((2**20, 2**20, 64), (2**13, 2**7, 64)), itemsize=4, local=True, codec="zstd")
-    plan = plan_rechunk(fine, coarse, Resources(budget=2**31, costs=Costs(cores=2)), method="assembled")
-    assert [step.method for step in plan.passes] == ["assembled", "independent"]

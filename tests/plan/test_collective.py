@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays import Layout, Section
-from oocarrays.errors import BudgetError, InputError, ScheduleError
+from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.collective.domains import Dealing
-from oocarrays.plan.collective.read import CollectivePlan, two_phase
-from oocarrays.plan.collective.read_offers import ANY, plan_collective
+from oocarrays.plan.collective.read import two_phase
+from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import AccessTable, requests_of
 from oocarrays.plan.memory import Resources
 from tests.plan.test_wanted import SHAPES, marked
 from tests.profiles import examples
 from tests.selections import requests
-from tests.strategies import apart, chunks_for, stored
+from tests.strategies import chunks_for, stored
 from tests.work import CALLS_A_SECOND, counted
 
 pytestmark = pytest.mark.once
@@ -86,14 +84,6 @@ def test_columns_that_all_want_are_read_as_one_piece_over_those_that_nobody_want
     assert dealt.chunks_read == (44, 43, 0, 0), "what another reads is not bridged"
 
 
-def test_rounds_are_in_file_order_and_as_large_as_the_buffer() -> None:
-    plan = two_phase(stored(GRID), requests_of(Layout.of((64, 64), "(*, block)", ranks=2)), buffer_bytes=2 * 8 * 64 * 4)
-    first = [[box.lower[0] for box in each[0]] for each in plan.rounds]
-    assert first == [[0], [16]]
-    assert plan.round_bytes == 2 * 8 * 64 * 4
-    assert plan.all_sizes.sum(axis=0).tolist() == [[32 * 32, 32 * 32]] * 2
-
-
 @pytest.mark.parametrize("options", [{"deal": "cyclic"}, {"disk_of": lambda index: index[0] % 2}], ids=list)
 def test_chunks_are_read_in_turn_or_by_the_aggregators_of_their_disk(options: dict[str, Any]) -> None:
     plan = two_phase(stored(GRID), requests_of(Layout.of((64, 64), "(*, block)", ranks=2)), dealing=Dealing(**options))
@@ -102,28 +92,6 @@ def test_chunks_are_read_in_turn_or_by_the_aggregators_of_their_disk(options: di
 
 
 # ---------------------------------------------------------------------- which way
-
-
-def planned(layout: str, *, ranks: int = 4, coded: bool = True, **options: Any) -> CollectivePlan:
-    file = stored(ChunkGrid.of((4096, 4096), (256, 4096)), coded=coded)
-    resources, how = apart(options)
-    if dealt := {name: how.pop(name) for name in ("partition", "deal") if name in how}:
-        how["dealing"] = replace(ANY, **dealt)
-    return plan_collective(file, requests_of(Layout.of((4096, 4096), layout, ranks=ranks)), resources, **how)
-
-
-def test_each_reads_for_itself_where_requests_conform_and_all_for_all_where_chunks_are_coded_and_shared() -> None:
-    assert planned("(block, *)").method == "independent"
-    assert [way.name for way in planned("(block, *)").considered] == ["independent"], "nothing else is looked at"
-    uneven = plan_collective(stored(GRID, coded=True), [(range(64), range(64)), (range(0), range(0))], Resources())
-    assert {way.name for way in uneven.considered} == {"independent", "two-phase"}
-    for layout in ("(*, block)", "(*, cyclic)", "(cyclic, *)"):
-        plan = planned(layout)
-        assert plan.method == "two-phase"
-        assert plan.price is not None
-        assert plan.price.traffic.decoded_bytes == 4096 * 4096 * 4
-        own = next(way for way in plan.considered if way.name == "independent")
-        assert own.traffic.decoded_bytes == 4 * 4096 * 4096 * 4
 
 
 @pytest.mark.parametrize("chunks", [(4, 64), (64, 4), (16, 16), (12, 20)])
@@ -143,45 +111,6 @@ def test_domains_go_to_who_wants_most_of_them(layout: str, chunks: tuple[int, in
         assert sent == min(others) < in_order
 
 
-def test_dynamic_domains_are_never_predicted_to_take_longer() -> None:
-    file = stored(ChunkGrid.of((64, 64), (2, 64)), coded=True)
-    wants = [(range(8 * p, 8 * p + 12), range(10 * p, 10 * p + 30)) for p in range(4)]
-    how: dict[str, Any] = {"method": "two-phase", "aggregators": 4}
-    both = {
-        p: plan_collective(file, wants, Resources(workers=4), dealing=Dealing(partition=p), **how)
-        for p in ("static", "dynamic")
-    }
-    assert max(both["dynamic"].chunks_read) < max(both["static"].chunks_read)
-    assert [plan.considered[0].seconds for plan in both.values()] == sorted(
-        (plan.considered[0].seconds for plan in both.values()), reverse=True
-    )
-
-
-def test_a_few_ranks_read_for_all_where_messages_cost_more_than_reading() -> None:
-    wants = requests_of(Layout.of((64, 64), "(*, block)", ranks=16))
-    plan = plan_collective(stored(GRID), wants, Resources(workers=16), method="two-phase")
-    assert len(plan.aggregators) < 16
-    assert {way.ranks for way in plan.considered} >= {1, 2, 4, 8}
-    asked = plan_collective(stored(GRID), wants, Resources(workers=16), method="two-phase", aggregators=[3, 5])
-    assert asked.aggregators == (3, 5)
-    assert Counter(asked.chunks_read) == {0: 14, 4: 2}
-
-
-def test_a_plan_keeps_its_budget_by_smaller_rounds_or_says_what_it_needs() -> None:
-    for workers in (None, 4):
-        how: dict[str, Any] = {"workers": workers, "method": "two-phase", "aggregators": 4}
-        whole = planned("(*, block)", **how)
-        assert whole.price is not None
-        least = whole.price.peak_bytes - whole.round_bytes // 2
-        less = planned("(*, block)", **how, budget=least)
-        assert less.price is not None
-        assert less.price.peak_bytes <= least
-        assert (len(less.rounds), less.schedule) != (len(whole.rounds), whole.schedule)
-        with pytest.raises(BudgetError, match="this collective read needs at least") as caught:
-            planned("(*, block)", **how, budget=1)
-        planned("(*, block)", **how, budget=caught.value.least)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("coded", [False, True])
 @pytest.mark.parametrize("workers", [None, 4])
@@ -195,25 +124,3 @@ def test_a_budget_that_parts_alone_exceed_is_refused_without_naming_every_elemen
     assert work.calls < 2 * CALLS_A_SECOND, "not a box an element: that took minutes"
     assert fitting.price is not None
     assert fitting.price.peak_bytes == caught.value.least
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "said"),
-    [
-        ({"method": "direct"}, InputError, "direct"),
-        ({"partition": "half"}, InputError, "half"),
-        ({"deal": "random"}, InputError, "random"),
-        ({"aggregators": 5}, InputError, "aggregators=5"),
-        ({"aggregators": 0}, InputError, "aggregators=0"),
-        ({"aggregators": [1, 1]}, InputError, "[1, 1]"),
-        ({"aggregators": [4]}, InputError, "below 4"),
-        ({"schedule": "pax", "workers": 4}, ScheduleError, "pax"),
-    ],
-    ids=str,
-)
-def test_what_there_is_not_is_refused_in_one_line(options: dict[str, Any], error: type, said: str) -> None:
-    for layout in ("(*, block)", "(block, *)"):  # also where requests conform, and none of it is needed
-        with pytest.raises(error) as caught:
-            planned(layout, **options)
-        assert said in str(caught.value)
-        assert len(str(caught.value).splitlines()) == 1

@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays import Layout
-from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import colored, is_worth_coloring, partners
-from oocarrays.plan.layouts.transfer import Transfer
 from tests.profiles import examples
 from tests.work import CALLS_A_SECOND, counted
 
@@ -38,14 +35,6 @@ def test_every_message_goes_once_and_steps_are_as_many_as_the_busiest_rank_has_p
     assert exchange.buffer_bytes == 0
 
 
-def test_few_partners_take_few_steps() -> None:
-    """cyclic(4) to cyclic(2) on 64 ranks: two partners each, where PEX has 63 steps."""
-    layouts = (Layout.of((10**5,), f"cyclic({m})", ranks=64) for m in (4, 2))
-    sizes = Transfer(*layouts).sizes()
-    assert is_worth_coloring(sizes)
-    assert len(colored(sizes)) == 2
-
-
 def test_a_thousand_ranks_with_many_partners_are_coloured_in_little_work() -> None:
     random = np.random.default_rng(0)
     sizes = random.integers(1, 100, (1000, 1000)) * (random.random((1000, 1000)) < 0.3)
@@ -54,11 +43,3 @@ def test_a_thousand_ranks_with_many_partners_are_coloured_in_little_work() -> No
         schedule = colored(sizes)
     assert len(schedule) == partners(sizes)
     assert work.calls < CALLS_A_SECOND
-
-
-def test_a_complete_exchange_is_not_sparse_and_sizes_are_square() -> None:
-    assert not is_worth_coloring(np.ones((8, 8)))
-    assert not is_worth_coloring(np.ones((8, 4)))
-    assert len(colored(np.ones((8, 8)))) == 7
-    with pytest.raises(ScheduleError, match=r"sizes of shape \(8, 4\)"):
-        colored(np.ones((8, 4)))

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays import Section
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.collective.coverage import Coverage
 from tests.strategies import chunks_for, requests_of, shapes
@@ -52,25 +51,6 @@ def test_what_stands_laid_lowest_first_is_what_stays(coverage: Coverage) -> None
             laid[np.ix_(*axes) if axes else ...] = rank
         np.testing.assert_array_equal(laid[box.slices], owners[box.slices])
         assert (laid >= 0).sum() == (laid[box.slices] >= 0).sum()
-
-
-@given(coverages())
-def test_chunks_are_shared_where_two_ranks_write_to_one(coverage: Coverage) -> None:
-    grid = coverage.grid
-    touched = np.zeros(grid.counts, int)
-    for axes in coverage.requests:
-        mask = np.zeros(grid.shape, bool)
-        mask[np.ix_(*axes) if axes else ...] = True
-        touched += np.array([mask[grid.section(i).slices].any() for i in np.ndindex(grid.counts)], bool).reshape(
-            grid.counts
-        )
-    assert coverage.shared == bool((touched > 1).any())
-
-
-def test_a_rank_that_a_higher_one_covers_has_nothing_to_send() -> None:
-    rows = tuple((range(rank, 8), range(4)) for rank in (0, 2, 1))
-    coverage = Coverage(grid=ChunkGrid.of((8, 4), (8, 4)), requests=rows)
-    assert [rank for rank, _ in coverage.standing(Section((0, 0), (8, 4)))] == [0, 2]
 
 
 def test_interleaved_ranks_cover_a_large_array_at_once() -> None:

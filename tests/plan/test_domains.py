@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.errors import InputError, LayoutError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import axis_order
-from oocarrays.plan.collective.domains import Dealing, Domain, file_domains, spaced
+from oocarrays.plan.collective.domains import Dealing, Domain, file_domains
 from tests.strategies import chunks_for, requests_of, shapes
 from tests.work import CALLS_A_SECOND, counted
 
@@ -94,26 +93,6 @@ def test_a_disk_has_aggregators_of_its_own(case: tuple, disks: int, seed: int) -
         assert all(len(ranks) == 1 for ranks in serving.values())
 
 
-def test_column_slabs_are_dealt_out_along_columns_and_a_square_grid_along_either_axis() -> None:
-    slabs, square = ChunkGrid.of((8, 8), (8, 2)), ChunkGrid.of((8, 8), (2, 2))
-    all_of_it = [(range(8), range(8))]
-    first = {
-        (grid, order): file_domains(grid, all_of_it, [0, 1], Dealing(orientation=order))[0].boxes[0].shape
-        for grid in (slabs, square)
-        for order in ("row", "column")
-    }
-    assert list(first.values()) == [(8, 4), (8, 4), (4, 8), (8, 4)]
-
-
-def test_what_nobody_wants_is_left_out_of_the_balance() -> None:
-    """Sections along the diagonal, as in Table 6.5, II: most of the bounding section is wanted by nobody."""
-    grid = ChunkGrid.of((64, 64), (4, 4))
-    requests = [(range(8 * p, 8 * p + 8), range(8 * p, 8 * p + 8)) for p in range(8)]
-    assert [domain.count for domain in file_domains(grid, requests, range(8))] == [4] * 8
-    static = file_domains(grid, requests, range(8), Dealing(partition="static"))
-    assert [domain.count for domain in static] == [32] * 8
-
-
 @pytest.mark.parametrize("deal", ["block", "cyclic"])
 def test_a_million_chunks_are_dealt_to_thousands_of_ranks_at_once(deal: str) -> None:
     grid = ChunkGrid.of((16000, 16000), (16, 16))
@@ -122,26 +101,3 @@ def test_a_million_chunks_are_dealt_to_thousands_of_ranks_at_once(deal: str) -> 
         domains = file_domains(grid, blocks, range(4096), Dealing(deal=deal))
     assert work.calls < CALLS_A_SECOND
     assert sum(domain.count for domain in domains) == 10**6
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"partition": "lazy"}, "domains='lazy' is unknown: it is 'dynamic' or 'static'"),
-        ({"deal": "random"}, "deal='random' is unknown: it is 'block' or 'cyclic'"),
-        ({"run": 0}, "run=0: at least 1 chunk is dealt out at a time"),
-        ({"aggregators": []}, "aggregators=[]: at least one rank"),
-        ({"aggregators": [1, 1]}, "aggregators=[1, 1]: at least one rank reads or writes, and each is named once"),
-    ],
-)
-def test_what_is_no_domain_is_refused(asked: dict, said: str) -> None:
-    aggregators, dealing = asked.get("aggregators", [0]), {k: v for k, v in asked.items() if k != "aggregators"}
-    with pytest.raises(InputError) as refused:
-        file_domains(ChunkGrid.of((4,), (2,)), [(range(4),)], aggregators, Dealing(**dealing))
-    assert said in str(refused.value)
-    with pytest.raises(LayoutError, match="orientation='diagonal'"):
-        file_domains(ChunkGrid.of((4,), (2,)), [(range(4),)], [0], Dealing(orientation="diagonal"))
-
-
-def test_aggregators_are_spread_over_the_ranks() -> None:
-    assert [spaced(16, count) for count in (1, 2, 16)] == [(0,), (0, 8), tuple(range(16))]

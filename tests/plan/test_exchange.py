@@ -75,21 +75,6 @@ def test_buffers_of_even_exchanges_are_those_of_the_thesis(rows: int, columns: i
     assert buffers == {"REX": 100 * ranks // 2, "IPEX": 100 * rows, "PEX": 0, "GEN": 0}
 
 
-def test_fewer_ranks_may_send_than_receive() -> None:
-    """16 ranks to 64 (Table 12 of the 1993 paper): a source sends to 64, and 48 ranks only receive."""
-    exchange = Exchange.of(Schedule.of("gen", 64), np.full((16, 64), 7))
-    assert sum(int(turn.sent.sum()) for turn in exchange) == 7 * (16 * 64 - 16)
-    assert {source for turn in exchange for source, _ in turn.step.pairs} == set(range(16))
-
-
-def test_nearest_neighbours_need_two_of_many_steps() -> None:
-    ranks = 4096
-    sizes = np.zeros((ranks, ranks), np.int64)
-    sizes[np.arange(ranks), (np.arange(ranks) + 1) % ranks] = 1
-    assert [turn.number for turn in Exchange.of(Schedule.of("gen", ranks), sizes)] == [0]
-    assert not list(Exchange.of(Schedule.of("gen", ranks), np.diag(np.arange(ranks)))), "what stays is not sent"
-
-
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [

@@ -46,20 +46,3 @@ def test_what_was_measured_is_found_and_the_rest_is_kept(names: tuple[str, ...],
     ours = fitted([each for name in names for each in timed(name)], FlatCluster.of(8), GUESS)
     for name in NAMES:
         assert getattr(ours, name) == pytest.approx(getattr(TRUE if name in found else GUESS, name), rel=1e-6)
-
-
-def test_with_noise_the_prediction_is_as_near_as_the_noise() -> None:
-    measured = [each for name in ("pex", "gen", "lex") for each in timed(name, noise=0.1)]
-    ours = fitted(measured, FlatCluster.of(8), Constants.even(1.0, 1e-9, saturated=1e-9))
-    for exchange, seconds in measured:
-        again = schedule_seconds(exchange.schedule, exchange.sizes, FlatCluster.of(8), (ours,))
-        assert again == pytest.approx(seconds, rel=0.2)
-
-
-def test_constants_are_never_negative() -> None:
-    """Here more bytes took less time: α is what is left."""
-    pex = Schedule.of("pex", 4)
-    ours = fitted([(Exchange.of(pex, 10), 3.0), (Exchange.of(pex, 1000), 2.7)], FlatCluster.of(4), GUESS)
-    assert ours.startup == pytest.approx(0.95, rel=0.01)
-    assert ours.exchange == 0
-    assert ours.task == GUESS.task, "steps of as many tasks do not tell them from steps"

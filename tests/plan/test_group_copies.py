@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocarrays.plan.memory import Resources
-from oocarrays.plan.rechunk.group import ToCopy, plan_copies
+from oocarrays.plan.rechunk.group import GroupPlan, ToCopy, plan_copies
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -34,5 +34,6 @@ def test_copies_are_few_tasks_within_the_budget(
     assert {n for n, _, _ in pieces} == {array.name for array in arrays}
     assert len(plan.batches) <= max(sum(sizes) / 2**26 * 2, 0) + len(sizes) / 2 + 2
     assert plan.peak_bytes <= budget
+    assert GroupPlan(members=(), copies=plan, budget=budget, processes=None).peak_bytes == plan.peak_bytes
     assert sorted(batch for lane in range(plan.lanes) for batch in plan.lane(lane)) == list(range(len(plan.batches)))
     assert 1 <= plan.at_once <= max(at_once, 1)

@@ -23,7 +23,7 @@ from oocarrays.graphs.rechunk.tasks import RechunkRun
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
-from oocarrays.plan.rechunk.counting import MessageBlock, blocks, message_blocks, sent_sections
+from oocarrays.plan.rechunk.counting import MessageBlock, message_blocks, sent_sections
 from oocarrays.plan.rechunk.passes import BASE_BYTES, Pass, box_count
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.files import array_file
@@ -101,40 +101,28 @@ def elements(step: Pass, sections: list) -> np.ndarray:
 
 @given(exchanges())
 @many
-def test_every_element_of_a_partition_is_in_exactly_one_message(step: Pass) -> None:
+def test_every_element_is_in_the_one_message_from_its_reader_to_its_builder(step: Pass) -> None:
     for unit in range(step.units):
-        sent = [block.section for pair in pairs(step) for block in message_blocks(step, unit, *pair)]
-        here = elements(step, [step.section(step.chunk_box(unit))])
-        np.testing.assert_array_equal(elements(step, sent), here)
-
-
-@given(exchanges())
-@many
-def test_a_message_has_what_its_source_reads_and_its_destination_builds(step: Pass) -> None:
-    for unit in range(step.units):
+        everything = []
         for source, destination in pairs(step):
-            here = elements(step, [block.section for block in message_blocks(step, unit, source, destination)])
+            sections = [block.section for block in message_blocks(step, unit, source, destination)]
             box = step.share(unit, destination)
             read = elements(step, list(read_chunks(step, unit, source)))
             built = elements(step, [step.section(box)] if box else [])
-            np.testing.assert_array_equal(here, read * built)
+            np.testing.assert_array_equal(elements(step, sections), read * built)
+            everything += sections
+        here = elements(step, [step.section(step.chunk_box(unit))])
+        np.testing.assert_array_equal(elements(step, everything), here)
+        for rank in range(step.ranks):
+            few, read = list(sent_sections(step, unit, rank)), elements(step, list(read_chunks(step, unit, rank)))
+            np.testing.assert_array_equal(elements(step, few), read)
+            assert len(few) <= max(2 * read.ndim - 1, 1)
 
 
 def read_chunks(step: Pass, unit: int, rank: int) -> Iterator:
     """What a rank reads of a partition, chunk by chunk, were all of it read in one round."""
     once = dataclasses.replace(step, slab=step.source.grid.count)
     return map(step.source.grid.section, once.reads(unit, 0, rank))
-
-
-@given(exchanges())
-@many
-def test_what_a_rank_reads_is_a_few_boxes(step: Pass) -> None:
-    for unit in range(step.units):
-        for rank in range(step.ranks):
-            sections = list(sent_sections(step, unit, rank))
-            read = elements(step, list(read_chunks(step, unit, rank)))
-            np.testing.assert_array_equal(elements(step, sections), read)
-            assert len(sections) <= max(2 * read.ndim - 1, 1)
 
 
 # ---------------------------------------------------------------------- in which order
@@ -157,6 +145,8 @@ def test_a_block_is_cut_as_the_target_stores_it(step: Pass, data: st.DataObject)
                 chunk, rest = region[: len(grid.shape)], region[len(grid.shape) :]
                 there = tuple((f + i) * c + r for f, i, c, r in zip(box[0], chunk, grid.chunks, rest, strict=True))
                 assert numbers[element] == numbers[there]
+            for count, length, chunk in zip(block.counts, block.lengths, grid.chunks, strict=True):
+                assert length == chunk or count == 1, "several chunks are whole ones"
 
 
 def offsets(block: MessageBlock, grid: ChunkGrid, inside: tuple[int, ...]) -> list[int]:
@@ -164,16 +154,6 @@ def offsets(block: MessageBlock, grid: ChunkGrid, inside: tuple[int, ...]) -> li
     ndim = len(grid.shape)
     steps = [c if n > 1 else 0 for c, n in zip(grid.chunks, block.counts, strict=True)]
     return [i * c + j for i, c, j in zip(inside[:ndim], steps, inside[ndim:], strict=True)]
-
-
-@given(exchanges())
-@many
-def test_blocks_of_several_chunks_have_whole_ones(step: Pass) -> None:
-    whole = step.section(step.chunk_box(0))
-    for block in blocks(whole, step.target.grid.chunks):
-        assert block.size == block.section.size
-        for count, length, chunk in zip(block.counts, block.lengths, step.target.grid.chunks, strict=True):
-            assert length == chunk or count == 1
 
 
 # ---------------------------------------------------------------------- how long

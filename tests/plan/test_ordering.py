@@ -7,9 +7,8 @@ from collections import Counter
 import pytest
 
 from oocarrays import Schedule
-from oocarrays.errors import ScheduleError
 from oocarrays.graphs.run.steps import arriving
-from oocarrays.plan.exchange.ordering import load_in_place, load_of, schedule_for, schedules_for
+from oocarrays.plan.exchange.ordering import load_in_place, load_of, schedule_for
 from tests.strategies import taking
 
 pytestmark = pytest.mark.once
@@ -56,22 +55,6 @@ def test_forwarding_holds_what_the_thesis_says() -> None:
     rex, ipex = Schedule.of("rex", 64), Schedule.of("ipex", 64, columns=16)
     assert {len(rex.ride(n, 5).pairs) for n in range(len(rex))} == {32}
     assert Counter(len(ipex.ride(n, 5).pairs) for n in range(len(ipex))) == {4: 15, 1: 48}
-    assert load_of(ipex).held == 2 * 4 + 2 * 3
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (("hex", 4), "schedule='hex' is unknown.*pex"),
-        (("pex", 3), "pex takes a power of two of ranks, not 3.*gen"),
-        (("ipex", 6), "ipex takes a power of two.*not 6"),
-    ],
-    ids=str,
-)
-def test_what_no_exchange_can_go_by_is_refused_in_a_line(asked: tuple[str, int], said: str) -> None:
-    with pytest.raises(ScheduleError, match=said) as caught:
-        schedule_for(*asked)
-    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_threads_take_in_place_and_do_not_forward() -> None:
@@ -83,15 +66,3 @@ def test_threads_take_in_place_and_do_not_forward() -> None:
         assert load.messages == load.parts == sum(map(sum, steps)) == 56
         assert load.receives == sum(takes > 0 for step in steps for takes in step)
         assert not load.carries
-
-
-@pytest.mark.parametrize("ranks", range(1, 34))
-def test_by_default_a_power_of_two_goes_by_pex_and_others_by_gen(ranks: int) -> None:
-    assert schedule_for("auto", ranks).name == ("PEX" if ranks in (1, 2, 4, 8, 16, 32) else "GEN")
-
-
-def test_numbers_of_ranks_that_a_schedule_does_not_take_are_not_looked_at() -> None:
-    assert [each.ranks for each in schedules_for("pex", {1, 3, 8, 12})] == [8, 1]
-    assert [each.ranks for each in schedules_for("gen", {1, 3})] == [3, 1]
-    with pytest.raises(ScheduleError, match="not 12"):
-        schedules_for("pex", {1, 12})

@@ -31,24 +31,20 @@ def some_sections(draw: st.DrawFn) -> tuple[int, list[Section]]:
     return axes, draw(st.lists(section, max_size=30))
 
 
-@given(some_sections(), st.sampled_from([2, 7, 2**20]))
-def test_no_section_is_lost_or_added(asked: tuple[int, list[Section]], buffered: int) -> None:
+@given(some_sections(), st.sampled_from([2, 7, 2**20]), st.integers(0, 30))
+def test_no_section_is_lost_or_added(asked: tuple[int, list[Section]], buffered: int, cut: int) -> None:
+    """Neither of sections that are folded at one time, nor where the patterns of two parts are put together."""
     axes, sections = asked
+    parts = Fold(axes)
+    for part in (sections[:cut], sections[cut:]):
+        parts.add_all(folded(part, axes))
+    assert unfolded(parts.patterns()) == Counter(sections)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(patterns, "MOST_BUFFERED", buffered)
         found = folded(sections, axes)
     assert unfolded(found) == Counter(sections)
     assert sum(pattern.count for pattern in found) == len(sections)
     assert sum(pattern.elements for pattern in found) == sum(section.size for section in sections)
-
-
-@given(some_sections(), st.integers(0, 30))
-def test_patterns_of_parts_are_those_of_the_whole(asked: tuple[int, list[Section]], cut: int) -> None:
-    axes, sections = asked
-    fold = Fold(axes)
-    for part in (sections[:cut], sections[cut:]):
-        fold.add_all(folded(part, axes))
-    assert unfolded(fold.patterns()) == Counter(sections)
 
 
 @given(st.lists(st.builds(range, st.integers(0, 9), st.integers(10, 19), st.integers(1, 4)), max_size=20))
@@ -78,16 +74,3 @@ def test_blocks_of_an_array_are_one_pattern(monkeypatch: pytest.MonkeyPatch, buf
     if buffered > len(blocks) or not shuffled:
         assert len(found) == 1
         assert all(len(along) == 2 for along in found[0].axes[:2])
-
-
-def test_what_is_taken_twice_counts_twice() -> None:
-    rows = [Section((i, 0), (i + 4, 6)) for i in (0, 4)]
-    (once,) = folded(rows, 2)
-    (twice,) = folded(rows * 2, 2)
-    assert (once.times, twice.times, twice.count, twice.elements) == (1, 2, 4, 96)
-    assert (twice.hull, twice.largest) == (Section((0, 0), (8, 6)), (4, 6))
-
-
-def test_sections_without_elements_and_arrays_without_axes() -> None:
-    assert folded([Section((0, 3), (4, 3))], 2) == ()
-    assert folded([Section((), ())] * 3, 0) == (Pattern(axes=(), times=3),)

@@ -15,14 +15,12 @@ from oocarrays.plan.exchange.prediction import (
     DELTA,
     Constants,
     cheapest,
-    flat_constants,
     predicted,
     regime,
     schedule_seconds,
     step_seconds,
 )
 from oocarrays.plan.exchange.topologies import MEASURED_DELTA
-from oocarrays.plan.machine import Costs
 from tests import contention, printed
 
 pytestmark = pytest.mark.long
@@ -105,53 +103,6 @@ def test_each_kind_of_message_has_its_own_time_a_byte(
         sizes[pair] = nbytes
     (turn,) = Exchange.of(Schedule.of(name, 4), sizes)
     assert step_seconds(turn, FlatCluster.of(4), (APART,)) == 1 + 10 * kind
-
-
-def test_uneven_messages_take_as_long_as_the_slowest_of_them_or_the_fullest_link() -> None:
-    sizes = np.zeros((4, 4), np.int64)
-    sizes[0, 3], sizes[1, 2] = 100, 10
-    (turn,) = Exchange.of(Schedule.of("pex", 4), sizes)
-    row = Mesh(rows=1, columns=4)
-    assert step_seconds(turn, row, (APART,)) == 1 + 100 * APART.single
-    assert step_seconds(turn, row, (replace(APART, saturated=40.0),)) == 1 + (100 + 10) * 40, "both take link 1 to 2"
-
-
-def test_what_is_empty_takes_no_time() -> None:
-    sizes = np.zeros((8, 8), np.int64)
-    assert schedule_seconds(Schedule.of("pex", 8), sizes, FlatCluster.of(8), DELTA) == 0
-    sizes[0, 5] = 2000
-    one = FORCED.startup + 2000 * FORCED.single
-    assert schedule_seconds(Schedule.of("pex", 8), sizes, FlatCluster.of(8), DELTA) == pytest.approx(one)
-
-
-def test_ranks_on_a_host_share_its_lanes() -> None:
-    """Two lanes and four ranks that all send and receive: eight ends of messages, four times what a lane takes."""
-    one = (Constants.even(0.01, 1e-9, saturated=1e-9),)
-    free, shared = FlatCluster.of(4), FlatCluster.of(4, lanes=2)
-    pex = Schedule.of("pex", 4)
-    assert schedule_seconds(pex, 10**9, free, one) == pytest.approx(3 * 1.01)
-    assert schedule_seconds(pex, 10**9, shared, one) == pytest.approx(3 * 4.01)
-
-
-def test_constants_of_workers_are_those_that_were_fitted() -> None:
-    known = {
-        "startup": 0.01,
-        "exchange": 1e-9,
-        "send_receive": 2e-9,
-        "single": 3e-9,
-        "saturated": 4e-9,
-        "forward": 5e-9,
-    }
-    (found,) = flat_constants(Costs(exchange=known))
-    assert {name: getattr(found, name) for name in known} == known
-
-
-def test_what_is_forwarded_is_packed_again() -> None:
-    """REX on 4 ranks: two steps of 2 L, each byte with its copy; PEX has none."""
-    known = replace(Constants.even(1.0, 10.0, saturated=10.0), forward=2.0)
-    flat = FlatCluster.of(*[1] * 4)
-    assert schedule_seconds(Schedule.of("rex", 4), 7, flat, (known,)) == pytest.approx(2 * (1 + 14 * (10 + 2)))
-    assert schedule_seconds(Schedule.of("pex", 4), 7, flat, (known,)) == pytest.approx(3 * (1 + 7 * 10))
 
 
 def test_the_models_beside_everything_that_was_measured() -> None:

@@ -14,15 +14,10 @@ from oocarrays import Layout, Redistribution
 from oocarrays.errors import LayoutError
 from oocarrays.plan.layouts import runs as communication
 from oocarrays.plan.layouts import transfer
-from oocarrays.plan.layouts.redistribution import Transfer, plan_redistribution
-from oocarrays.plan.layouts.runs import cut, runs_between
-from oocarrays.plan.machine import Costs
+from oocarrays.plan.layouts.redistribution import Transfer
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
-
-FREE = Costs(exchange=dict.fromkeys(Costs().exchange, 0.0), copy_bandwidth=1.0)
-"""Only copies cost."""
 
 
 def layouts(shape: tuple[int, ...], source: str, target: str, **options: int) -> tuple[Layout, Layout]:
@@ -87,16 +82,6 @@ def test_every_method_that_applies_is_offered_and_moves_what_it_says(
         busiest = [max((sizes > 0).sum(0).max(), (sizes > 0).sum(1).max()) for sizes in others]
         assert plan.price.steps == sum(busiest)
         assert [offer.seconds for offer in plan.offers] == sorted(offer.seconds for offer in plan.offers)
-
-
-def test_auto_is_the_cheapest_and_costs_decide_which_that_is() -> None:
-    """Figure 3.20: in two dimensions, axis after axis needs fewer messages and copies all twice."""
-    both = layouts((64, 64), "(block, block)", "(cyclic, cyclic)", ranks=16)
-    assert ooc.plan_redistribution(*both, "f4", schedule="pex").method == "indirect"
-    assert plan_redistribution(*both, 4, costs=FREE).method == "direct"
-    one, two = (ooc.plan_redistribution(*both, "f4", method=method).price for method in ("direct", "indirect"))
-    assert (one.steps, two.steps) == (15, 6)
-    assert two.copied_elements == 2 * one.copied_elements
 
 
 def test_gcd_and_lcm_go_by_way_of_the_block_that_divides_both_or_that_both_divide() -> None:
@@ -251,15 +236,3 @@ def test_the_work_of_each_rank_is_what_counting_gives(shape: tuple[int, int], on
     assert work.sends.tolist() == (away > 0).sum(1).tolist()
     assert work.receives.tolist() == (away > 0).sum(0).tolist()
     assert work.moved == away.sum()
-
-
-def test_plans_are_cached_by_value() -> None:
-    both = layouts((1234567,), "cyclic(11)", "cyclic(3)", ranks=64)
-    again = layouts((1234567,), "cyclic(11)", "cyclic(3)", ranks=64)
-    one, other = (ooc.plan_redistribution(*each, "f4") for each in (both, again))
-    assert one == other
-    assert all(a is b for a, b in zip(one.transfers[0].axes, other.transfers[0].axes, strict=True))
-    assert isinstance(one, Redistribution)
-    (axis,) = one.transfers[0].axes
-    source, target = both[0].axes[0], both[1].axes[0]
-    assert axis.nbytes == runs_between(source, target).nbytes == cut(source, target).nbytes

@@ -12,12 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocarrays.errors import InputError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.mapping.selection import Axes, Taken, lengths
-from oocarrays.plan.machine import Costs
-from oocarrays.plan.sections.batches import IN_FLIGHT, gap_bytes
-from oocarrays.plan.sections.read import MOST_RANGES, RANGE_BYTES, SectionPlan
+from oocarrays.mapping.selection import Axes, Taken
+from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.sieve import Sieve, cuts
 
 pytestmark = pytest.mark.once
@@ -144,11 +141,6 @@ def test_cuts_hold_what_is_taken_in_order(data: st.DataObject, extent: int, chun
     assert [first for first, _ in found] == np.cumsum([0, *(len(e) for _, e in found)])[:-1].tolist()
 
 
-def test_alike_chunks_of_a_long_axis_are_cut_once() -> None:
-    assert len(cuts(range(3, 10**12, 10), 10**12, 1000)) == 1
-    assert len(cuts(range(5, 10**12, 10**6), 10**12, 1000)) == 1
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['section_fortran']} {row['method']}")
 def test_requests_and_elements_of_table_5_3(row: dict[str, str]) -> None:
     """2048 x 32 elements by columns are 32 rows of 2048; 16 columns fit in memory."""
@@ -159,24 +151,3 @@ def test_requests_and_elements_of_table_5_3(row: dict[str, str]) -> None:
     assert plan.requests == int(row["requests"])
     elements, printed = plan.asked_bytes // 4, int(row["elements_read"])
     assert elements == printed if direct else elements <= printed
-
-
-@given(sections(), st.sampled_from([0, 20, math.inf]), st.sampled_from([64, 1000]))
-def test_what_is_held_is_bounded_by_the_buffers(section: tuple[ChunkGrid, Axes], gap: float, buffer_bytes: int) -> None:
-    grid, axes = section
-    plan = plan_of(grid, axes, gap=gap, buffer_bytes=buffer_bytes, itemsize=8)
-    assert plan.held_bytes <= IN_FLIGHT * (2 * buffer_bytes + MOST_RANGES * RANGE_BYTES)
-
-
-def test_a_hole_is_read_that_is_shorter_than_a_request_is_long() -> None:
-    local = Stored(grid=ChunkGrid.of((10**6,), (10**6,)), itemsize=1, local=True)
-    costs = Costs(range_seconds=1e-6, copy_bandwidth=1e9)
-    gap = gap_bytes("auto", local, costs)
-    axes = (np.array([0, 1000, 2002]),)
-    plan = SectionPlan(stored=local, axes=axes, gap=gap)
-    assert (gap, plan.requests, plan.asked_bytes, lengths(axes)) == (pytest.approx(1000), 2, 1002, (3,))
-
-
-def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^method='sift' is not one of 'auto', 'direct', 'sieve'$"):
-        gap_bytes("sift", Stored(grid=ChunkGrid.of((1,), (1,)), itemsize=1, local=True), Costs())  # type: ignore[arg-type]

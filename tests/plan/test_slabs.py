@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import oocarrays as ooc
-from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.slabs.cuts import MOST, plan_slabs
+from oocarrays.plan.slabs.blocks import ways_of
+from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from tests.profiles import examples
@@ -41,20 +42,30 @@ def asked(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
         "reuse": draw(st.booleans()),
         "ranks": draw(st.integers(1, 6)),
         "axis": draw(st.sampled_from([None, *range(len(shape))])),
-        "height": draw(st.sampled_from([None, 1, 3, 4])),
+        **draw(cuts(shape)),
     }
 
 
+def cuts(shape: tuple[int, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """Slabs of a height along one axis, or windows along several, up to six along each."""
+    window = st.tuples(*(st.sampled_from([None, -1, n + 3, n // 2 + 1, n // 3 + 1, n // 6 + 1]) for n in shape))
+    return st.sampled_from([{}, {"height": 1}, {"height": 3}, {"height": 4}]) | st.builds(dict, window=window)
+
+
 def planned(shape: tuple[int, ...], chunks: tuple[int, ...], **options: Any) -> SlabPlan:
-    array = stored(shape, chunks)
-    return plan_slabs([array], [array], SlabOptions(budget=2**28, **options))
+    array, heights = stored(shape, chunks), options.pop("window", None)
+    return plan_slabs([array], [array], SlabOptions(budget=2**28, heights=heights, **options))
 
 
-@examples(60)
+@examples(100)
 @given(asked())
-def test_slabs_cover_the_array_once_and_windows_what_is_around(case: tuple) -> None:
+def test_slabs_and_windows_cover_the_array_once_and_hold_what_is_around(case: tuple) -> None:
+    """Whatever neighbours hand on, keep or read again."""
     shape, options = case
-    check_covers(planned(shape, **options))
+    plan = planned(shape, **options)
+    check_covers(plan)
+    for ways in ways_of(plan.cut_axes, plan.depth, reuse=options["reuse"]):
+        check_covers(replace(plan, ways=ways))
 
 
 def check_covers(plan: SlabPlan) -> None:
@@ -105,62 +116,3 @@ def test_what_is_planned_is_what_is_counted(tmp_path_factory: pytest.TempPathFac
     planned, counted = job.plan.traffic, job.meter
     for name in ("read_requests", "read_bytes", "write_requests", "written_bytes", "decoded_bytes"):
         assert getattr(planned, name) == getattr(counted, name), name
-
-
-# ---------------------------------------------------------------------- choosing
-
-
-def test_slabs_are_cut_on_chunks_of_all_arrays() -> None:
-    plan = plan_slabs(
-        [stored((96, 10), (4, 10)), stored((96, 10), (6, 10))], [stored((96, 10), (8, 5))], SlabOptions(budget=2**28)
-    )
-    assert (plan.axis, plan.height % 24) == (0, 0)
-
-
-def test_no_chunk_is_written_by_two_ranks() -> None:
-    plan = plan_slabs(
-        [stored((100, 4), (10, 4))], [stored((100, 4), (7, 4))], SlabOptions(budget=2**28, ranks=4, height=5)
-    )
-    assert all(edge % 35 == 0 for edge in plan.edges[0][:-1])
-
-
-def test_another_axis_where_no_slab_of_the_first_fits() -> None:
-    columns = stored((2**16, 256), (2**16, 8))
-    plan = plan_slabs([columns], [columns], SlabOptions(budget=2**27, ranks=2))
-    assert (plan.axis, plan.height % 8) == (1, 0)
-    assert plan.peak_bytes <= 2**27
-
-
-def test_fewer_ranks_where_all_do_not_fit_in_one_process() -> None:
-    rows = stored((2**12, 2**10), (2**8, 2**10))
-    wide = plan_slabs([rows], [rows], SlabOptions(budget=2**30, ranks=8))
-    assert wide.ranks == 8
-    assert plan_slabs([rows], [rows], SlabOptions(budget=wide.peak_bytes // 2, ranks=8)).ranks < 8
-    with pytest.raises(BudgetError):
-        plan_slabs([rows], [rows], SlabOptions(budget=2**20, ranks=8))
-
-
-def test_the_least_budget_is_the_least() -> None:
-    rows = stored((2**12, 2**10), (2**8, 2**10))
-    with pytest.raises(BudgetError) as caught:
-        plan_slabs([rows], [rows], SlabOptions(budget=1, ranks=4, depth=3))
-    least = caught.value.least
-    assert plan_slabs([rows], [rows], SlabOptions(budget=least, ranks=4, depth=3)).peak_bytes == least
-    with pytest.raises(BudgetError):
-        plan_slabs([rows], [rows], SlabOptions(budget=least - 1, ranks=4, depth=3))
-
-
-def test_large_arrays_have_no_more_slabs_than_a_graph_can_take() -> None:
-    rows = stored((2**24, 2**14), (16, 2**14))
-    plan = plan_slabs([rows], [rows], SlabOptions(budget=2**33, ranks=2))
-    assert plan.count <= MOST + 2
-    assert plan.traffic.read_bytes == plan.source_bytes == 2**41
-
-
-def test_a_workspace_is_a_number_of_blocks_or_of_bytes() -> None:
-    rows = stored((2**12, 2**10), (2**8, 2**10))
-    by = {
-        w: plan_slabs([rows], [rows], SlabOptions(budget=2**30, workspace=w, height=256)) for w in (0, 1.5, 5_000_000)
-    }
-    assert [plan.workspace for plan in by.values()] == [0, int(1.5 * by[0].window_bytes()), 5_000_000]
-    assert by[5_000_000].peak_bytes - by[0].peak_bytes == 5_000_000

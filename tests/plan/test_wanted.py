@@ -95,13 +95,3 @@ def test_a_box_is_read_from_the_first_to_the_last_that_is_wanted_and_each_finds_
             whole = x[np.ix_(*map(np.int64, axes))] if axes else x
             np.testing.assert_array_equal(own[own >= 0], whole[own >= 0])
             assert (own >= 0).sum() == count
-
-
-def test_strides_that_all_share_are_what_is_read_and_far_rows_are_not_bridged() -> None:
-    grid = ChunkGrid.of((1024, 1024), (1024, 64))
-    common = AccessTable(grid, [(range(0, 1024, 64), range(0, 1024, 32))] * 3)
-    assert common.tight(Section((0, 0), (1024, 64))) == (range(0, 961, 64), range(0, 33, 32))
-    apart = AccessTable(grid, [(range(10), range(1024)), (range(1000, 1010), range(1024))])
-    rows, columns = apart.tight(Section((0, 0), (1024, 64)))
-    np.testing.assert_array_equal(rows, [*range(10), *range(1000, 1010)])
-    assert columns == range(64)
