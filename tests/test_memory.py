@@ -15,7 +15,7 @@ import zarr
 import oocarrays as ooc
 from tests.dying import Server
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.once
 
 SHAPE = (4096, 4096)
 QUARTERS = [slice(start, start + 1024) for start in range(0, 4096, 1024)]
@@ -66,6 +66,7 @@ def check(told: dict[str, Any], budget: int, kept: int = 16 * 2**20) -> None:
     assert told["after"] < kept, "what was held is given back"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("codec", "method"),
     [
@@ -103,6 +104,7 @@ def test_ranks_that_exchange_hold_no_more_than_the_plan(
     check(measured(runs, source=source("zstd"), target=tmp_path / "t", **options), 80 * 2**20, kept=24 * 2**20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codec", ["zstd", "blosc"])
 def test_chunks_that_do_not_compress_are_counted(tmp_path: Path, runs: Server, codec: str) -> None:
     """A codec's output can be longer than its input."""
