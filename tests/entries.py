@@ -13,6 +13,7 @@ import numpy as np
 import zarr
 
 import oocarrays as ooc
+from tests.seams import begin
 from tests.small import make
 
 Reads = Callable[[], np.ndarray]
@@ -135,7 +136,7 @@ def _distributed(layout: str) -> Callable[..., Reads]:
 def _resumed(source: Any, folder: Path, how: How) -> Reads:
     """A run that stopped before its first chunk, gone on with."""
     job = ooc.rechunk(source, "target.zarr", chunks=ROWS, memory="64MiB", **how)
-    job._run._create()
+    begin(job)
     return _job(ooc.resume("target.zarr", **how))
 
 

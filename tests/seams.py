@@ -120,6 +120,11 @@ def read_plan(array: Any, key: Any, **how: Any) -> Any:
     return reading.plan(array.zarr, Selection.of(key, array.shape), **how)
 
 
+def begin(job: Any) -> None:
+    """Make the target of a job and its journal, as a run has that stopped before its first chunk."""
+    job._run._create()
+
+
 def disk_of(key: str, disks: int) -> int:
     """Return the number of the disk that holds a chunk of a striped store, or all copies' first of another object."""
     return (turn_of(key) or 0) % disks

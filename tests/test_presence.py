@@ -21,7 +21,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import RunError, StoreFailure
-from tests import entries
+from tests import entries, seams
 from tests.entries import ENTRIES, FAULTS, JOBS, STORED, THREADS
 from tests.graphs.clusters import until
 from tests.small import DATA, make
@@ -203,7 +203,7 @@ def test_a_source_that_is_replaced_by_one_that_lacks_nothing_is_found_before_the
 def test_the_command_line_goes_on_with_nothing_that_has_gone(
     fault: Callable[[Path], None], options: list[str], source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ooc.rechunk(source, "t.zarr", chunks=(96, 10), memory="64MiB", **THREADS)._run._create()
+    seams.begin(ooc.rechunk(source, "t.zarr", chunks=(96, 10), memory="64MiB", **THREADS))
     fault(source)
     assert main(["resume", "t.zarr", *options]) == 2
     assert re.fullmatch(r"oocarrays: .*s\.zarr.*\n", capfd.readouterr().err)
