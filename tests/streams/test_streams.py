@@ -583,6 +583,14 @@ def test_cells_that_are_at_their_ends_are_read_beside_others_of_one_length(place
         assert s.read(2).to_list() == [*([2.0 * k, 2.0 * k + 1] for k in range(199)), []]
 
 
+def test_many_cells_that_are_all_at_their_ends_have_nothing_more(place: Path) -> None:
+    with ooc.open_streams(place, "w", shape=200, dtype="f8") as s:
+        s.write(np.arange(10.0), at=np.arange(10))
+    with ooc.open_streams(place) as s:
+        assert s.read(64).counts.sum() == 10
+        assert s.read(64).to_list() == [[]] * 200
+
+
 def test_resume_rebuilds_a_file_that_was_not_closed(place: Path) -> None:
     s = ooc.open_streams(place, "w", shape=4, dtype="i8")
     s.write(np.arange(3), at=[0, 1, 1])

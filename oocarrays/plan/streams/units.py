@@ -146,7 +146,7 @@ def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:
 
 def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
     """Copy runs of bytes: ``out[into[k] : into[k] + counts[k]] = data[of[k] : of[k] + counts[k]]`` for each k."""
-    if not len(counts):
+    if not counts.any():
         return
     if len(counts) <= FEW_RUNS or int(counts.min()) >= LONG_RUN:
         for to, start, count in zip(into.tolist(), of.tolist(), counts.tolist(), strict=True):
