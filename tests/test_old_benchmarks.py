@@ -104,13 +104,6 @@ def test_the_benchmark_of_selective_collective_reads_runs_and_answers_agree(runs
     assert picture.stat().st_size > 10_000
 
 
-def test_the_benchmark_of_streams_runs(runs: Server, tmp_path: Path) -> None:
-    asked = ("--scale", "0.002", "--rounds", "1", "--folder", tmp_path)
-    told = benchmarked.printed(runs, "streams.py", *asked)
-    assert "the paper, 1 to 4 I/O nodes" in told
-    assert "as fast" in told
-
-
 def test_pyramids_beside_peers(runs: Server, tmp_path: Path) -> None:
     told = results(runs, tmp_path, "pyramid.py", "--codecs", "zstd", "--ways", "ours,dask", "--memory", "64MiB")
     assert {way: each["verdict"] for way, each in told.items()} == {"ours": "ok", "dask": "ok"}
