@@ -9,19 +9,34 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.storage import MemoryStore
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
 from oocarrays.errors import ChunksError
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.options.chunks import ChunksLike, blocks_of, parsed_chunks, regular_chunks, regular_shards
+from oocarrays.options.chunks import parsed_chunks, regular_chunks, regular_shards
 from tests.small import DATA, make
 from tests.strategies import grids
 
 NAMES = ("time", "lat", "lon")
 F8 = np.dtype("f8")
+
+
+def chunks_of(asked: Any, grid: ChunkGrid, names: tuple[str, ...] | None = None) -> tuple[int, ...]:
+    """The chunks that a rechunk is planned to make of an array of eight bytes an element."""
+    array = zarr.create_array({}, shape=grid.shape, chunks=grid.chunks, dtype="f8", dimension_names=names)
+    how = {"memory": "64GiB", "scheduler": "threads"}
+    made: tuple[int, ...] = ooc.rechunk(array, MemoryStore(), chunks=asked, **how).plan.target.grid.chunks
+    return made
+
+
+def blocks_of(extent: int, chunk: int) -> tuple[int, ...]:
+    """Lengths of blocks as Dask writes them."""
+    return tuple(min(chunk, extent - at) for at in range(0, extent, chunk))
 
 
 def forms(grid: ChunkGrid) -> st.SearchStrategy[Any]:
@@ -39,7 +54,7 @@ def test_given_lengths_are_those_of_dasks_rechunk(data: st.DataObject) -> None:
     grid = data.draw(grids().filter(lambda grid: grid.shape and all(grid.shape)))
     asked = data.draw(forms(grid))
     there = da.zeros(grid.shape, chunks=grid.chunks)
-    chunks = regular_chunks(asked, grid, F8)
+    chunks = chunks_of(asked, grid)
     assert there.rechunk(asked).chunks == tuple(map(blocks_of, grid.shape, chunks))
 
 
@@ -49,15 +64,16 @@ def test_chosen_lengths_are_small_enough_and_fit_the_source(data: st.DataObject)
     size = data.draw(st.sampled_from(["100B", "1kiB", "64kiB", "auto"]))
     axes = data.draw(st.lists(st.booleans(), min_size=len(grid.shape), max_size=len(grid.shape)).filter(any))
     asked = tuple(size if chosen else None for chosen in axes)
-    chunks = regular_chunks(asked, grid, F8)
-    assert all(c == old for c, old, chosen in zip(chunks, grid.chunks, axes, strict=True) if not chosen)
+    chunks = chunks_of(asked, grid)
+    kept = (min(old, n) for old, n in zip(grid.chunks, grid.shape, strict=True))
+    assert all(min(c, n) == old for c, n, old, chosen in zip(chunks, grid.shape, kept, axes, strict=True) if not chosen)
     with dask.config.set({"array.chunk-size": "128MiB" if size == "auto" else size}):
         by_dask = da.zeros(grid.shape, chunks=grid.chunks).rechunk(tuple("auto" if c else None for c in axes))
     assert tuple(min(c, n) for c, n in zip(chunks, grid.shape, strict=True)) == tuple(c[0] for c in by_dask.chunks)
 
 
 GRID = ChunkGrid.of((720, 180, 360), (1, 180, 360))
-MEANS: dict[str, tuple[ChunksLike, tuple[int, ...]]] = {
+MEANS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "names": ({"time": -1, "lat": 20}, (720, 20, 360)),
     "a name and a number": ({"time": 24, -1: 36}, (24, 180, 36)),
     "whole maps of some size": ("32MiB", (64, 180, 360)),
@@ -68,8 +84,8 @@ MEANS: dict[str, tuple[ChunksLike, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize(("asked", "chunks"), MEANS.values(), ids=MEANS)
-def test_means(asked: ChunksLike, chunks: tuple[int, ...]) -> None:
-    assert regular_chunks(asked, GRID, F8, NAMES) == chunks
+def test_means(asked: Any, chunks: tuple[int, ...]) -> None:
+    assert chunks_of(asked, GRID, NAMES) == chunks
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -81,7 +97,6 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no form": (3.5, "not whole numbers, one for each axis"),
     "no size": ("big", "'big' is not 'auto' or a size such as '128MiB'"),
     "two sizes": (("1MiB", "2MiB", -1), "sizes 1MiB, 2MiB differ"),
-    "uneven blocks": (((300, 120, 300), 3, 3), "not all of one length"),
     "blocks of another axis": (((300, 300), 3, 3), "add up to 600; the axis has 720"),
 }
 
@@ -89,12 +104,14 @@ WRONG: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("asked", "says"), WRONG.values(), ids=WRONG)
 def test_wrong_chunks_are_one_line(asked: Any, says: str) -> None:
     with pytest.raises(ChunksError, match=says) as raised:
-        regular_chunks(asked, GRID, F8, NAMES)
+        chunks_of(asked, GRID, NAMES)
     assert "\n" not in str(raised.value)
     assert str(raised.value).startswith("chunks=")
 
 
-def test_shards_are_whole_chunks() -> None:
+def test_shards_are_whole_chunks_and_where_chunks_are_regular_blocks_are() -> None:
+    with pytest.raises(ChunksError, match="not all of one length"):
+        regular_chunks(((300, 120, 300), 3, 3), GRID, F8, NAMES)
     assert regular_shards((-1, "1MiB", 72), (24, 20, 36), GRID.shape, F8) == (720, 20, 72)
     assert regular_shards({"lat": -1}, (24, 25, 36), GRID.shape, F8, NAMES) == (24, 200, 36)
 
@@ -103,17 +120,14 @@ def test_shards_are_whole_chunks() -> None:
 def test_a_command_line_says_the_same(text: str) -> None:
     said = {"128MiB": "128MiB", "auto": "auto", "-1,auto": (-1, "auto"), "4,8": (4, 8), "": (), ",": ()}
     assert parsed_chunks(text) == (said[text] if text in said else dict(_pairs(text)))
+    for wrong in ("a,b", "1.5,8", "time=3,8", "time=", "=3"):
+        with pytest.raises(ValueError, match=wrong):
+            parsed_chunks(wrong)
 
 
 def _pairs(text: str) -> list[tuple[Any, int]]:
     named = [part.split("=") for part in text.split(",")]
     return [(int(name) if name.isdigit() else name, int(value)) for name, value in named]
-
-
-@pytest.mark.parametrize("text", ["a,b", "1.5,8", "time=3,8", "time=", "=3"])
-def test_what_a_command_line_cannot_mean(text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        parsed_chunks(text)
 
 
 def test_rechunk_takes_names_and_sizes(tmp_path: Path) -> None:
