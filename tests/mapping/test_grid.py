@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,22 +9,10 @@ from hypothesis import strategies as st
 
 from oocarrays import Section
 from oocarrays.errors import ChunksError
-from oocarrays.mapping.grid import ChunkGrid, boxes, ceil_div, chunk_runs, unravel
+from oocarrays.mapping.grid import ChunkGrid, boxes, chunk_runs, unravel
 from tests.strategies import grids
 
 pytestmark = pytest.mark.once
-
-
-@given(st.integers(0, 1000), st.integers(1, 50))
-def test_ceil_div_is_the_ceiling(a: int, b: int) -> None:
-    assert ceil_div(a, b) == int(np.ceil(a / b))
-
-
-@given(st.lists(st.integers(1, 6), max_size=4).map(tuple))
-def test_unravel_is_numpys(counts: tuple[int, ...]) -> None:
-    size = int(np.prod(counts, dtype=int))
-    table = [tuple(map(int, np.unravel_index(i, counts))) for i in range(size)] if counts else [()]
-    assert [unravel(i, counts) for i in range(size)] == table
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 12))
@@ -52,17 +42,17 @@ def test_boxes_are_those_places_of_the_grid_each_once_and_in_order(
     assert len(found) <= max(2 * len(counts) - 1, 1)
 
 
-@given(grids())
-def test_chunks_tile_the_array(grid: ChunkGrid) -> None:
+@given(grids(), st.data())
+def test_chunks_tile_the_array_and_are_touched_where_they_share_an_element(
+    grid: ChunkGrid, data: st.DataObject
+) -> None:
     seen = np.zeros(grid.shape, int)
     for index in np.ndindex(grid.counts):
         seen[grid.section(index).slices] += 1
     assert (seen == 1).all()
+    assert grid.counts == tuple(math.ceil(n / c) for n, c in zip(grid.shape, grid.chunks, strict=True))
     assert grid.count == len(list(np.ndindex(grid.counts)))
-
-
-@given(grids(), st.data())
-def test_touched_chunks_are_those_that_share_an_element(grid: ChunkGrid, data: st.DataObject) -> None:
+    assert [unravel(i, grid.counts) for i in range(grid.count)] == list(np.ndindex(grid.counts))
     bounds = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in grid.shape]
     section = Section(tuple(l for l, _ in bounds), tuple(u for _, u in bounds))
     if section.size:

@@ -99,13 +99,10 @@ def test_chunks_run_along_their_orientation(shape: list[int], size: int, random:
         assert math.prod(chunks) + math.prod(chunks) // chunks[fastest] > size, "one more would not fit"
 
 
-@pytest.mark.parametrize(("depth", "said"), [(-1, "depth=-1"), ((1, -2), r"\(1, -2\)"), ((1,), "2 axes"), (1.5, "1.5")])
-def test_a_wrong_depth_is_refused(depth: object, said: str) -> None:
-    with pytest.raises(LayoutError, match=said):
-        depths(depth, 2)  # type: ignore[arg-type]
-
-
-def test_a_halo_of_scattered_blocks_is_refused() -> None:
+def test_wrong_depths_and_halos_of_scattered_blocks_are_refused() -> None:
+    for depth, said in ((-1, "depth=-1"), ((1, -2), r"\(1, -2\)"), ((1,), "2 axes"), (1.5, "1.5")):
+        with pytest.raises(LayoutError, match=said):
+            depths(depth, 2)  # type: ignore[arg-type]
     with pytest.raises(LayoutError, match="depth=2 along axis 1"):
         check_depth(Layout.of((8, 8), "(block, cyclic)", grid=(2, 2)), (1, 2))
     check_depth(Layout.of((8, 8), "(cyclic(4), *)", ranks=2), (1, 2))  # one block a rank

@@ -31,7 +31,7 @@ def asked(draw: st.DrawFn) -> tuple[tuple[int, ...], list]:
 
 
 @given(asked())
-def test_a_union_holds_what_a_mask_holds_in_its_order(case: tuple) -> None:
+def test_a_union_holds_what_a_mask_holds_in_its_order_and_its_complement_the_rest(case: tuple) -> None:
     shape, requests = case
     union, mask = Union.of(map(product_of, requests)), mask_of(shape, requests)
     numbered = [tuple(index) for index in np.argwhere(mask).tolist()]
@@ -43,21 +43,16 @@ def test_a_union_holds_what_a_mask_holds_in_its_order(case: tuple) -> None:
             inside[tuple(map(slice, first, last))] += 1
         assert [tuple(i) for i in np.argwhere(inside).tolist()] == numbered[start : start + 7]
         assert inside.max() == 1
-
-
-@given(asked())
-def test_a_union_and_its_complement_are_the_array(case: tuple) -> None:
-    shape, requests = case
-    union = Union.of(map(product_of, requests))
     others = Union.of(union.complement(shape))
     assert union.count + others.count == math.prod(shape)
     assert not any(index in union and index in others for index in np.ndindex(shape))
-    again = pickle.loads(pickle.dumps(union))
-    assert list(again.boxes()) == list(union.boxes())
+    assert list(pickle.loads(pickle.dumps(union)).boxes()) == list(union.boxes())
 
 
 @given(asked(), st.data())
-def test_what_lies_within_a_box_is_what_the_mask_has_there(case: tuple, data: st.DataObject) -> None:
+def test_what_lies_within_a_box_and_the_chunks_it_touches_are_those_of_the_mask(
+    case: tuple, data: st.DataObject
+) -> None:
     shape, requests = case
     box = tuple(range(*sorted((data.draw(st.integers(0, n)), data.draw(st.integers(0, n))))) for n in shape)
     there = tuple(slice(each.start, each.stop) for each in box)
@@ -66,11 +61,6 @@ def test_what_lies_within_a_box_is_what_the_mask_has_there(case: tuple, data: st
     for first, last in Union.of(map(product_of, requests)).within(box).boxes():
         found[tuple(map(slice, first, last))] += 1
     np.testing.assert_array_equal(found, mask)
-
-
-@given(asked(), st.data())
-def test_chunks_are_touched_that_have_any_of_it(case: tuple, data: st.DataObject) -> None:
-    shape, requests = case
     grid = ChunkGrid.of(shape, tuple(data.draw(st.integers(1, n + 2)) for n in shape))
     mask = mask_of(shape, requests)
     wanted = [index for index in np.ndindex(grid.counts) if mask[grid.section(index).slices].any()]
