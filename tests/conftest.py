@@ -17,10 +17,10 @@ import pytest
 from _pytest.doctest import DoctestModule
 from distributed import Client
 
-from tests import profiles  # noqa: F401 (registered before the tests are read)
+from tests import profiles
 from tests.dying import Server
 from tests.graphs.clusters import cluster
-from tests.pairs import few
+from tests.pairs import few, is_table, sample
 from tests.small import make
 from tests.unfinished import make_field
 
@@ -44,6 +44,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
     asyncio.run(test(**arguments))
     return True
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let CI leave out what has run on another Python."""
+    parser.addoption("--few", action="store_true", help="a few cases of each test that is not marked once or long")
 
 
 LONG = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.long\b", re.MULTILINE)
@@ -78,16 +83,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave to CI what is marked `long` and most cases of tests with many, unless a file, a mark or a word is named.
 
     What is run shows each verb, strategy, format and fault in a few cases. A file or test is marked `long` where it
-    goes into the depth of what others show, and takes more than a few seconds. CI runs that on one Python only.
+    goes into the depth of what others show, and takes more than a few seconds. CI runs that on one Python only, and of
+    long enumerations a part: each value of each parameter, in about a third of the cases. Nights run all.
     """
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker("once")
-    if is_plain(config):
-        short = [item for item in items if not item.get_closest_marker("long")]
-        kept = {cases[which] for cases in cases_of_tests(short) for which in few(map(values_of, cases), FEW)}
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = [item for item in short if item in kept]
+    if config.option.keyword or profiles.is_nightly():
+        return
+    short = [item for item in items if not (is_plain(config) and item.get_closest_marker("long"))]
+    kept = {cases[which] for cases in cases_of_tests(short) for which in chosen(config, cases)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in short if item in kept]
+
+
+def chosen(config: pytest.Config, cases: list[pytest.Item]) -> Collection[int]:
+    """Return the numbers of the cases of a test that are run by day."""
+    values = [values_of(item) for item in cases]
+    if is_plain(config) or (config.getoption("few", False) and not cases[0].get_closest_marker("once")):
+        return few(values, FEW)
+    marker = cases[0].get_closest_marker("sampled")
+    if marker or (cases[0].get_closest_marker("long") and not is_table(values)):
+        return sample(values, *(marker.args if marker and marker.args else (3,)))
+    return range(len(cases))
 
 
 def cases_of_tests(items: list[pytest.Item]) -> Collection[list[pytest.Item]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from itertools import combinations, product
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, combinations, product
 from typing import Any
 
 _Pair = tuple[tuple[int, int], tuple[int, int]]
@@ -44,6 +45,47 @@ def few(cases: Iterable[Mapping[str, Any]], most: int) -> list[int]:
         seen = new.pop(best)
         new = {number: values - seen for number, values in new.items()}
     return sorted(chosen)
+
+
+def sample(cases: Sequence[Mapping[str, Any]], share: int) -> list[int]:
+    """Return the numbers of about one in `share` cases: each value that several cases have is in one of them.
+
+    Each next case has the most pairs of values that no earlier one has; among equals it is every `share`-th. The
+    elements of a tuple are values, too.
+
+    >>> cases = [{"method": method, "codec": codec} for method in "abc" for codec in "xyz"]
+    >>> [tuple(cases[number].values()) for number in sample(cases, 3)]
+    [('a', 'x'), ('b', 'y'), ('c', 'z')]
+    >>> sample([{"number": number} for number in range(7)], 3)
+    [0, 3, 6]
+    """
+    values = [_all_values(case) for case in cases]
+    often = {value for value, count in Counter(chain(*values)).items() if count > 1}
+    values = [each & often for each in values]
+    pairs = [set(combinations(sorted(each), 2)) for each in values]
+    new_values, new_pairs = set(often), set[Any]().union(*pairs)
+    left, taken = sorted(range(len(cases)), key=lambda number: number % share), list[int]()
+    while new_values or len(taken) * share < len(cases):
+        best = max(left, key=lambda number: (len(values[number] & new_values), len(pairs[number] & new_pairs)))
+        new_values -= values[best]
+        new_pairs -= pairs[best]
+        left.remove(best)
+        taken.append(best)
+    return sorted(taken)
+
+
+def _all_values(case: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return the values of a case, by names: elements of tuples by their places, too."""
+    found = {(name, repr(value)) for name, value in case.items()}
+    for name, value in case.items():
+        if isinstance(value, tuple):
+            found |= {(f"{name} {place}", repr(each)) for place, each in enumerate(value)}
+    return found
+
+
+def is_table(cases: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a parameter has another value in each case: they are no combinations of values."""
+    return any(len({repr(case[name]) for case in cases}) == len(cases) for name in cases[0])
 
 
 def _case(case: dict[int, int], lengths: list[int], missing: dict[_Pair, None]) -> dict[int, int]:

@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from tests.profiles import is_nightly
 from tests.seams import JOURNAL_FOLDER, replace_step
 
 CHANGES = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")
@@ -128,11 +129,17 @@ class Disk:
     # ------------------------------------------------------------------ what may be left
 
     def states(self, seed: int, draws: int) -> Iterator[State]:
-        """What may be left at each moment, each but once: in the worst ways that are known, and at random."""
+        """What may be left at each moment, each but once: in the worst ways that are known, and at random.
+
+        By day, each moment has the two worst ways and one of the others, and one moment in three has draws.
+        """
         seen: set[Any] = set()
         for number, moment in enumerate(self.moments):
             rng = random.Random(f"{seed}-{number}")
             ways = [*WORST, *[partial(_drawn, rng, 0.0), partial(_drawn, rng, 0.9)] * draws]
+            if not is_nightly():
+                drawn = ways[len(WORST) :] if number % 3 == 0 else []
+                ways = [*WORST[:2], WORST[2 + number % len(WORST[2:])], *drawn]
             for way in ways:
                 state = dict(self._state(0, "", moment, way))
                 key = frozenset(state.items())

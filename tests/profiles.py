@@ -1,16 +1,25 @@
-"""Profiles of hypothesis: how many examples a property test draws.
+"""Profiles of hypothesis: the number of examples that a property test draws, and of cases that an enumeration runs.
 
-`dev` (the default) draws at most 10 of each property; `ci` (where the variable CI is set) draws the number that stands
-at the test; `nightly` ten times that number. Another than the default is chosen by `pytest
---hypothesis-profile=nightly`. Where CI is set, the same cases are drawn each time.
+| profile | examples of a property | cases of `some`, and of tests marked `long` or `sampled` |
+|---|---|---|
+| `dev`, the default | at most 10 | about one in three, or as stands there |
+| `ci`, where the variable CI is set | the number at the test | the same |
+| `nightly` | ten times that number | all |
+
+`pytest -n 2 --hypothesis-profile=nightly tests oocarrays` runs the night's set. Where CI is set, the same examples are
+drawn each time. The sample of an enumeration is always the same.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
+
+_T = TypeVar("_T")
 
 USUAL = 100
 """Examples that hypothesis draws of itself; profile `ci` has this number, and so draws what stands at each test."""
@@ -28,3 +37,13 @@ def examples(count: int, **others: Any) -> settings:
     """Return settings of a property test that draws `count` examples in CI, scaled by the profile elsewhere."""
     most = settings().max_examples
     return settings(max_examples=min(count, most) if most < USUAL else count * most // USUAL, **others)
+
+
+def is_nightly() -> bool:
+    """Return whether properties draw more than CI's examples and enumerations run whole."""
+    return settings().max_examples > USUAL
+
+
+def some(cases: Iterable[_T], share: int = 3) -> Iterable[_T]:
+    """Return every `share`-th of many cases that a test goes through; at night all."""
+    return islice(cases, None, None, 1 if is_nightly() else share)

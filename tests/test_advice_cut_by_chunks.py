@@ -154,6 +154,7 @@ def by_xarray(z: zarr.Array, key: Any) -> Any:
     return xarray.DataArray(da.from_array(z, chunks=z.chunks), dims=names).isel(keys).sum()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("case", "seen"),
     [(case, seen) for case in STRIDED for seen in ("graph", "xarray", "run", "zarr") if (case, seen) != DOWNWARDS],

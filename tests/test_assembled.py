@@ -67,7 +67,7 @@ def make_source(folder: Path, request: dict) -> np.ndarray:
     return z[...]
 
 
-@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests())
 def test_any_array_from_the_least_budget_upward(request: dict) -> None:
     with tempfile.TemporaryDirectory() as name:

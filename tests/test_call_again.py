@@ -169,6 +169,7 @@ def test_where_nothing_is_it_starts_and_then_is_finished(kind: Kind, folder: Pat
     check_finished(kind, folder)
 
 
+@pytest.mark.sampled
 @each_kind
 @pytest.mark.parametrize(
     ("state", "way"),
@@ -186,6 +187,7 @@ def test_a_killed_run_is_continued(
     check_finished(kind, folder)
 
 
+@pytest.mark.sampled(2)
 @each_kind
 def test_a_living_run_is_left_alone(
     kind: Kind, folder: Path, runs: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -206,6 +208,7 @@ def test_a_living_run_is_left_alone(
     check_finished(kind, folder)
 
 
+@pytest.mark.sampled(2)
 @each_kind
 def test_a_journal_that_cannot_be_read_leaves_one_way(
     kind: Kind, folder: Path, runs: Server, capsys: pytest.CaptureFixture[str]
@@ -229,6 +232,7 @@ def test_a_journal_that_cannot_be_read_leaves_one_way(
     check_finished(kind, folder)
 
 
+@pytest.mark.sampled(2)
 @each_kind
 def test_a_failed_run_is_continued(
     kind: Kind, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

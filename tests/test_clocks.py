@@ -29,6 +29,7 @@ def jumps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(time, "time", lambda: real() + steps[request.param](next(looks)))
 
 
+@pytest.mark.sampled
 @each_method
 def test_a_run_fails_and_goes_on_while_the_clock_jumps(jumps: None, tmp_path: Path, method: str) -> None:
     target = tmp_path / "target.zarr"

@@ -107,7 +107,7 @@ VERBS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }  # fmt: skip
 
 
-@examples(150)
+@examples(60)
 @given(st.data(), st.sampled_from([2, 3]), st.sampled_from(SOURCES), st.sampled_from(TYPES), st.sampled_from([*VERBS]))
 def test_targets_are_read_by_zarr(data: st.DataObject, form: int, old: str, new: str, verb: str) -> None:
     chosen = data.draw(st.sampled_from([*codecs(form, np.dtype(old)).items()]))

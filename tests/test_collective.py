@@ -40,7 +40,7 @@ def _tuple(section: Any) -> tuple[Any, ...]:
     return section if isinstance(section, tuple) else (section,)
 
 
-@examples(80)
+@examples(40)
 @given(st.data(), SHAPES)
 def test_every_rank_gets_what_numpy_gives(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x = numbered(shape)

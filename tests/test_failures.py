@@ -25,7 +25,7 @@ from tests.dying import Server
 from tests.profiles import examples
 from tests.seams import RECHUNK_METHODS, replace_step, step
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sampled(1)]
 
 CODECS: dict[str, dict[str, Any]] = {
     "plain": {"compressors": None},

@@ -65,7 +65,7 @@ def data_of(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 200, shape).astype(dtype)
 
 
-@examples(60)
+@examples(30)
 @given(st.data())
 def test_any_blocks_into_any_chunks(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     shape = data.draw(shapes(3, 4000))

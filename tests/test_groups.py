@@ -56,6 +56,7 @@ def group(tmp_path: Path) -> Path:
 # ---------------------------------------------------------------------- as xarray sees it
 
 
+@pytest.mark.sampled(2)
 @formats
 @pytest.mark.parametrize("consolidated", [True, False])
 @pytest.mark.parametrize("memory", [False, True], ids=["files", "memory"])
@@ -236,6 +237,7 @@ def same_in(zarr_format: int, source: Any, target: Any) -> None:
     }
 
 
+@pytest.mark.sampled(2)
 @formats
 @pytest.mark.parametrize("chunks", [None, {"air": (24, 6, 5)}, {"lat": 6}], ids=["none", "named", "dimension"])
 @pytest.mark.parametrize("memory", [False, True], ids=["files", "memory"])

@@ -66,6 +66,7 @@ CASES += [("staged", "entry", 4), ("staged", "finished", 1), ("staged", "partial
 CASES += [("assembled", at, after) for at, after in (("partial", 3), ("named", 2), ("entry", 2), ("unrecorded", 1))]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("method", "at", "after"), CASES)
 def test_a_killed_run_goes_on(group: Path, target: Path, runs: Server, method: str, at: str, after: int) -> None:
     runs.run("rechunk", group, target, at=at, after=after, **options(method))
@@ -83,6 +84,7 @@ def test_a_killed_run_goes_on(group: Path, target: Path, runs: Server, method: s
         assert stamps(target / name) == before, "what was finished is not written again"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("at", "after"), [("entry", 1), ("partial", 3), ("mark", 1), ("finished", 2), ("mark", 3), ("consolidated", 1)]
 )

@@ -52,7 +52,7 @@ def cuts_of(axes: int) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({"height": heights}) | windows
 
 
-@examples(40)
+@examples(25)
 @given(cases(most=500), st.data())
 def test_iterated_passes_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps = case["array"], case["sweeps"]

@@ -41,7 +41,7 @@ def swept(kernel: Any, arrays: list[np.ndarray], depth: Any, boundary: Any, coun
     return first
 
 
-@examples(40)
+@examples(20)
 @given(cases(most=2000), st.data())
 def test_passes_with_arrays_beside_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps, stencil = case["array"], case["sweeps"], case["kernel"]

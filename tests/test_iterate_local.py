@@ -70,7 +70,7 @@ class Coupled:
         return tuple(reversed(swept))
 
 
-@examples(30)
+@examples(20)
 @given(blocks(), st.data())
 def test_passes_are_plain_sweeps(asked: tuple[ooc.Layout, tuple[int, ...]], data: st.DataObject) -> None:
     layout, deep = asked
@@ -188,6 +188,7 @@ FAILURES = {
 
 
 @pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("at", "again"), [(at, again) for at, ways in FAILURES.items() for again in ways])
 def test_a_run_that_failed_goes_on(tmp_path: Path, at: int, again: str) -> None:
     kernel, a = Failing(at), made(tmp_path / "a", FIELD, **CHUNKS)
@@ -224,6 +225,7 @@ STOPS = [
 SLABS = 3 * 6
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("at", "after"), STOPS)
 def test_a_killed_run_goes_on_with_the_pass_it_was_in(tmp_path: Path, runs: Server, at: str, after: int) -> None:
     a = made(tmp_path / "a", FIELD, **CHUNKS)

@@ -72,7 +72,7 @@ class Coupled:
         return np.asarray(Stencil(self.stencil.depth)(block) + others, block.dtype)
 
 
-@examples(60)
+@examples(30)
 @given(cases(most=500), st.data())
 def test_passes_of_several_fields_are_plain_sweeps(case: dict[str, Any], data: st.DataObject) -> None:
     array, sweeps, fields = case["array"], case["sweeps"], data.draw(st.integers(1, 3))

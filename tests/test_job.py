@@ -89,6 +89,7 @@ def test_it_is_a_collection_of_one_key_in_a_plain_graph(source: Path, tmp_path: 
     assert callable(job.visualize)
 
 
+@pytest.mark.sampled(2)
 @each_method
 @pytest.mark.parametrize("scheduler", [None, "threads", "synchronous"])
 def test_compute_does_all_that_run_does(source: Path, tmp_path: Path, method: str, scheduler: str | None) -> None:
@@ -258,6 +259,7 @@ def test_graph_has_as_many_tasks_as_the_plan_says(
     assert len(job.__dask_graph__()) == job.plan.tasks
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(*pairs(method=RECHUNK_METHODS, ranks=[None, 2, 3], codec=["plain", "zstd"]))
 def test_the_least_budget_that_is_named_fits_and_little_less_does(
     tmp_path: Path, codec: str, method: str, ranks: int | None

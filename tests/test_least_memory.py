@@ -389,6 +389,7 @@ def refused(call: Callable[[int], Any], memory: int) -> int:
     return caught.value.least
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verb", VERBS)
 @examples(5, derandomize=True)
 @given(st.data())

@@ -67,6 +67,7 @@ def check(told: dict[str, Any], budget: int, kept: int = 16 * 2**20) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("codec", "method"),
     [

@@ -71,6 +71,7 @@ def test_without_what_only_linux_has_the_demo_is_right_and_names_no_memory(tmp_p
     assert "held at most" not in done.stdout
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["independent", "two-phase", "assembled", "staged"])
 def test_without_what_only_linux_has_each_method_is_right(tmp_path: Path, method: str) -> None:
     zarr.create_array(tmp_path / "rows.zarr", data=DATA, chunks=(8, 80), compressors=zarr.codecs.ZstdCodec())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pairs import few, pairs
+from tests.pairs import few, is_table, pairs, sample
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -51,3 +51,17 @@ def test_few_cases_of_a_table_are_far_apart() -> None:
     assert few([{"row": row} for row in range(1000, 1020)], 4) == [0, 5, 10, 15]
     assert few([{"row": row} for row in range(1000, 1003)], 4) == [0, 1, 2]
     assert few([{}], 4) == [0]
+
+
+@pytest.mark.parametrize("share", [1, 2, 3, 7])
+def test_a_sample_has_every_value_that_several_cases_have(share: int) -> None:
+    cases = [{"kind": kind, "at": (point, number)} for kind in range(5) for point in "ab" for number in range(3)]
+    chosen = sample(cases, share)
+    assert len(chosen) == max(-(-30 // share), 6)  # each of six points; kinds come with them
+    assert {cases[number]["kind"] for number in chosen} == set(range(5))
+    assert {cases[number]["at"] for number in chosen} == {(point, number) for point in "ab" for number in range(3)}
+
+
+def test_a_table_is_no_product() -> None:
+    assert is_table([{"row": row, "codec": row % 2} for row in range(6)])
+    assert not is_table([{"row": row, "codec": codec} for row in range(3) for codec in range(2)])

@@ -112,6 +112,7 @@ def test_the_seconds_of_all_steps_are_those_of_the_title() -> None:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("network", ["flat", "flat:2x8", "fat-tree", "mesh:4x4", "mesh:1x16", None])
 @pytest.mark.parametrize("schedule", ["lex", "ipex", None])
 def test_every_network_can_be_drawn(network: str | None, schedule: str | None) -> None:

@@ -17,6 +17,7 @@ from tests.seams import SCHEDULES, arrivals, step
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_each_step_has_an_arrow_for_each_message(name: str) -> None:
     schedule = Schedule.of(name, 8)
@@ -65,7 +66,7 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_printed(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 24])
+@pytest.mark.parametrize("ranks", [1, 2, 12])
 def test_few_and_many_ranks_are_drawn(tmp_path: Path, ranks: int, capsys: pytest.CaptureFixture) -> None:
     file = tmp_path / "lone.png"
     assert main(["schedule", "gen", "--ranks", str(ranks), "--draw", str(file), "--json"]) == 0

@@ -79,7 +79,7 @@ def keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.parametrize("kind", STORED)
-@examples(60)
+@examples(40)
 @given(data=st.data())
 def test_any_key_means_what_it_means_to_numpy(kind: str, data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))

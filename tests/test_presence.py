@@ -105,6 +105,7 @@ def test_a_source_that_has_gone_is_an_error(
         read()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", [entries.moved, entries.emptied], ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("entry", SOME)
@@ -119,6 +120,7 @@ def test_whatever_its_chunks_are(
         read()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("entry", "stored"), [*product(ENTRIES, ["plain"]), *product(SOME, list(STORED)[1:])])
 def test_chunks_that_nobody_has_written_are_fill_values(entry: str, stored: str, source: Path, tmp_path: Path) -> None:
     shutil.rmtree(source)

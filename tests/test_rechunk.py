@@ -111,7 +111,7 @@ def forgotten() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("forgotten")
-@examples(120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests())
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 def test_any_rechunk_is_numpys_copy_and_moves_what_was_planned(request: dict) -> None:
@@ -156,6 +156,7 @@ def assert_moved_as_planned(job: ooc.RechunkJob) -> None:
         assert metered.written_bytes == planned.written_bytes
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spare", [0, 3 * MIB])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 def test_two_phase_with_many_rounds_and_partitions(tmp_path, ranks: int, spare: int) -> None:

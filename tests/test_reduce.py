@@ -62,7 +62,7 @@ def arrays(draw: st.DrawFn, dtypes: list[str]) -> tuple[np.ndarray, tuple[int, .
 
 
 @pytest.mark.parametrize("how", NAMES)
-@examples(40)
+@examples(25)
 @given(data=st.data())
 def test_as_numpy_has_it(how: str, data: st.DataObject) -> None:
     values, chunks = data.draw(arrays(["f4", "f8", "i2", "u8"]))

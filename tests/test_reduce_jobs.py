@@ -84,6 +84,7 @@ def test_targets_of_any_format_and_shape(tmp_path: Path, zarr_format: Any, shape
     assert (whole.shape, whole[...], whole.dtype) == ((), data.size, "i8")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("at", ["journal", "begun", "entry", "unrecorded", "mark", "finished"])
 @pytest.mark.parametrize("after", [1, 4])
 def test_killed_it_goes_on(days: Path, tmp_path: Path, runs: Server, at: str, after: int) -> None:

@@ -45,7 +45,7 @@ def integers(draw: st.DrawFn) -> np.ndarray:
 
 
 @pytest.mark.parametrize("how", ["mean", "var", "std"])
-@examples(60)
+@examples(30)
 @given(data=st.data(), values=integers())
 def test_means_and_deviations_of_integers_are_numpys(how: str, data: st.DataObject, values: np.ndarray) -> None:
     axes = tuple(data.draw(st.sets(st.integers(0, values.ndim - 1), min_size=1)))

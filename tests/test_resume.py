@@ -46,6 +46,7 @@ STOPS = [("begun", 1), ("partial", 4), ("unrecorded", 3), ("entry", 1), ("entry"
 CASES = [(method, at, after) for method in RECHUNK_METHODS for at, after in [*STOPS, ("mark", 1)]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "at", "after"), CASES)
 def test_a_killed_run_goes_on_where_it_stopped(
     field: Path, target: Path, runs: Server, method: str, at: str, after: int

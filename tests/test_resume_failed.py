@@ -69,6 +69,7 @@ def test_a_run_that_met_a_corrupt_chunk_goes_on_when_it_is_mended(field: Path, t
     check_finished(target)
 
 
+@pytest.mark.sampled(2)
 @each_way
 @each_method
 def test_a_run_that_filled_the_disk_goes_on_where_it_stopped(
@@ -254,6 +255,7 @@ def test_a_failed_job_that_is_collected_takes_no_scratch_from_the_one_that_goes_
 # ---------------------------------------------------------------------- beside a run that lives
 
 
+@pytest.mark.sampled(2)
 @each_method
 @pytest.mark.parametrize(("at", "after"), [("begun", 1), ("entry", 6)], ids=["nothing recorded", "much recorded"])
 def test_nobody_else_writes_while_a_run_lives(

@@ -108,6 +108,7 @@ def check(target: Path, kind: Kind, made: Any) -> None:
     assert left_behind(target.parent) == []
 
 
+@pytest.mark.sampled(2)
 @each_kind
 @pytest.mark.parametrize("after", [2, 9])
 def test_a_killed_run_goes_on(tmp_path: Path, runs: Server, kind: str, after: int) -> None:
@@ -121,6 +122,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, runs: Server, kind: str, after: in
         ooc.resume(target)
 
 
+@pytest.mark.sampled(2)
 @each_kind
 @pytest.mark.parametrize("how", ["again", "verify"])
 @pytest.mark.filterwarnings("ignore:.* are not as they were")  # chunks to which a round that is not recorded has added
@@ -155,6 +157,7 @@ def a_chunk(target: Path, kind: str) -> Path:
     return where / max(keys)
 
 
+@pytest.mark.sampled(2)
 @each_kind
 @pytest.mark.parametrize("fault", ["removed", "cut short"])
 def test_chunks_that_are_lost_are_written_again(tmp_path: Path, runs: Server, kind: str, fault: str) -> None:

@@ -105,6 +105,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("other", OTHERWISE.values(), ids=OTHERWISE)
 @pytest.mark.parametrize("method", ["independent", "two-phase"])
 def test_a_killed_rechunk_goes_on_otherwise(

@@ -45,6 +45,7 @@ def change(array: zarr.Array, data: np.ndarray) -> None:
     array[...] = data
 
 
+@pytest.mark.sampled(2)
 @each_method
 def test_a_rechunk(store: Any, target: Path, method: str) -> None:
     source = array_in(store, FIELD)
@@ -54,6 +55,7 @@ def test_a_rechunk(store: Any, target: Path, method: str) -> None:
     np.testing.assert_array_equal(job.run()[...], EMPTY)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [12, 20, 40], ids=["in the first", "in the second", "as it is copied"])
 def test_a_group(store: Any, target: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """One array may be finished; others are copied as they are."""

@@ -84,6 +84,7 @@ def test_halos_are_what_pad_gives(asked: tuple[ooc.Layout, tuple[int, ...]], dat
     check(ooc.shift(a, boundary=boundary, scheduler="threads"), array, boundary)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("boundary", ["none", "reflect", "periodic"])
 @pytest.mark.parametrize(
     "how",

@@ -156,6 +156,7 @@ def named() -> zarr.Array:
     return zarr.create_array({}, data=ROWS, chunks=(4, 11), dimension_names=("time", "x"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("depth", [{0: 1}, {-2: 1}, {"time": 1}, {"time": 1, 1: 0}, (1, 0)], ids=str)
 @pytest.mark.parametrize("more", [{}, {"window": {"time": 8}}, {"window": {0: 8, "x": -1}}, {"axis": "time"}], ids=str)
 def test_axes_are_named_by_number_or_name(named: zarr.Array, depth: Any, more: dict[str, Any]) -> None:

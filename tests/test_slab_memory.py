@@ -81,6 +81,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory, runs: Server) -> Callable[[
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kernel", "storing", "options"), CASES, ids=[f"{case[0]}, {case[1]}, {n}" for n, case in enumerate(CASES)]
 )

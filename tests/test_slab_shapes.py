@@ -136,7 +136,7 @@ def reshaped(depth: tuple[int, ...], dropped: tuple[int, ...], new: dict[int, in
     return kernel
 
 
-@examples(60)
+@examples(30)
 @given(passes(), st.sampled_from([{"compressors": None}, {"zarr_format": 2, "order": "F"}, {}]))
 @example(((4, 4), (2, 2), (0,), {}, (0, 1), {"window": (None, 1), "verify": True}), {})
 def test_a_pass_is_the_kernel_on_the_whole_array(case: tuple, storing: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def stored(data: np.ndarray = NOISE) -> zarr.Array:
     return zarr.create_array({}, data=data, chunks=(8, data.shape[1]))
 
 
-@examples(40)
+@examples(25)
 @given(st.data())
 def test_what_verifies_is_the_kernel_on_the_whole_array(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))

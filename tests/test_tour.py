@@ -66,34 +66,24 @@ def executed(folder: Path, *cells: str) -> list[list[Any]]:
     return [cell.outputs for cell in notebook.cells]
 
 
-def test_progress_is_a_widget_where_there_are_widgets(tmp_path: Path) -> None:
+def test_a_kernel_shows_progress_as_a_widget_or_a_line_and_jobs_and_errors_in_short(tmp_path: Path) -> None:
+    """One kernel for all: to start one takes seconds."""
     pytest.importorskip("ipywidgets")
-    _, [shown, *rest], [state] = executed(
-        tmp_path,
-        PREPARED,
-        "series = job.run(progress=True)",
-        VALUES,
-    )
+    run, without = "series = job.run(progress=True)", "import sys; sys.modules['ipywidgets'] = None"
+    again = "job = ooc.rechunk('a.zarr', 'c.zarr', chunks=(-1, 8), memory='64MiB')"
+    cells = (PREPARED, run, VALUES, again, "job", "ooc.open_array('nowhere.zarr')", f"{without}\n{run}")
+    _, [shown, *rest], [state], _, [page], [error], line = executed(tmp_path, *cells)
     assert "application/vnd.jupyter.widget-view+json" in shown["data"]
     assert rest == []
     assert "1.0" in state["data"]["text/plain"]
     assert "100 %" in state["data"]["text/plain"]
-
-
-def test_progress_is_one_line_that_changes_where_there_are_none(tmp_path: Path) -> None:
-    without = "import sys; sys.modules['ipywidgets'] = None"
-    *_, shown = executed(tmp_path, PREPARED, f"{without}\nseries = job.run(progress=True)")
-    text = "".join(each["text"] for each in shown)
-    assert [each["name"] for each in shown] == ["stderr"] * len(shown)
-    assert "100 %" in text.splitlines()[-1]
-    assert text.count("\n") == 1
-
-
-def test_a_job_shows_its_plan_and_an_error_of_ours_one_line(tmp_path: Path) -> None:
-    _, [shown], [error] = executed(tmp_path, PREPARED, "job", "ooc.open_array('nowhere.zarr')")
-    assert "oocarrays.RechunkJob" in shown["data"]["text/html"]
+    assert "oocarrays.RechunkJob" in page["data"]["text/html"]
     assert error["ename"] == "NotFoundError"
     assert len("\n".join(error["traceback"]).splitlines()) < 8
+    text = "".join(each["text"] for each in line)
+    assert [each["name"] for each in line] == ["stderr"] * len(line)
+    assert "100 %" in text.splitlines()[-1]
+    assert text.count("\n") == 1
 
 
 @pytest.mark.long

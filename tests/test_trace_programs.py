@@ -136,6 +136,7 @@ def sections(trace: ooc.Trace) -> dict[str, Counter[Any]]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("most", [constant("traced_tasks"), 0], ids=["by Dask", "by layers"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_sections_in_the_graph_are_those_of_a_run(

@@ -154,6 +154,7 @@ def stop(job: Any, after: int) -> None:
             job.run()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(*pairs(name=JOBS, after=[1, 3], zarr_format=[2, 3]))
 def test_nobody_opens_a_target_that_a_run_has_left(tmp_path: Path, name: str, after: int, zarr_format: int) -> None:
     target = tmp_path / "t"
@@ -176,6 +177,7 @@ def test_nobody_opens_a_target_that_a_run_has_left(tmp_path: Path, name: str, af
     assert not list(target.rglob(JOURNAL_FOLDER))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("name", sorted(JOBS.keys() - LOCAL_ONLY))
 def test_nor_one_in_memory(tmp_path: Path, name: str, zarr_format: int) -> None:
@@ -227,6 +229,7 @@ def kill_at(patch: pytest.MonkeyPatch, moment: int) -> Iterator[int]:
     return moments
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["two-phase", "map_slabs", "scatter_files", "gather_files", "pyramid", "group"])
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 4, 5, 7])
 def test_what_is_replaced_is_whole_or_not_there(tmp_path: Path, name: str, moment: int) -> None:
@@ -275,6 +278,7 @@ def failing(patch: pytest.MonkeyPatch, kind: int, number: int) -> Iterator[int]:
     return calls
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     *pairs(
         name=["two-phase", "map_slabs", "scatter_files", "pyramid", "group", "from_dask"],
@@ -311,6 +315,7 @@ def test_where_the_journal_cannot_be_begun_what_is_there_stays(tmp_path: Path, e
         assert not list(target.rglob(JOURNAL_FOLDER))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("plan", [b"", b"{", None], ids=["empty", "torn", "gone"])
 @pytest.mark.parametrize("name", sorted(JOBS))
 def test_without_a_journal_one_call_starts_over(tmp_path: Path, name: str, plan: bytes | None) -> None:

@@ -118,6 +118,7 @@ def test_it_is_opened_by_nobody_while_it_is_half_done(maps: Path, series: Path, 
         ooc.rechunk(maps, series, chunks=(32, 8, 8), **HERE)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("again", ["update", "resume", "command"])
 @pytest.mark.parametrize(
     ("at", "after"), [("journal", 1), ("begun", 1), ("unrecorded", 1), ("entry", 1), ("mark", 1), ("finished", 1)]

@@ -137,6 +137,7 @@ def test_any_budget_from_the_least_upwards(tmp_path: Path, codec: Any) -> None:
         plan(least - 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 @pytest.mark.parametrize("options", [{}, {"depth": (9, 3)}, {"boundary": "periodic"}, {"reuse": False}])
 def test_no_more_windows_are_held_than_the_plan_says(tiles: Path, prefetch: int, options: dict) -> None:

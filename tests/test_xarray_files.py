@@ -142,6 +142,7 @@ def own(tree: Path) -> str:
     return "h5netcdf" if tree.suffix == ".nc" else "zarr"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", [None, "", "/", "fine", "/fine", "fine/deep", "/fine/deep/", "none"])
 def test_a_group_is_the_one_that_is_named(tree: Path, group: str | None) -> None:
     how: dict[str, Any] = {"consolidated": False} if own(tree) == "zarr" else {}

@@ -18,6 +18,7 @@ h5py = pytest.importorskip("h5py")
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.sampled(1),
     pytest.mark.filterwarnings("ignore:The data type"),
     pytest.mark.filterwarnings("ignore:Consolidated metadata"),
 ]

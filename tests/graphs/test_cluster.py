@@ -73,6 +73,7 @@ def test_shards_and_formats_on_workers(three: Client, tmp_path: Path, method: st
     assert job.meter.index_requests <= job.plan.traffic.index_requests
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ranks", [None, 2, 7], ids=["any ranks", "2 ranks", "7 ranks"])
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_of_several_threads(three: Client, tmp_path: Path, method: str, ranks: int | None) -> None:

@@ -40,6 +40,7 @@ def assert_tiles(y: ooc.SectionArrays) -> None:
         np.testing.assert_array_equal(got, picked(X, tile), strict=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("schedule", [None, "lex", "gen"])
 @pytest.mark.parametrize("file", ["zstd", "plain"])
 def test_every_rank_gets_what_numpy_gives_in_any_order(
@@ -78,6 +79,7 @@ def test_every_part_is_with_its_rank_and_independent_reads_are_too(three: Client
         assert_tiles(kept)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("schedule", [None, "gen"])
 @pytest.mark.parametrize("phase", ["read", "message|send", "fill|receive"])
 def test_a_worker_dies_in_each_phase(three: Client, tmp_path: Path, phase: str, schedule: str | None) -> None:

@@ -15,6 +15,7 @@ import oocarrays as ooc
 from oocarrays.errors import PlacementError
 from tests.graphs.clusters import cluster, tight, until, within
 from tests.graphs.test_killed_tasks import dies
+from tests.profiles import some
 from tests.seams import known_workers
 from tests.small import CODECS
 
@@ -68,7 +69,7 @@ def test_every_schedule_brings_the_same_and_the_plan_is_kept(spare: Client, tmp_
 
 
 def test_the_highest_rank_wins_every_time_on_workers(spare: Client, tmp_path: Path) -> None:
-    for number in range(20):
+    for number in some(range(20), 4):
         job, expected = job_of(spare, tmp_path / "z", number + 1, memory="1GB", aggregators=1 + number % RANKS)
         np.testing.assert_array_equal(within(job.run), expected, err_msg=str(number))
 
@@ -104,6 +105,7 @@ KILLED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", KILLED, ids=lambda case: f"{case[3]} {case[1].strip('_')} {case[2]} of rank {case[4]}")
 def test_a_worker_dies_and_the_run_goes_on(spare: Client, tmp_path: Path, case: tuple) -> None:
     *where, rank = case

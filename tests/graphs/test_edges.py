@@ -166,6 +166,7 @@ def count_written(written: Counter, patch: pytest.MonkeyPatch) -> None:
     replace_step(patch, "write chunks", spy)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(
     ("ranks", "depth", "slab", "region", "split"),

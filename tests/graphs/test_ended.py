@@ -145,6 +145,7 @@ def check(kind: str, made: Any, target: Path) -> None:
     assert not [path for path in target.parent.iterdir() if path.name.startswith(".oocarrays")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", JOBS)
 def test_the_last_task_returns_and_its_worker_dies(spare: Client, source: Path, kind: str) -> None:
     job = job_of(spare, kind, source)
@@ -155,6 +156,7 @@ def test_the_last_task_returns_and_its_worker_dies(spare: Client, source: Path, 
     check(kind, made, source.parent / "target")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "verb", "rank"),
     [
@@ -245,6 +247,7 @@ def tight(plan: Callable[..., Any]) -> Any:
         return plan(memory=error.least)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["scatter", "gather"])
 @pytest.mark.parametrize(("verb", "number", "rank"), [("_write", 3, 2), ("_close", 1, 1)])
 def test_no_more_is_read_again_than_the_worker_held(

@@ -52,6 +52,7 @@ def assert_metered(meter: Meter, messages: int, nbytes: int) -> None:
     assert meter.seconds
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_scatter_gather_and_shift_of_files(on: Client | str, source: Path, tmp_path: Path, schedule: str) -> None:
     how: dict[str, Any] = {"schedule": schedule, "scheduler": on}
@@ -77,6 +78,7 @@ def test_scatter_gather_and_shift_of_files(on: Client | str, source: Path, tmp_p
         assert sent == planned if exact or on == "threads" else 0 < sent <= planned
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", [None, *SCHEDULES])
 def test_a_collective_read(on: Client | str, source: Path, schedule: str | None) -> None:
     how: Any = {"method": "two-phase", "schedule": schedule, "scheduler": on}
@@ -96,6 +98,7 @@ def test_a_collective_read(on: Client | str, source: Path, schedule: str | None)
     assert_metered(y.meter, y.plan.messages, nbytes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_redistribution(on: Client | str, schedule: str, assembly: str) -> None:
@@ -111,6 +114,7 @@ def test_a_redistribution(on: Client | str, schedule: str, assembly: str) -> Non
     assert_metered(y.meter, sum(one.messages for one in each), sum(one.sent_bytes for one in each))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_halos(on: Client | str, schedule: str) -> None:
     x = ooc.distribute(FIELD, "(block, block)", ranks=4, scheduler=on)
@@ -133,6 +137,7 @@ def test_a_multicast(on: Client | str) -> None:
     assert_metered(cast.meter, *sent)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_collective_write(on: Client | str, tmp_path: Path, schedule: str) -> None:
     zarr.create_array(tmp_path / "w", shape=FIELD.shape, chunks=(8, 36), dtype="i4", compressors=None)
@@ -144,6 +149,7 @@ def test_a_collective_write(on: Client | str, tmp_path: Path, schedule: str) -> 
     assert_metered(job.meter, planned.messages, 0 if on == "threads" else planned.exchanged_bytes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_rechunk(on: Client | str, tmp_path: Path, schedule: str) -> None:
     """Of several partitions: threads take in the step in which a message would come."""

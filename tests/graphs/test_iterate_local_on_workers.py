@@ -116,6 +116,7 @@ def stopped(tmp_path: Path, at: int, how: dict[str, Any]) -> tuple[Any, Any, Any
     return a, kernel, job
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ["run", "iterate", "resume"])
 @pytest.mark.parametrize("asked", [None, "elsewhere-{rank}"])
 def test_a_kernel_that_fails_leaves_scratch_on_its_disks_and_the_pass_goes_on(
@@ -181,6 +182,7 @@ def test_a_plan_for_too_little_memory_is_refused_where_nobody_sees_what_is_left(
     assert names(tmp_path) == [["a", "b"]] * RANKS
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("verb", "number", "rank"),

@@ -43,7 +43,7 @@ def grouped(draw: st.DrawFn, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple
     )
 
 
-@examples(80)
+@examples(40)
 @given(stored_arrays(), st.sampled_from(["groups", "scratch", None]), st.data())
 def test_any_blocks_are_what_is_stored_however_they_are_read(case: Any, method: Any, data: st.DataObject) -> None:
     values, made, blocks = case

@@ -72,6 +72,7 @@ def phase_begun(job: ooc.RechunkJob, verb: str) -> Callable[[], bool]:
     return lambda: counted in job.meter.seconds
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "verb"), [(m, verb) for m, verbs in PHASES.items() for verb in verbs])
 def test_a_worker_dies_in_each_phase(three: Client, field: Path, method: str, verb: str) -> None:
     three.wait_for_workers(3, timeout=60)
@@ -212,6 +213,7 @@ def sources(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", PHASES)
 def test_every_worker_keeps_its_budget(two_unlimited: Client, sources: Path, tmp_path: Path, method: str) -> None:
     budget = 72 * 2**20

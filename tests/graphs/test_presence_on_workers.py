@@ -31,6 +31,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data" / "s.zarr"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("entry", ON_WORKERS)
 def test_a_relative_path_is_that_of_the_client(
     entry: str, two: Client, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -40,6 +41,7 @@ def test_a_relative_path_is_that_of_the_client(
     np.testing.assert_array_equal(within(read), DATA)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("entry", "fault"),
     [

@@ -40,6 +40,7 @@ def assert_placed(y: ooc.DistributedArray, x: np.ndarray) -> None:
     np.testing.assert_array_equal(kept.compute(), x, strict=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("assembly", ASSEMBLIES)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_puts_every_element_with_its_rank(four: Client, schedule: str | None, assembly: str) -> None:
@@ -63,6 +64,7 @@ def test_a_dask_array_is_redistributed_and_goes_on_as_one(three: Client) -> None
     np.testing.assert_array_equal((y.to_dask() * 2).sum(axis=0).compute(), ((X + 1) * 2).sum(axis=0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("assembly", ASSEMBLIES)
 @pytest.mark.parametrize(
     ("method", "source", "target"),
@@ -83,6 +85,7 @@ def test_several_transfers_are_exchanges_one_after_the_other(
     assert_placed(z, x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("schedule", ["gen", "rex"])
 @pytest.mark.parametrize("dtype", ["M8[s]", ">c16", np.dtype([("a", "u1"), ("b", "f8")], align=True)], ids=str)
 def test_elements_of_any_fixed_size_travel(four: Client, dtype: object, schedule: str) -> None:

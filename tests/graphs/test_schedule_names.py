@@ -100,6 +100,7 @@ def made(verb: Callable[..., Any], schedule: str | None) -> str:
     return str(verb(schedule=schedule).explain())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", VERBS)
 def test_none_is_auto_which_is_what_is_set(verbs: Verbs, name: str) -> None:
     verb = getattr(verbs, name)
@@ -112,6 +113,7 @@ def test_none_is_auto_which_is_what_is_set(verbs: Verbs, name: str) -> None:
         verb(schedule="later")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", ["coloring", "unordered"])
 @pytest.mark.parametrize("name", VERBS)
 def test_messages_that_decide_their_steps_and_none_are_taken_by_every_verb(

@@ -67,6 +67,7 @@ def transfers(client: Client, job: ooc.RechunkJob) -> list[tuple[int, int, int, 
 CASES = [(4, name) for name in taking(4)] + [(3, name) for name in taking(3)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("ranks", "name"), CASES, ids=str)
 def test_messages_go_as_the_schedule_says(four: Client, field: Path, ranks: int, name: str) -> None:
     """Read back from the transfers that really happened (DESIGN, promise 4)."""

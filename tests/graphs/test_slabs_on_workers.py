@@ -102,6 +102,7 @@ KILLED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", KILLED, ids=lambda case: f"{case[3]} {case[1]} {case[2]} of rank {case[4]}")
 def test_a_worker_dies_and_the_pass_goes_on(spare: Client, job_of: Callable, case: tuple) -> None:
     *where, rank = case

@@ -80,6 +80,7 @@ def job_of(source: Path, client: Client, assembly: str = "synchronous", **option
         return tight(lambda **memory: ooc.rechunk(source, target, overwrite=True, **(given | options | memory)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("assembly", ["synchronous", "asynchronous"])
 @pytest.mark.parametrize("name", NAMES)
 def test_elements_and_messages(two: Client, field: Path, name: str, assembly: str) -> None:
@@ -107,6 +108,7 @@ def test_threads_cannot_do_what_workers_do_together(two: Client, field: Path) ->
         dask.threaded.get(*build_graph(job._run, ["x"] * 4))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "LEX"])
 def test_steps_come_one_after_the_other(two: Client, field: Path, name: str) -> None:
     """Read back from when messages went and came (DESIGN, promise 4)."""
@@ -273,6 +275,7 @@ def dies_at(stage: int, dask_worker: Any) -> None:
 STAGES = [(name, stage + 1) for name in ("pex", "gen", "rex", "lex") for stage in range(len(ooc.Schedule.of(name, 4)))]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "stage"), STAGES)
 def test_a_worker_dies_in_a_step(two: Client, field: Path, name: str, stage: int) -> None:
     two.wait_for_workers(2, timeout=60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from oocarrays.plan.rechunk.passes import BASE_BYTES, Pass
 from oocarrays.plan.rechunk.plan import plan_rechunk
 from tests.graphs.clusters import cluster, most_held, only, within
 from tests.graphs.edges import run_of
+from tests.pairs import pairs
 from tests.small import CODECS, make
 from tests.strategies import MIB, stored
 
@@ -39,14 +39,16 @@ def workers() -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(params=[READ, LOOK])
+@pytest.fixture
 def two(request: pytest.FixtureRequest, workers: Client) -> Iterator[Client]:
     """Two workers of two threads each, with no limit but the plan's, that get each other's messages in one way."""
     with only(workers, request.param) as client:
         yield client
 
 
-@pytest.mark.parametrize(("method", "codec"), [*product(("independent", "two-phase"), ("plain", "zstd"))])
+@pytest.mark.parametrize(
+    *pairs(two=(READ, LOOK), method=("independent", "two-phase"), codec=("plain", "zstd")), indirect=["two"]
+)
 def test_ranks_that_share_a_worker_keep_its_budget(two: Client, tmp_path: Path, method: str, codec: str) -> None:
     make(tmp_path / "field.zarr", WIDE, chunks=(128, 2048), compressors=CODECS[codec])
     place = tmp_path / "field.zarr", tmp_path / "target.zarr"

@@ -40,6 +40,7 @@ def run(job: ooc.RechunkJob) -> ooc.OutOfCoreArray:
     return within(job.run)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_gives_the_right_array(three: Client, tmp_path: Path, method: str, codec: str) -> None:

@@ -99,6 +99,7 @@ def every_cost(unit: ChoiceUnit) -> np.ndarray:
     return total if unit.producer else total[:1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_the_choice_is_the_cheapest_of_all_that_could_be_chosen(seed: int) -> None:
     for graph in range(25 * seed, 25 * seed + 25):

@@ -47,6 +47,7 @@ def test_threads_that_write_to_one_chunk_lose_nothing(tmp_path: Path, coding: st
     np.testing.assert_array_equal(array[...], np.tile(np.arange(8) % WRITERS + 1, (TIMES, 1)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("coding", "method"), [*((coding, "auto") for coding in CODINGS), ("plain", "direct"), ("format 2", "direct")]
 )
@@ -69,6 +70,7 @@ def test_processes_that_write_to_one_chunk_lose_nothing(tmp_path: Path, runs: Se
     assert new <= {"a.zarr/c", "a.zarr/c/0", "a.zarr/c/0/0", "a.zarr/0.0"}, "locks leave nothing"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("coding", "point", "after"),
     [

@@ -27,7 +27,7 @@ from oocarrays.storage.journal.texts import FOLDER
 from tests.dying import Child, Server
 from tests.small import DATA, make
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.sampled(1)]
 
 CONTENT = {"plan": {"chunks": (4, 5), "seconds": 0.5, "none": None}, "source": "a.zarr"}
 AS_READ = json.loads(json.dumps(CONTENT))

@@ -121,7 +121,7 @@ def parts_of(whole: np.ndarray, layout: Layout) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@examples(120)
+@examples(60)
 @given(transfer=transfers(), tile=st.sampled_from([1, 64, 2**19]), widest=st.sampled_from([4, 20, 2**20]))
 def test_every_element_lands_where_dealing_puts_it(way: Way, transfer: Transfer, tile: int, widest: int) -> None:
     whole = np.arange(int(np.prod(transfer.source.shape)), dtype="i4").reshape(transfer.source.shape)

@@ -19,6 +19,7 @@ from oocarrays.errors import OocError, TargetError
 from oocarrays.storage.local import devices
 from oocarrays.storage.local.syncing import Syncer
 from tests.power import Disk, watched
+from tests.profiles import is_nightly
 from tests.seams import RECHUNK_METHODS, is_finished, set_constants
 
 pytestmark = pytest.mark.long
@@ -95,7 +96,7 @@ def outcomes(
     draws: int = 1,
     until: str = "",
 ) -> Counter[str]:
-    """What came of every state that may be left, or of those up to the first of a kind."""
+    """What came of the states that may be left, or of those up to the first of a kind."""
     found: Counter[str] = Counter()
     go_on = partial(ooc.resume, folder / "disk" / "t.zarr") if resume is None else resume
     with dask.config.set({"oocarrays.durable": False}), pytest.MonkeyPatch.context() as patch:  # nobody loses it again
@@ -113,7 +114,8 @@ ALWAYS_RESUMED = ("finished", "resumed")
 
 
 def check(found: Counter[str], ends: tuple[str, ...] = ("finished", "resumed", "begun again")) -> None:
-    assert set(found) == set(ends), found
+    assert {"finished"} < set(found) <= set(ends), found
+    assert set(found) == set(ends) or not is_nightly(), found
 
 
 def check_rechunk(folder: Path, method: str, whole: bool, draws: int, **options: Any) -> None:
@@ -145,6 +147,7 @@ def test_a_rechunk_that_is_over_before_anything_is_written_down(
     check(outcomes(tmp_path, disk, rechunk, DATA, draws=4))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.long
 @each_way
 @pytest.mark.parametrize("method", RECHUNK_METHODS)

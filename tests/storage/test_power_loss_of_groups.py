@@ -19,6 +19,7 @@ import zarr
 import oocarrays as ooc
 from oocarrays.errors import NotFoundError, OocError, TargetError, UnfinishedError
 from tests.power import Disk, watched
+from tests.profiles import is_nightly
 from tests.seams import set_constants
 
 pytestmark = pytest.mark.long
@@ -121,15 +122,16 @@ def check(
     draws: int = 0,
     again: Callable[..., Any] | None = None,
 ) -> None:
-    """Record a run, and go on with every state that may be left: they end as is said, each way at least once."""
+    """Record a run, and go on with states that may be left: they end as is said, at night each way at least once."""
     with watched(folder / "disk", whole=whole) as disk:
         begin(folder).run()
     found = outcomes(folder, disk, again or begin, read, draws)
-    assert set(found) == ends, found
+    assert {"finished"} < set(found) <= ends, found
+    assert set(found) == ends or not is_nightly(), found
 
 
 def outcomes(folder: Path, disk: Disk, begin: Callable[..., Any], read: Any, draws: int) -> Counter[str]:
-    """What came of every state that may be left."""
+    """What came of the states that may be left."""
     with dask.config.set({"oocarrays.durable": False}):  # nobody loses power again
         found: Counter[str] = Counter()
         for state in disk.states(seed=16, draws=draws):

@@ -89,7 +89,7 @@ def chunk_files(array: zarr.Array) -> set[str]:
     }
 
 
-@examples(120)
+@examples(60)
 @given(st.data(), st.sampled_from(sorted(CODINGS)), st.booleans())
 def test_what_is_written_is_what_numpy_writes(data: st.DataObject, coding: str, local: bool) -> None:
     shape = data.draw(shapes(5, 600))

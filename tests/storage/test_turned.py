@@ -171,7 +171,7 @@ def test_chunks_are_read_and_written_with_the_arrays_own_axes(folder: Path, draw
     np.testing.assert_array_equal(seen, expected[box.slices])
 
 
-@examples(40)
+@examples(25)
 @given(st.data(), st.sampled_from(["independent", "two-phase", "assembled", "auto"]))
 def test_arrays_are_rechunked_from_one_order_to_another(folder: Path, data: st.DataObject, method: Any) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 24), min_size=1, max_size=3)))

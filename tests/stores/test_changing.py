@@ -48,6 +48,7 @@ def without_a_chunk(s3: S3, prefix: str, asked: set[str]) -> None:
     s3.client.delete_object(Bucket=BUCKET, Key=max(key for key in chunks_of(s3, prefix) if key not in names))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", [rewritten, without_a_chunk])
 @pytest.mark.parametrize(("library", "stored", "verb"), SEVERAL, indirect=["library"])
 def test_a_source_that_changes_is_noticed(
@@ -102,6 +103,7 @@ JOBS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", [rewritten, without_a_chunk])
 @pytest.mark.parametrize("job", JOBS)
 def test_a_job_with_a_target_is_not_finished(s3: S3, job: str, change: Callable[..., None]) -> None:
@@ -120,6 +122,7 @@ def test_a_job_with_a_target_is_not_finished(s3: S3, job: str, change: Callable[
         ooc.open_array(target, storage_options=s3.options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("job", JOBS)
 def test_a_chunk_that_was_acknowledged_and_not_kept(s3: S3, library: str, job: str) -> None:
     prefix = f"forgotten-{job}"

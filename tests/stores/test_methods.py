@@ -21,6 +21,7 @@ PAIRS = [
 """Each method with each codec, by the libraries in turn: so each library does all methods and all codecs."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("library", "method", "codec"), PAIRS, indirect=["library"])
 def test_every_method_and_codec_moves_what_was_planned(s3: S3, library: str, method: str, codec: str) -> None:
     source = make(s3, s3.url(f"{library}-{codec}"), compressors=CODECS[codec])

@@ -145,6 +145,7 @@ JOBS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @known
 @pytest.mark.usefixtures("uneven")
 @pytest.mark.parametrize("job", JOBS)

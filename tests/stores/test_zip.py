@@ -91,6 +91,7 @@ def check_written(path: Path, inner: str) -> None:
         assert "oocarrays:unfinished" not in found.attrs
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("zipped")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("named", ["by path", "open"])
@@ -116,6 +117,7 @@ def test_arrays_are_added_to_one(tmp_path: Path) -> None:
     check_written(tmp_path / "new.zip", "second")
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("zipped")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("overwrite", [False, True])
