@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
 import pytest
 
+import oocarrays as ooc
 from oocarrays import FatTree, Layout, Mesh
 from oocarrays.cli.main import main
 from oocarrays.errors import ScheduleError
@@ -41,19 +43,33 @@ def test_a_network_is_said_in_words(text: str, ranks: int, shown: str) -> None:
     assert carrier_of(text, ranks).cheapest(np.full((ranks, ranks), 1000))[1] > 0
 
 
-@pytest.mark.parametrize("text", ["mesh", "mesh:4", "mesh:4x", "mesh:4x4x2", "torus:2x2x", "ring", "flat:", "ring:2x2"])
-def test_what_is_no_network_is_refused(text: str) -> None:
-    with pytest.raises(ScheduleError, match="is unknown; there are mesh:4x8"):
-        parsed_network(text, 16)
+UNKNOWN = "is unknown; there are mesh:4x8"
+WRONG: list[tuple[object, int, object, str]] = [
+    *((text, 16, None, UNKNOWN) for text in ["mesh", "mesh:4", "mesh:4x", "mesh:4x4x2", "torus:2x2x", "ring", "flat:"]),
+    ("mesh:4x8", 16, None, "has 32 places, not one for each of 16 ranks"),
+    ("hypercube", 12, None, "has a power of two of places, not one for each of 12 ranks"),
+    (Mesh(rows=4, columns=8), 16, None, "a mesh of 4 × 8 has 32 places"),
+    ("flat", 4, "fast", "is no file, no name"),
+    ("flat", 4, "startup=5us", "startup and exchange are needed"),
+    ("flat", 4, "startup=5us,exchange", "'exchange' is not NAME=SECONDS"),
+    ("flat", 4, "startup=5us,exchange=1,speed=3", "'speed' is none of them"),
+    ("flat", 4, "startup=5us,exchange=five", "are not seconds"),
+    ("flat", 4, "startup=5us,exchange=-1", "none below 0"),
+    ("flat", 4, "startup=5us,exchange=1,from_bytes=5", "hold for no small messages"),
+    ("flat", 4, [], "are none"),
+    ("flat", 4, 7, "are none"),
+    ("fat-tree", 4, "delta-fitted", "'delta-fitted' are of a mesh, not of a fat tree"),
+]
 
 
-def test_networks_have_a_place_for_each_rank() -> None:
-    with pytest.raises(ScheduleError, match="has 32 places, not one for each of 16 ranks"):
-        parsed_network("mesh:4x8", 16)
-    with pytest.raises(ScheduleError, match="has a power of two of places, not one for each of 12 ranks"):
-        parsed_network("hypercube", 12)
-    with pytest.raises(ScheduleError, match="a mesh of 4 × 8 has 32 places"):
-        carrier_of(Mesh(rows=4, columns=8), 16)
+@pytest.mark.parametrize(("network", "ranks", "constants", "what"), WRONG, ids=str)
+def test_networks_and_constants_that_there_are_not_are_one_line(
+    network: Any, ranks: int, constants: Any, what: str
+) -> None:
+    layouts = (Layout.of((2 * ranks,), words, ranks=ranks) for words in ("block", "cyclic"))
+    with pytest.raises(ScheduleError, match=what) as caught:
+        ooc.plan_redistribution(*layouts, network=network, constants=constants)
+    assert "\n" not in str(caught.value)
 
 
 def test_constants_by_name_text_setting_and_file(tmp_path: Path) -> None:
@@ -73,31 +89,6 @@ def test_constants_by_name_text_setting_and_file(tmp_path: Path) -> None:
     assert (small, large.from_bytes, large.startup) == (text, 1024, 1.0)
     file.write_text("startup: 5us\nexchange: 2e-9\nsaturated: 1ns\n")
     assert carrier_of("flat", 4, file).constants == (text,)
-
-
-@pytest.mark.parametrize(
-    ("said", "what"),
-    [
-        ("fast", "is no file, no name"),
-        ("startup=5us", "startup and exchange are needed"),
-        ("startup=5us,exchange", "'exchange' is not NAME=SECONDS"),
-        ("startup=5us,exchange=1,speed=3", "'speed' is none of them"),
-        ("startup=5us,exchange=five", "are not seconds"),
-        ("startup=5us,exchange=-1", "none below 0"),
-        ("startup=5us,exchange=1,from_bytes=5", "hold for no small messages"),
-        ([], "are none"),
-        (7, "are none"),
-    ],
-)
-def test_constants_that_are_none_are_one_line(said: object, what: str) -> None:
-    with pytest.raises(ScheduleError, match=what) as caught:
-        carrier_of("flat", 4, said)
-    assert "\n" not in str(caught.value)
-
-
-def test_the_fitted_mesh_s_constants_are_of_a_mesh() -> None:
-    with pytest.raises(ScheduleError, match="'delta-fitted' are of a mesh, not of a fat tree"):
-        carrier_of("fat-tree", 4, "delta-fitted")
 
 
 def test_the_command_line_takes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

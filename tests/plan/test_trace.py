@@ -81,3 +81,20 @@ def test_all_schedules_are_priced_as_they_are_predicted_the_cheapest_first(netwo
     expected[COLORING] = 2 * schedule_seconds(colored(sizes), sizes, network, DELTA)  # as messages differ
     assert {each.name: each.seconds for each in priced} == pytest.approx(expected)
     assert left_out == []
+
+
+def test_transfers_that_are_cheapest_by_different_schedules_go_by_different_ones() -> None:
+    """Each to its neighbour takes one step of its own; where all have for all, there are none of few steps."""
+    few, all_ = np.roll(np.eye(8, dtype=int), 1, axis=1) * 10**4, np.full((8, 8), 10**4)
+    flat = FlatCluster.of(*[1] * 8)
+    priced, _ = in_order([few, all_], flat, DELTA)
+    best = priced[0]
+    assert best.seconds == pytest.approx(sum(in_order([each], flat, DELTA)[0][0].seconds for each in (few, all_)))
+    assert best.seconds <= min(each.seconds for each in priced)
+
+
+def test_of_a_large_exchange_the_likelier_schedules_are_priced() -> None:
+    priced, left_out = in_order([some_sizes(16)], Mesh(rows=4, columns=4), DELTA, most=1500)
+    assert {each.name for each in priced} == {"COLORING", "REX", "PEX", "IPEX"}
+    assert left_out == ["GEN", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "LEX"]
+    assert len(in_order([some_sizes(16)], Mesh(rows=4, columns=4), DELTA, most=0)[0]) == 1

@@ -24,7 +24,7 @@ from oocarrays.errors import BudgetError, CorruptChunkError, InputError, Selecti
 from oocarrays.mapping import orientation
 from oocarrays.mapping.selection import Axes, Taken, lengths
 from oocarrays.plan.sections.write import can_change, plan_section_write
-from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
+from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.meter import MemoryWatch, Meter
 from oocarrays.storage.sections.write import write_section
 from tests import printed
@@ -139,11 +139,10 @@ def test_table_5_3_written(tmp_path: Path, row: dict[str, str], chunk: int) -> N
     array = zarr.create_array(tmp_path, shape=(32, 2048), chunks=(chunk, 2048), dtype="f4", compressors=None)
     array[...] = 1
     across, down = (range(*(int(row[f"{name}_{axis}"]) for name in ("lower", "upper", "stride"))) for axis in (1, 0))
-    file, meter, method = describe(array, written=True), Meter(), {"sieving": "sieve"}.get(row["method"], "direct")
-    buffer = 16 * 2048 * 4
-    write_section(
-        file, (across, down), np.zeros((len(across), len(down))), method=method, buffer_bytes=buffer, meter=meter
-    )
+    key = tuple(slice(each.start, each.stop, each.step) for each in (across, down))
+    method: Any = {"sieving": "sieve"}.get(row["method"], "direct")
+    with ooc.metered() as meter:
+        ooc.open_array(array).write(key, np.zeros((len(across), len(down))), method=method, memory=16 * 2048 * 4)
     reads, writes = (0, int(row["requests"])) if method == "direct" else (int(row["requests"]),) * 2
     assert (meter.read_requests, meter.write_requests) == (reads, writes)
     assert (array[...] == 0).sum() == len(across) * len(down)
@@ -157,28 +156,26 @@ def test_a_chunk_that_is_cut_short_is_told_and_left(tmp_path: Path, coding: str)
         path.write_bytes(path.read_bytes()[:-5])
         before = path.read_bytes()
         with pytest.raises(CorruptChunkError, match="c/0/0"):
-            write_section(describe(array, written=True), (range(1), range(1)), np.ones((1, 1)))
+            ooc.open_array(array)[:1, :1] = 1
         assert path.read_bytes() == before
         assert not list(path.parent.glob("*.partial"))
 
 
 def test_what_cannot_be_written_is_refused_in_one_line_before_anything_is_done() -> None:
     with stored("plain", (8, 8), (4, 4), local=False) as array:
-        file, meter, one = describe(array, written=True), Meter(), (range(1), range(1))
-        refused = {
+        refused: dict[str, tuple[type[Exception], dict[str, Any]]] = {
             "open for reading.*mode='r\\+'": (InputError, {"array": zarr.open_array(array.store, mode="r")}),
             "of shape \\(2, 1\\).*\\(1, 1\\)": (SelectionError, {"values": np.ones((2, 1))}),
             "'through' is not one of auto, direct, sieve": (UnsupportedError, {"method": "through"}),
             "these are in no local file": (UnsupportedError, {"method": "direct"}),
-            "too small: writing this section needs": (BudgetError, {"buffer_bytes": 10}),
+            "too small: writing this section needs": (BudgetError, {"memory": 10}),
         }
         for says, (kind, wrong) in refused.items():
             asked = {"array": array, "values": np.ones((1, 1))} | wrong
-            file = describe(asked.pop("array"), written=True)
-            with pytest.raises(kind, match=says) as caught:
-                write_section(file, one, **asked, meter=meter)
+            with ooc.metered() as meter, pytest.raises(kind, match=says) as caught:
+                ooc.open_array(asked.pop("array")).write(np.s_[:1, :1], asked.pop("values"), **asked)
             assert "\n" not in str(caught.value)
-        assert meter.write_requests == meter.read_requests == 0
+            assert meter.write_requests == meter.read_requests == 0
         assert not (array[...] != FILL).any()
 
 
@@ -204,12 +201,11 @@ def test_direct_writes_of_a_copy_by_links_leave_the_original(tmp_path: Path, cop
     shutil.copytree(tmp_path / "a.zarr", tmp_path / "b.zarr", copy_function=link)
     os.unlink(tmp_path / "b.zarr" / "zarr.json")
     shutil.copy(tmp_path / "a.zarr" / "zarr.json", tmp_path / "b.zarr" / "zarr.json")
-    file = describe(open_array(tmp_path / "b.zarr", mode="r+"), written=True)
-    section = ooc.Section((1, 2), (7, 5))
-    write_section(file, section.axes, np.full(section.shape, -1, "i4"), method="direct")
+    copied, section = ooc.open_array(tmp_path / "b.zarr", mode="r+"), ooc.Section((1, 2), (7, 5))
+    copied.write(section, np.full(section.shape, -1, "i4"), method="direct")
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "a.zarr"), values)
     values[section.slices] = -1
     np.testing.assert_array_equal(ooc.open_array(tmp_path / "b.zarr"), values)
     before = os.stat(tmp_path / "b.zarr" / "c" / "0" / "0").st_ino
-    write_section(file, section.axes, np.full(section.shape, -2, "i4"), method="direct")
+    copied.write(section, np.full(section.shape, -2, "i4"), method="direct")
     assert os.stat(tmp_path / "b.zarr" / "c" / "0" / "0").st_ino == before
