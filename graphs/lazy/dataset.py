@@ -37,7 +37,7 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import can_keep
 from oocarrays.storage.journal.texts import REQUEST
-from oocarrays.storage.local.private import OURS
+from oocarrays.storage.local.fs import OURS
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.aside import with_drafts

@@ -26,7 +26,7 @@ import numpy as np
 from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.local.blobs import LocalBlobs, make_below
 from oocarrays.storage.local.pages import libc
-from oocarrays.storage.local.private import mode_of
+from oocarrays.storage.local.fs import mode_of
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.sectors import MOST_BYTES, open_past_cache

@@ -29,7 +29,7 @@ from oocarrays.storage.codecs.shards import pack_shard
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view
-from oocarrays.storage.local.private import make_folders, mode_of
+from oocarrays.storage.local.fs import make_folders, mode_of
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.syncing import written

@@ -48,7 +48,7 @@ from oocarrays.storage.files.making_room import (
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, parts_of, place_name, store_path
 from oocarrays.storage.local import devices
 from oocarrays.storage.local.durable import Prepared
-from oocarrays.storage.local.private import OURS
+from oocarrays.storage.local.fs import OURS
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import innermost

@@ -28,7 +28,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.blobs import LocalBlobs, remove_tree
 from oocarrays.storage.local.devices import sync_path
 from oocarrays.storage.local.durable import replace
-from oocarrays.storage.local.private import OURS, make_folders
+from oocarrays.storage.local.fs import OURS, make_folders
 from oocarrays.storage.stores.aside import draft_key
 from oocarrays.storage.stores.joined import DOCUMENTS, SAYING
 from oocarrays.storage.stores.underway import lists_keys

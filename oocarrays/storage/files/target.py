@@ -28,7 +28,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_target
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
 from oocarrays.storage.local.devices import sync_file_system
-from oocarrays.storage.local.private import OURS
+from oocarrays.storage.local.fs import OURS
 from oocarrays.storage.stores.aside import AsideStore, draft_key
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 from oocarrays.storage.stores.uneven import METADATA, UnevenStore, check_known, draft_uneven

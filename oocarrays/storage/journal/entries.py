@@ -24,7 +24,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.blobs import remove_tree
 from oocarrays.storage.local.devices import sync_path
 from oocarrays.storage.local.durable import replace
-from oocarrays.storage.local.private import make_folders, mode_of
+from oocarrays.storage.local.fs import make_folders, mode_of
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.local.sectors import write_all

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
-from oocarrays.storage.local.private import make_folders
+from oocarrays.storage.local.fs import make_folders
 
 RETRY_SECONDS = 0.05
 SHARE_SECONDS = 5.0

@@ -22,7 +22,7 @@ import numpy as np
 from oocarrays.errors import CorruptChunkError, StoreFailure
 from oocarrays.plan.machine import BATCHED_RUNS
 from oocarrays.storage.local.pages import fetch_ahead, mapped, want
-from oocarrays.storage.local.private import make_folder, mode_of
+from oocarrays.storage.local.fs import make_folder, mode_of
 from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.regular import open_regular

@@ -15,7 +15,7 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from oocarrays.storage.local.devices import sync_path
-from oocarrays.storage.local.private import make_folder, mode_of
+from oocarrays.storage.local.fs import make_folder, mode_of
 from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.local.syncing import written
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from oocarrays.storage.local.private import mode_of
+from oocarrays.storage.local.fs import mode_of
 
 SECTOR = 4096
 """Bytes: what a write past the cache must be a multiple of, and lie on."""

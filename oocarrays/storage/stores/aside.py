@@ -20,7 +20,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import MemoryStore, StorePath
 
-from oocarrays.storage.local.private import OURS
+from oocarrays.storage.local.fs import OURS
 from oocarrays.storage.stores.joined import SAYING, Wrapped, layers
 
 T = TypeVar("T", bound=Store)

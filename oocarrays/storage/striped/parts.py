@@ -26,7 +26,7 @@ from zarr.storage import LocalStore
 from oocarrays.errors import InputError, NotFoundError, StoreFailure
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.durable import replace
-from oocarrays.storage.local.private import make_folders
+from oocarrays.storage.local.fs import make_folders
 from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.layout import turn_of
