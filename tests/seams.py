@@ -39,7 +39,6 @@ from oocarrays.show.planned import seconds_outside as seconds_outside
 from oocarrays.show.redistributions import Outlook as Outlook
 from oocarrays.show.report import seconds_text as seconds_text
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.documents import MARK
 from oocarrays.storage.files.documents import is_finished as is_finished
 from oocarrays.storage.files.documents import unfinished_run as unfinished_run
 from oocarrays.storage.files.local_files import rank_name as rank_name
@@ -48,6 +47,7 @@ from oocarrays.storage.journal.journal import Journal as Journal
 from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS
 from oocarrays.storage.journal.leftovers import find_leftovers as find_leftovers
 from oocarrays.storage.meter import MemoryWatch as MemoryWatch
+from oocarrays.storage.names import MARK
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.shown import shown
 from oocarrays.storage.stores.uneven import SETTING
@@ -150,7 +150,7 @@ CONSTANTS = {
     "record_read_bytes": "oocarrays.storage.foreign.netcdf3:LONGEST_READ",
     "packing_tile_bytes": "oocarrays.storage.sections.packing:TILE_BYTES",
     "packing_wide_bytes": "oocarrays.storage.sections.packing:WIDEST_BYTES",
-    "uncached_bytes": "oocarrays.storage.local.past_cache:LONG_BYTES",
+    "uncached_bytes": "oocarrays.storage.local.direct_io:LONG_BYTES",
     "shard_index_bytes": "oocarrays.storage.codecs.shards:INDEX_BYTES",
     "median_tile": "oocarrays.kernels.medians:REGISTER",
     "jacobi_columns": "oocarrays.kernels.jacobi:COLUMNS",
@@ -230,8 +230,8 @@ STEPS = {
     "remove documents": "oocarrays.storage.files.making_room:remove_documents",
     "remove old files": "oocarrays.storage.files.making_room:make_room",
     "remove old folder": "oocarrays.storage.files.making_room:remove_tree",
-    "sync device": "oocarrays.storage.local.devices:sync_file_system",
-    "can sync device": "oocarrays.storage.local.devices:is_synced_whole",
+    "sync device": "oocarrays.storage.local.syncing:sync_file_system",
+    "can sync device": "oocarrays.storage.local.syncing:is_synced_whole",
     "draw schedule": "oocarrays.show.pictures.schedules:draw",
     "make figure": "oocarrays.show.pictures.plans:Drawing",
     "call rechunk": "oocarrays.cli.runs:rechunk",

@@ -35,10 +35,9 @@ from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.journal.leftovers import hold
-from oocarrays.storage.local.blobs import LocalBlobs, byte_view
-from oocarrays.storage.local.checksum import checksum
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
+from oocarrays.storage.local.fs import write_all
 from oocarrays.storage.local.pages import allocate
-from oocarrays.storage.local.sectors import write_all
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.opening import open_ahead
 

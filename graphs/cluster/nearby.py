@@ -28,6 +28,7 @@ import os
 import secrets
 import weakref
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -315,10 +316,9 @@ async def _common(client: Client, near: Sequence[str], known: dict[str, Tried]) 
 
 def _tried() -> Tried:
     """Return what others try to get of this process."""
-    try:
+    with suppress(OSError):
         return _here(), shared.probe().where
-    except OSError:
-        return _here(), None
+    return _here(), None
 
 
 def _can(tried: Sequence[Tried]) -> frozenset[str]:
@@ -328,10 +328,9 @@ def _can(tried: Sequence[Tried]) -> frozenset[str]:
 
 
 def _is_seen(where: RoomAddress | None) -> bool:
-    try:
+    with suppress(OSError):
         return where is not None and len(shared.look(RoomAddress(*where), 0, 1)) == 1
-    except OSError:
-        return False
+    return False
 
 
 def _is_readable(process: tuple[int, int, bytes]) -> bool:

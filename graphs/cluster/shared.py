@@ -23,6 +23,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -239,10 +240,8 @@ def _renewed(memory: np.ndarray | Segment) -> bool:
 def _memory(nbytes: int) -> np.ndarray | Segment:
     """Memory of which others may have a look, where that is of use and there is some."""
     if _on and nbytes >= LEAST_BYTES and len(_segments) < most_files():
-        try:
+        with suppress(OSError):  # no memory for it, or no file: messages go another way
             return Segment.of(nbytes)
-        except OSError:  # no memory for it, or no file: messages go another way
-            pass
     return allocate(nbytes) if nbytes >= LEAST_BYTES else np.empty(nbytes, np.uint8)
 
 

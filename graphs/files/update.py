@@ -41,12 +41,13 @@ from oocarrays.plan.files.update import REQUESTS, UpdatePlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target, finishing
-from oocarrays.storage.files.documents import MARK, document_store, is_finished, unfinished_run
+from oocarrays.storage.files.documents import document_store, is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.files.target import TargetSpec, written_file
 from oocarrays.storage.journal.calls import CALL
 from oocarrays.storage.journal.receipts import Store
+from oocarrays.storage.names import MARK
 from oocarrays.storage.sections.overlay import write_pieces
 from oocarrays.storage.sections.read import read_section
 

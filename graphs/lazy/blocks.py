@@ -44,12 +44,13 @@ from oocarrays.storage.chunks.writer import PieceWriter
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_place, create_scratch, remove_scratch
-from oocarrays.storage.files.documents import MARK, unfinished_run
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.places import StoreLike, free_bytes
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.names import MARK
 
 SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
 """Folders in a run's scratch: of an array that holds every block, and of one that may not yet."""

@@ -29,7 +29,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.creating import is_empty
-from oocarrays.storage.files.documents import MARK, document_store, unfinished_run
+from oocarrays.storage.files.documents import document_store, unfinished_run
 from oocarrays.storage.files.making_room import names_in
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.files.target import TargetSpec
@@ -37,11 +37,11 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import can_keep
 from oocarrays.storage.journal.texts import REQUEST
-from oocarrays.storage.local.fs import OURS
+from oocarrays.storage.local.fs import files_below
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.names import MARK, OURS, SAYING
 from oocarrays.storage.stores.aside import with_drafts
-from oocarrays.storage.stores.joined import SAYING
 
 
 class DatasetRun(EndingRun):
@@ -123,9 +123,9 @@ class DatasetRun(EndingRun):
             group_file.make_group(store, {"attributes": {}}, begun, overwrite=True, durable=self.durable)
             replaces = True
         self.frame.value({MARK: begun}, replaces)
-        for folder, _, names in os.walk(local_folder(store) or ""):
-            for name in names:
-                written(os.path.join(folder, name))  # by xarray
+        folder = local_folder(store) or ""
+        for key in files_below(folder):
+            written(os.path.join(folder, key))  # by xarray
         place = with_drafts(store_path(document_store(store, durable=self.durable)))
         zarr.open_group(place, mode="r+", use_consolidated=False).attrs[MARK] = self.id
         if self.processes is not None:

@@ -15,8 +15,8 @@ from oocarrays.graphs.run.builder import ReadSlab
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.storage.chunks.elements import common, scatter
 from oocarrays.storage.journal.receipts import Receipts
+from oocarrays.storage.local.direct_io import padded
 from oocarrays.storage.local.pages import allocate
-from oocarrays.storage.local.sectors import padded
 
 
 def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former: ReadSlab | None) -> ReadSlab:

@@ -21,11 +21,10 @@ from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.chunk_names import unfinished_key
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.local.blobs import byte_view
-from oocarrays.storage.local.checksum import checksum
+from oocarrays.storage.local.blobs import byte_view, checksum
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.names import partial_name
 
 Recorded = Mapping[Part, Stored | None]
 ODD = -1
@@ -74,7 +73,7 @@ def _chunk_now(
     """The key of a chunk, and what it must be."""
     key, nbytes = assembler.key(index), step.target.chunk_bytes
     named = os.path.exists(assembler.chunks.final(key))
-    here = key if named else unfinished_key(key, assembler.chunks.mark)
+    here = key if named else partial_name(key, assembler.chunks.mark)
     if not verify:
         return here, [nbytes]
     chunk = assembler.read(index)

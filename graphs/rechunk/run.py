@@ -38,7 +38,7 @@ from oocarrays.storage.files.target import written_file
 from oocarrays.storage.journal.leftovers import discard, hold, scratch_below
 from oocarrays.storage.journal.lock import Hold
 from oocarrays.storage.journal.receipts import Receipt, Receipts
-from oocarrays.storage.local import devices
+from oocarrays.storage.local import syncing
 from oocarrays.storage.pool import Pool
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
@@ -98,7 +98,7 @@ class RechunkState(OneTarget):
     @property
     def caches_scratch(self) -> bool:
         """Whether scratch stays in the system's cache: who looks at it later can tell whether it has."""
-        return self.plan.scratch_is_cached and bool(devices.boot())
+        return self.plan.scratch_is_cached and bool(syncing.boot())
 
     @property
     def cached_places(self) -> list[StoreLike]:
@@ -191,7 +191,7 @@ class RechunkState(OneTarget):
                 self.source,
                 self.plan.passes[number].target,
                 durable=self.durable and not self.caches_scratch,
-                boot=devices.boot() if self.caches_scratch else "",
+                boot=syncing.boot() if self.caches_scratch else "",
             )
 
     def _hold_scratch(self) -> None:

@@ -24,13 +24,14 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import is_empty
-from oocarrays.storage.files.documents import NODES, documents, is_finished, unfinished_run
+from oocarrays.storage.files.documents import documents, is_finished, unfinished_run
 from oocarrays.storage.files.places import StoreLike, name_of
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import ID
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.sources import can_keep, kept_source
 from oocarrays.storage.journal.texts import BEGINNING, Kept
+from oocarrays.storage.names import NODES
 
 Sections = Mapping[str, Sequence[Section]]
 """Elements that a part writes, as they stand in the file of each place."""

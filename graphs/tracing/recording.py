@@ -25,15 +25,13 @@ from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.storage.chunks.places import CountingStore
 from oocarrays.storage.metered import WATCHERS
+from oocarrays.storage.names import SAYING
 from oocarrays.storage.stores.joined import Wrapped
 
 if TYPE_CHECKING:
     from distributed import Client
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
-
-METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-"""Names of what is no chunk."""
 
 
 class TracedStore(Wrapped[Store]):
@@ -104,7 +102,7 @@ class _Arrays:
     def chunk(self, key: str) -> tuple[zarr.Array, tuple[int, ...]] | None:
         """Return the array and the place in its grid of what is under a key; None where that is not a chunk."""
         parts = key.split("/")
-        if parts[-1] in METADATA:
+        if parts[-1] in SAYING:
             return None
         for length in reversed(range(len(parts))):
             array = self._open("/".join(parts[:length]))

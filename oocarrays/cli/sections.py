@@ -16,7 +16,7 @@ from oocarrays.mapping.given import from_home
 from oocarrays.mapping.selection import Selection
 from oocarrays.plan.sections.sieve import METHODS
 from oocarrays.show import report
-from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.fs import translated
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import metered
 from oocarrays.storage.stores.urls import check_path
@@ -104,9 +104,7 @@ def _counted(meter: Meter) -> str:
 
 def _save(path: str, data: np.ndarray) -> None:
     try:
-        with open(path, "xb") as file:
+        with translated("write", path, but=(FileExistsError,)), open(path, "xb") as file:
             np.save(file, data)
     except FileExistsError:
         raise TargetError(f"{path} exists; name a new file") from None
-    except OSError as error:
-        raise write_error(path, error) from error

@@ -18,7 +18,6 @@ Without ``resume`` a target that is there is refused; the error names the way th
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +37,7 @@ from oocarrays.storage.files.group_file import holds_group, member_store
 from oocarrays.storage.files.places import Place, StoreLike, local_folder
 from oocarrays.storage.journal.calls import CALL, code_of, name_of, named
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.lock import Busy, let_go, try_lock
+from oocarrays.storage.journal.lock import is_locked
 from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import changed
 from oocarrays.storage.journal.texts import FOLDER, LOCK, REQUEST
@@ -207,15 +206,7 @@ def is_at_work(target: StoreLike) -> bool:
     folder = local_folder(target)
     if folder is None or unfinished_run(target) is None:
         return False
-    try:
-        file = try_lock(os.path.join(folder, FOLDER, LOCK), fcntl.LOCK_EX)
-    except Busy:
-        return True
-    except OSError:
-        return False
-    if file is not None:
-        let_go(file)
-    return False
+    return is_locked(os.path.join(folder, FOLDER, LOCK)) is True
 
 
 COUNT = "count"

@@ -23,18 +23,20 @@ import zarr
 from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
-from oocarrays.errors import NotFoundError, StoreFailure
+from oocarrays.errors import NotFoundError
 from oocarrays.graphs.run.remains import way_out
 from oocarrays.plan.documents import Document
 from oocarrays.requests.request import is_at_work, journaled
 from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
 from oocarrays.storage.files import array_file
-from oocarrays.storage.files.documents import MARK, WRECKED, mark_of, said
+from oocarrays.storage.files.documents import WRECKED, mark_of, said
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names
 from oocarrays.storage.files.group_file import is_consolidated, skipped_in
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, store_path
 from oocarrays.storage.files.presence import presence_of
 from oocarrays.storage.foreign.store import ForeignStore
+from oocarrays.storage.local.fs import translated
+from oocarrays.storage.names import MARK
 from oocarrays.storage.stores.aside import with_drafts, without_drafts
 from oocarrays.storage.stores.joined import joined_in
 
@@ -188,13 +190,11 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
     except NotFoundError as no_array:
         group = _open_group(store, no_array)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), translated("read", store, full=True):
             warnings.simplefilter("ignore", ZarrUserWarning)  # of folders that are neither: they are passed over
             members: Any = sorted(group.members(max_depth=None))
             found = {name: without_drafts(node) for name, node in members}
-        return _group_facts(without_drafts(group), "", found, stored)
-    except OSError as error:
-        raise StoreFailure(f"cannot read {store}: {error}") from error
+            return _group_facts(without_drafts(group), "", found, stored)
     except WRECKED as error:
         raise NotFoundError(f"{store} cannot be read as a Zarr group: {said(error)}") from error
 

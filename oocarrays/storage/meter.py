@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -116,16 +116,13 @@ def _idle(folder: str, name: str) -> int:
 
 def _text(path: str) -> str | None:
     """Read a short file of the kernel's, as cheaply as can be; None where it tells nothing."""
-    try:
+    with suppress(OSError):
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return b"".join(iter(lambda: os.read(file, 2**16), b"")).decode(errors="surrogateescape")
-    except OSError:
-        return None
-    finally:
-        os.close(file)
+        try:
+            return b"".join(iter(lambda: os.read(file, 2**16), b"")).decode(errors="surrogateescape")
+        finally:
+            os.close(file)
+    return None
 
 
 COUNTERS = (
@@ -256,11 +253,9 @@ class Meter:
 
 def anonymous_bytes() -> int:
     """Resident memory of this process that no file backs, in bytes; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as status:
-            return sum(int(line.split()[1]) * 1024 for line in status if line.startswith(("RssAnon", "RssShmem")))
-    except OSError:
-        return 0
+    with suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
+        return sum(int(line.split()[1]) * 1024 for line in status if line.startswith(("RssAnon", "RssShmem")))
+    return 0
 
 
 class MemoryWatch:
@@ -301,13 +296,10 @@ def available_bytes() -> int:
 
 
 def _meminfo_available() -> int:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as info:
-            for line in info:
-                if line.startswith("MemAvailable"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    with suppress(OSError), open("/proc/meminfo", encoding="ascii") as info:
+        for line in info:
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 

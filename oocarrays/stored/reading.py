@@ -221,7 +221,8 @@ def read_small(reader: RunReader, key: Any) -> Any:
     found = reader.read(key if type(key) is tuple else (key,), meter)
     if found is None:
         return None
-    warn_of_missing(meter, reader.file.presence.name)
+    if meter.warned_chunks:
+        warn_of_missing(meter, reader.file.presence.name)
     return found[()]
 
 

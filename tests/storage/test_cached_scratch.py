@@ -19,7 +19,7 @@ from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.storage.files.creating import is_scratch
-from oocarrays.storage.local import devices
+from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer, written
 from tests.dying import Server
 from tests.seams import replace_step, set_constants
@@ -82,7 +82,7 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
     assert [part for part in recorded(target) if part[0] == 0]
     (scratch,) = tmp_path.glob(".oocarrays-*")
     assert is_scratch(str(scratch / "0"))
-    monkeypatch.setattr(devices, "boot", lambda: "the next one")
+    monkeypatch.setattr(syncing, "boot", lambda: "the next one")
     assert not is_scratch(str(scratch / "0"))
     for chunk in scratch.rglob("c/*/*"):
         chunk.write_bytes(bytes(chunk.stat().st_size))  # as a file may be that was never written out
@@ -95,7 +95,7 @@ def test_after_another_start_of_the_system_scratch_is_made_again(
 def test_where_no_start_can_be_told_from_another_scratch_is_on_the_device(
     tmp_path: Path, coded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "boot", lambda: "")
+    monkeypatch.setattr(syncing, "boot", lambda: "")
     job = ooc.rechunk(coded, tmp_path / "target.zarr", scheduler="threads", **options(coded))
     assert job._run.cached_places == []
     assert len(job._run.written_places) == 2
@@ -109,7 +109,7 @@ def test_beside_scratch_few_files_are_synced_and_many_with_it(
 ) -> None:
     asked: list[str] = []
     for name in ("sync_file_system", "sync_path"):
-        monkeypatch.setattr(devices, name, lambda path, name=name: asked.append(name))
+        monkeypatch.setattr(syncing, name, lambda path, name=name: asked.append(name))
     replace_step(monkeypatch, "can sync device", lambda folder: True)
     set_constants(monkeypatch, unsynced_files=most)
     place, scratch = tmp_path / "t.zarr", tmp_path / "scratch"

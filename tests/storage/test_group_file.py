@@ -10,7 +10,7 @@ from zarr.storage import LocalStore, MemoryStore
 
 from oocarrays.errors import NotFoundError, TargetError, UnfinishedError
 from oocarrays.storage.chunks.copies import copy_documents, copy_part
-from oocarrays.storage.files.documents import MARK, is_finished, unfinished_run
+from oocarrays.storage.files.documents import is_finished, unfinished_run
 from oocarrays.storage.files.group_file import (
     check_group_target,
     create_group,
@@ -22,6 +22,7 @@ from oocarrays.storage.files.group_file import (
 )
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.names import MARK
 from tests.groups import check_same, objects, opened, write
 from tests.small import make
 

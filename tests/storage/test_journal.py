@@ -24,6 +24,7 @@ from oocarrays.errors import DiskFullError, JournalError, NotFoundError, StoreFa
 from oocarrays.storage.journal import entries, journal, lock
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.texts import FOLDER
+from oocarrays.storage.local import durable
 from tests.dying import Child, Server
 from tests.small import DATA, make
 
@@ -285,7 +286,7 @@ def test_what_the_device_says_is_told(
         raise OSError(number, os.strerror(number))
 
     mine = begun(folder)
-    monkeypatch.setattr(entries, "write_all", refuse)
+    monkeypatch.setattr(durable, "write_all", refuse)
     for verb in (lambda: mine.record((1,)), lambda: begun(folder.parent / "b.zarr")):
         with pytest.raises(kind, match=r"the journal of .*\.zarr"):
             verb()

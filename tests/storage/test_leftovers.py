@@ -17,13 +17,13 @@ import zarr
 from zarr.storage import LocalStore, _local
 
 from oocarrays.errors import DiskFullError, NotFoundError, StoreFailure, TargetError
-from oocarrays.storage.files.documents import MARK
 from oocarrays.storage.journal import leftovers, lock
 from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.leftovers import Leftover, find_leftovers, hold
 from oocarrays.storage.journal.texts import FOLDER
 from oocarrays.storage.local import blobs
 from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.names import MARK
 from tests.dying import Child, Server
 from tests.small import make
 

@@ -15,8 +15,9 @@ from zarr.core.sync import sync
 import oocarrays as ooc
 from oocarrays.errors import UnfinishedError
 from oocarrays.storage.files import making_room
-from oocarrays.storage.files.documents import MARK, is_finished
-from oocarrays.storage.local import blobs
+from oocarrays.storage.files.documents import is_finished
+from oocarrays.storage.local import fs
+from oocarrays.storage.names import MARK
 
 pytestmark = pytest.mark.long
 
@@ -40,8 +41,8 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
         return change
 
     monkeypatch.setattr(making_room.os, "unlink", dying(os.unlink))
-    monkeypatch.setattr(blobs.os, "replace", dying(os.replace))
-    monkeypatch.setattr(blobs.shutil, "rmtree", dying(blobs.shutil.rmtree))
+    monkeypatch.setattr(fs.os, "replace", dying(os.replace))
+    monkeypatch.setattr(fs.shutil, "rmtree", dying(fs.shutil.rmtree))
 
 
 async def others() -> None:

@@ -16,7 +16,7 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.errors import OocError, TargetError
-from oocarrays.storage.local import devices
+from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer
 from tests.power import Disk, watched
 from tests.profiles import is_nightly
@@ -100,7 +100,7 @@ def outcomes(
     found: Counter[str] = Counter()
     go_on = partial(ooc.resume, folder / "disk" / "t.zarr") if resume is None else resume
     with dask.config.set({"oocarrays.durable": False}), pytest.MonkeyPatch.context() as patch:  # nobody loses it again
-        patch.setattr(devices, "boot", lambda: "the next one")
+        patch.setattr(syncing, "boot", lambda: "the next one")
         for state in disk.states(seed=16, draws=draws):
             disk.restore(state)
             found[recovered(folder, begin, go_on, list(right))] += 1

@@ -22,8 +22,7 @@ from oocarrays.storage.chunks.elements import element_runs, fill_bits, is_fill
 from oocarrays.storage.chunks.turned import chunk_major, turned_section
 from oocarrays.storage.chunks.unfinished import UnfinishedChunks
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.local.blobs import LocalBlobs, byte_view
-from oocarrays.storage.local.checksum import checksum
+from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
 from oocarrays.storage.stores.opening import blobs_of

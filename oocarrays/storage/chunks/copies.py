@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -28,18 +26,18 @@ from zarr.storage import StorePath
 from oocarrays.errors import CorruptChunkError, OocError, StoreFailure
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.storage.files.array_file import open_array
-from oocarrays.storage.files.documents import PARTIAL
 from oocarrays.storage.files.formats import target_settings
 from oocarrays.storage.files.making_room import array_documents, is_node, put_documents
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
-from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.local.regular import check_regular
+from oocarrays.storage.local.durable import replacing_file
+from oocarrays.storage.local.fs import check_regular, failure, files_below, make_folders, translated
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.names import DOCUMENTS, PARTIAL, SAYING
 from oocarrays.storage.stores.aside import keeps_drafts
-from oocarrays.storage.stores.joined import DOCUMENTS, SAYING, layers
+from oocarrays.storage.stores.joined import layers
 
 KEYS_AT_ONCE = 1000
 """Keys of a store that are held at one time."""
@@ -76,21 +74,17 @@ def copy_documents(source: zarr.Array, target: StoreLike, *, meter: Meter, durab
     """Copy the metadata documents of an array whose chunks are copied: from then on there is an array."""
     asked = ((name, sync((source.store_path / name).get())) for name in DOCUMENTS)
     found = {name: each.to_bytes() for name, each in asked if each is not None}
-    try:
+    with translated("write", target):
         put_documents(target, found, durable=durable)
-    except OSError as error:
-        raise write_error(str(target), error) from error
     meter.add(copied_objects=len(found), copied_bytes=sum(map(len, found.values())))
 
 
 def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *, durable: bool) -> None:
     """Make the draft of an array for the elements of another in another Zarr format, unless it is there."""
     settings: Any = target_settings(source, tuple(source.chunks), zarr_format=zarr_format)
-    try:
+    with translated("write", target):
         if not is_node(target):
             put_documents(target, array_documents(settings), durable=durable, draft=keeps_drafts(store_path(target)))
-    except OSError as error:
-        raise write_error(str(target), error) from error
 
 
 def convert_part(
@@ -113,16 +107,15 @@ def convert_part(
 def _converted(source: zarr.Array, made: zarr.Array, section: tuple[slice, ...], key: str) -> np.ndarray | None:
     """Write a chunk of one array in another; the bytes that are stored of it, None where it holds nothing."""
     try:
-        chunk = source[section]
-    except OSError as error:
-        raise StoreFailure(f"cannot read {source.store_path}: {error}") from error
+        with translated("read", source.store_path, full=True):
+            chunk = source[section]
+    except OocError:
+        raise
     except Exception as error:  # whatever a codec has to say
         raise CorruptChunkError(f"the chunk of {source.store_path} at {section} cannot be decoded: {error}") from error
-    try:
+    with translated("write", made.store_path):
         made[section] = chunk
         stored = sync((made.store_path / key).get())
-    except OSError as error:
-        raise write_error(str(made.store_path), error) from error
     folder = local_folder(made.store_path.store, made.store_path.path)
     if folder is not None and stored is not None:
         written(os.path.join(folder, key))
@@ -152,45 +145,29 @@ def _remove_files(here: str, there: str, mine: Callable[[str], bool]) -> None:
     for key in list(_files(there)) if os.path.isdir(there) else ():
         copy = os.path.join(there, key)
         if mine(key) and not os.path.lexists(os.path.join(here, key)):
-            try:
+            with translated("write", copy):
                 os.unlink(copy)
-            except OSError as error:
-                raise write_error(copy, error) from error
             written(copy)
 
 
 def _files(folder: str) -> Iterator[str]:
     """The keys of an array's files."""
-    try:
-        for root, folders, names in os.walk(folder, onerror=_refuse):
-            folders[:] = [name for name in folders if name != FOLDER]
-            keys = (os.path.relpath(os.path.join(root, name), folder) for name in names)
-            yield from filter(_is_of_array, keys)
-    except OSError as error:
-        raise StoreFailure(f"cannot read {folder}: {error.strerror or error}") from error
-
-
-def _refuse(error: OSError) -> None:
-    raise error
+    with translated("read", folder):
+        yield from filter(_is_of_array, files_below(folder, skip=FOLDER, strict=True))
 
 
 def _copy_file(path: str, copy: str) -> int:
-    """Copy a file under another name first; returns its bytes."""
-    partial = f"{copy}.{uuid.uuid4().hex}.partial"
-    try:
-        os.makedirs(os.path.dirname(copy), exist_ok=True)
+    """Copy a file, and return its bytes."""
+    with replacing_file(copy) as partial:
+        make_folders(os.path.dirname(copy))
         check_regular(path)
-        shutil.copyfile(path, partial)
-        nbytes = os.path.getsize(partial)
-        os.replace(partial, copy)
-        written(copy)
-    except OSError as error:
-        with suppress(OSError):
-            os.unlink(partial)
-        if error.filename == path:
-            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
-        raise write_error(copy, error) from error
-    return nbytes
+        try:
+            shutil.copyfile(path, partial)
+        except OSError as error:
+            if error.filename == path:
+                raise failure("read", path, error) from error
+            raise
+        return os.path.getsize(partial)
 
 
 async def _copy_objects(
@@ -206,15 +183,11 @@ async def _copy_objects(
         receipts.put(key, found.as_numpy_array().view(np.uint8))
         meter.add(copied_objects=1, copied_bytes=len(found))
 
-    try:
+    with translated("copy", source, full=True):
         if any(getattr(each, "documents_first", False) for each in layers(target.store)):
             await _describe(source, target)
         async for keys in _listed(source, mine):
             await concurrent_map([(key,) for key in keys], copy, at_once)
-    except OocError:
-        raise
-    except OSError as error:
-        raise StoreFailure(f"cannot copy {source}: {error}") from error
 
 
 async def _describe(source: StorePath, target: StorePath) -> None:
@@ -232,11 +205,9 @@ async def _remove_objects(source: StorePath, target: StorePath, mine: Callable[[
         if not await source.store.exists(_prefix(source) + key):
             await target.store.delete(_prefix(target) + key)
 
-    try:
+    with translated("remove", f"what {target} has more than {source}", full=True):
         async for keys in _listed(target, mine):
             await concurrent_map([(key,) for key in keys], remove, at_once)
-    except OSError as error:
-        raise StoreFailure(f"cannot remove what {target} has more than {source}: {error}") from error
 
 
 def _prefix(place: StorePath) -> str:

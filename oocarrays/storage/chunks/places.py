@@ -26,8 +26,8 @@ from oocarrays.mapping.grid import Index
 from oocarrays.storage.codecs.shards import ShardedBlobs, ShardLayout
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob
+from oocarrays.storage.local.fs import check_regular, failure, open_regular
 from oocarrays.storage.local.pages import want
-from oocarrays.storage.local.regular import check_regular, open_regular
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import Wrapped, span
 from oocarrays.storage.stores.opening import blobs_of
@@ -222,7 +222,7 @@ class Places:
                 raise StoreFailure(f"cannot open {path}: it has gone") from None
             return -1
         except OSError as error:
-            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
+            raise failure("open", path, error) from error
         try:
             self._blobs.check_file(key, file)
         except BaseException:

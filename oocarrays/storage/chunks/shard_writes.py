@@ -30,28 +30,26 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import fill_bits, is_fill
 from oocarrays.storage.chunks.write_units import Written
 from oocarrays.storage.codecs.codec import decode_into, encode, most_shard_bytes
 from oocarrays.storage.codecs.shards import NOT_STORED, lay_out
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.documents import METADATA
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.fs import open_regular, translated
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.names import ARRAY_2, METADATA, draft_key
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.aside import draft_key
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.store_blobs import all_bytes
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
 """Two chunks that share one wait for each other, and that is all: a thread holds one at a time."""
-FORMAT_2 = ".zarray"
 
 
 class ChunkLocks:
@@ -59,7 +57,7 @@ class ChunkLocks:
 
     def __init__(self, file: ArrayFile) -> None:
         self._key, self._place = file.chunk_key, file.name
-        metadata = FORMAT_2 if file.zarr.metadata.zarr_format == 2 else METADATA
+        metadata = ARRAY_2 if file.zarr.metadata.zarr_format == 2 else METADATA
         blobs = blobs_of(file.zarr)
         self._metadata = _document(blobs.path(metadata)) if isinstance(blobs, LocalBlobs) else None
 
@@ -99,11 +97,10 @@ def _locked(path: str, byte: int) -> int | None:
     """Return the file, open, with the byte locked; None where that cannot be had."""
     while hasattr(fcntl, "F_OFD_SETLKW"):
         try:
-            file = open_regular(path, os.O_RDWR)
+            with translated("lock a chunk in", path, but=(PermissionError, FileNotFoundError)):
+                file = open_regular(path, os.O_RDWR)
         except (PermissionError, FileNotFoundError):
             return None
-        except OSError as error:
-            raise StoreFailure(f"cannot lock a chunk in {path}: {error.strerror}") from error
         try:
             _set_lock(file, byte, fcntl.F_WRLCK)
             if is_at(file, path):

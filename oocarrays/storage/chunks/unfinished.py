@@ -23,14 +23,19 @@ from itertools import islice
 
 import numpy as np
 
-from oocarrays.storage.files.chunk_names import unfinished_key
-from oocarrays.storage.local.blobs import LocalBlobs, make_below
+from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.direct_io import open_past_cache
+from oocarrays.storage.local.fs import (
+    failure,
+    make_below,
+    mode_of,
+    open_regular,
+    translated,
+    write_at,
+)
 from oocarrays.storage.local.pages import libc
-from oocarrays.storage.local.fs import mode_of
-from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.local.regular import open_regular
-from oocarrays.storage.local.sectors import MOST_BYTES, open_past_cache
 from oocarrays.storage.local.syncing import before_naming, written
+from oocarrays.storage.names import partial_name
 
 MOST_FILES = 4096
 """Files that a process has open at one time, at most; and no more than half of what the system allows it."""
@@ -62,7 +67,7 @@ class UnfinishedChunks:
 
     def path(self, key: str) -> str:
         """Where a chunk is while it is unfinished."""
-        return self._blobs.path(unfinished_key(key, self.mark))
+        return self._blobs.path(partial_name(key, self.mark))
 
     def final(self, key: str) -> str:
         """Where a chunk is when it has its name."""
@@ -78,17 +83,14 @@ class UnfinishedChunks:
 
     def write_runs(self, key: str, offsets: list[int], data: memoryview) -> None:
         """Place runs of equal length, which lie one behind the other in ``data``."""
-        length, pwrite = len(data) // max(len(offsets), 1), os.pwrite
+        length = len(data) // max(len(offsets), 1)
         there: _Open | None = None
         try:
             there = self._taken(key)
             for number, offset in enumerate(offsets):
-                run = data[number * length : (number + 1) * length]
-                done = pwrite(there.file, run[:MOST_BYTES], offset)
-                while done < length:
-                    done += pwrite(there.file, run[done : done + MOST_BYTES], offset + done)
+                write_at(there.file, offset, data[number * length : (number + 1) * length])
         except OSError as error:
-            raise write_error(self.path(key), error) from error
+            raise failure("write", self.path(key), error) from error
         finally:
             if there is not None:
                 with self._lock:
@@ -138,17 +140,14 @@ class UnfinishedChunks:
         with self._lock:
             there = self._files.pop(key, None)
         path, final = self.path(key), self.final(key)
-        try:
+        with suppress(FileNotFoundError), translated("write", final, but=(FileNotFoundError,)):
             if there is not None:
                 os.close(there.file)
             before_naming(path)
             os.replace(path, final)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise write_error(final, error) from error
-        written(final)
-        return True
+            written(final)
+            return True
+        return False
 
     def reopen(self, key: str) -> None:
         """Take the name of a chunk away again: something has to be placed in it once more."""
@@ -161,7 +160,7 @@ class UnfinishedChunks:
     def discard(self, key: str) -> None:
         """Remove a chunk, whether or not it has its name."""
         self._blobs.remove(key)
-        self._blobs.remove(unfinished_key(key, self.mark))
+        self._blobs.remove(partial_name(key, self.mark))
 
     def read(self, key: str) -> np.ndarray | None:
         """The bytes of a chunk, whether or not it has its name; None where it is not there as a whole."""

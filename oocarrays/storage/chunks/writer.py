@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
-from oocarrays.errors import RunError, StoreFailure
+from oocarrays.errors import RunError
 from oocarrays.mapping.grid import Index
 from oocarrays.mapping.section import Section
 from oocarrays.storage.chunks.elements import element_runs, fill_bits, is_fill
@@ -29,9 +29,7 @@ from oocarrays.storage.codecs.shards import pack_shard
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view
-from oocarrays.storage.local.fs import make_folders, mode_of
-from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.fs import make_folders, mode_of, open_regular, translated, write_at
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool
@@ -64,16 +62,14 @@ class PieceWriter:
     def _put(self, path: str, part: Section, piece: np.ndarray) -> None:
         starts, elements = element_runs(part, self.file.stored.grid.chunks)
         data, length = byte_view(piece), elements * piece.itemsize
-        try:
+        with translated("write", path):
             file = self._opened(path)
             try:
                 for at, start in zip(range(0, len(data), length), starts.tolist(), strict=True):
-                    _write_all(file, data[at : at + length], start * piece.itemsize)
+                    write_at(file, start * piece.itemsize, data[at : at + length])
                 written(path)
             finally:
                 os.close(file)
-        except OSError as error:
-            raise write_error(path, error) from error
 
     def _opened(self, path: str) -> int:
         if not os.path.isdir(self._folder):
@@ -82,13 +78,6 @@ class PieceWriter:
         file = open_regular(path, os.O_WRONLY | os.O_CREAT, mode_of(path))
         os.truncate(file, self.file.stored.chunk_bytes)  # each writer asks for the same length: that loses nothing
         return file
-
-
-def _write_all(file: int, data: memoryview, offset: int) -> None:
-    """One call writes less than 2 GiB."""
-    while data:
-        written = os.pwrite(file, data, offset)
-        data, offset = data[written:], offset + written
 
 
 class ChunkWriter:
@@ -233,15 +222,14 @@ class ChunkWriter:
         section = self.file.stored.grid.section(index)
         if isinstance(self._blobs, LocalBlobs):
             self._blobs.check()
-        try:
+        key = self.file.chunk_key(index)
+        with translated("write", f"{key} of {self.file.name}", full=True):
             data = chunk[section.relative_to(section.lower).slices]
             local = self.file.folder is not None
             kept = data if local else data.copy()  # a store in memory keeps what it is given
-            through.write(section.slices, self.file.chunk_key(index), kept)
+            through.write(section.slices, key, kept)
             if self.file.folder is not None:
-                written(os.path.join(self.file.folder, self.file.chunk_key(index)))
-        except OSError as error:
-            raise StoreFailure(f"cannot write {self.file.chunk_key(index)} of {self.file.name}: {error}") from error
+                written(os.path.join(self.file.folder, key))
 
     def _is_fill(self, chunk: np.ndarray) -> bool:
         return is_fill(chunk, self._fill)

@@ -20,7 +20,7 @@ import zarr
 from zarr.errors import ContainsGroupError, NodeTypeValidationError
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import NotFoundError, StoreFailure, UnfinishedError, UnsupportedError
+from oocarrays.errors import NotFoundError, UnfinishedError, UnsupportedError
 from oocarrays.mapping.casting import lost_value
 from oocarrays.mapping.given import chosen, extents
 from oocarrays.mapping.grid import COPIED_BYTES, ChunkGrid, Stored
@@ -41,7 +41,7 @@ from oocarrays.storage.codecs.codec import (
 from oocarrays.storage.codecs.shards import ShardKey, most_indices
 from oocarrays.storage.files.chunk_names import PAGE, count_chunks, seems_to_hold_chunks
 from oocarrays.storage.files.descriptor import KEY
-from oocarrays.storage.files.documents import ATTRIBUTES, MARK, METADATA, WRECKED, check_documents, node_documents, said
+from oocarrays.storage.files.documents import WRECKED, check_documents, node_documents, said
 from oocarrays.storage.files.places import (
     Place,
     StoreLike,
@@ -55,7 +55,9 @@ from oocarrays.storage.files.places import (
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
+from oocarrays.storage.local.fs import ABSENT, failure
 from oocarrays.storage.local.pages import can_map
+from oocarrays.storage.names import ATTRIBUTES, MARK, METADATA
 from oocarrays.storage.stores.aside import clear_tracebacks, open_draft_array
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote
@@ -187,10 +189,10 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
         return array
     except (ContainsGroupError, NodeTypeValidationError):
         raise _is_group(store_path(store) / path) from None
-    except (FileNotFoundError, KeyError, NotADirectoryError):
+    except (KeyError, *ABSENT):
         raise NotFoundError(f"no Zarr array in {store}") from None
     except OSError as error:
-        raise StoreFailure(f"cannot open {store}: {error}") from error
+        raise failure("open", store, error, full=True) from error
     except WRECKED as error:
         if says_uneven(node_documents(store_path(store) / path, [METADATA])[0]):
             return opened_uneven(store_path(store) / path, mode, f"{name_of(store)}{path and '/'}{path}")

@@ -16,6 +16,8 @@ from zarr.core.sync import sync
 from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.local.fs import failure
+from oocarrays.storage.names import PARTIAL_END
 from oocarrays.storage.stores.remote import is_remote, reason
 
 CHUNK = re.compile(r"c$|c\.|\d")
@@ -82,7 +84,7 @@ def _files(folder: str) -> Iterator[str]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if not CHUNK.match(entry.name) or entry.name.endswith(".partial"):
+                if not CHUNK.match(entry.name) or entry.name.endswith(PARTIAL_END):
                     continue
                 if entry.is_dir():
                     yield from _files(entry.path)
@@ -91,14 +93,9 @@ def _files(folder: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoreFailure(f"cannot list {folder}: {error.strerror}") from error
+        raise failure("list", folder, error) from error
 
 
 def mark_of_plan(run: str, beginning: str, number: int) -> str:
     """Return the mark in the names of the unfinished chunks of one pass of one plan of a run."""
     return hashlib.sha256(f"{run} {beginning} {number}".encode()).hexdigest()[:32]
-
-
-def unfinished_key(key: str, mark: str) -> str:
-    """The key under which a chunk is while it is unfinished: no chunk's."""
-    return f"{key}.{mark}.partial"

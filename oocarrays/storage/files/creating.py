@@ -31,7 +31,7 @@ from oocarrays.mapping.given import flag
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.documents import Settings
 from oocarrays.storage.files.array_file import ArrayFile, describe, open_array
-from oocarrays.storage.files.documents import MARK, METADATA, PARTIAL, unfinished_run
+from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.making_room import (
     Documents,
     array_documents,
@@ -46,10 +46,10 @@ from oocarrays.storage.files.making_room import (
     remove_drafts,
 )
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, parts_of, place_name, store_path
-from oocarrays.storage.local import devices
+from oocarrays.storage.local import syncing
 from oocarrays.storage.local.durable import Prepared
-from oocarrays.storage.local.fs import OURS
-from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.fs import translated
+from oocarrays.storage.names import MARK, METADATA, OURS, PARTIAL
 from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.nested import lie_together
@@ -139,17 +139,16 @@ def create_target(
         return array_documents(marked(settings, mark))
 
     try:
-        if keeps_drafts(store_path(store)):
-            put_target(store, made, run, overwrite=overwrite, durable=durable, named=False)
-        else:
-            zarr.create_array(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
-        return describe(open_array(store, mode="r+", unfinished=True), written=True)
+        with translated("write", store):
+            if keeps_drafts(store_path(store)):
+                put_target(store, made, run, overwrite=overwrite, durable=durable, named=False)
+            else:
+                zarr.create_array(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
+            return describe(open_array(store, mode="r+", unfinished=True), written=True)
     except NotFoundError as error:
         raise RunError(f"the target {store} was taken away while it was made") from error
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
-    except OSError as error:
-        raise write_error(str(store), error) from error
 
 
 def create_scratch(
@@ -170,12 +169,10 @@ def create_scratch(
         "serializer": BytesCodec(endian=sys.byteorder if like.dtype.itemsize > 1 else None),
         "attributes": {BOOT: boot} if boot else {},
     }
-    try:
+    with translated("write", folder):
         if isinstance(folder, RemoteStore):
             return describe(zarr.create_array(folder, **settings))
         put_documents(folder, array_documents(settings), durable=durable, named=False)
-    except OSError as error:
-        raise write_error(str(folder), error) from error
     return describe(open_array(folder, mode="r+"))
 
 
@@ -185,7 +182,7 @@ def is_scratch(folder: str | RemoteStore) -> bool:
         return sync(folder.exists(METADATA))
     try:
         metadata = json.loads(Path(folder, METADATA).read_bytes())
-        return metadata.get("attributes", {}).get(BOOT) in (None, devices.boot())
+        return metadata.get("attributes", {}).get(BOOT) in (None, syncing.boot())
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 from zarr.core.sync import sync
@@ -22,9 +20,9 @@ from oocarrays.errors import StoreFailure
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import DocumentStore
-from oocarrays.storage.local.regular import check_regular
+from oocarrays.storage.local.fs import ABSENT, check_regular, files_below, remove_file
 from oocarrays.storage.local.signatures import check_format
-from oocarrays.storage.stores.aside import draft_key
+from oocarrays.storage.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key
 from oocarrays.storage.stores.remote import is_remote
 
 WRECKED = (
@@ -32,18 +30,6 @@ WRECKED = (
     RecursionError,
 )  # fmt: skip
 """What reading raises at a document that was not written for it, in Zarr as in us: anything but what a system does."""
-PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
-"""How the names of files end that are being written: ours, and those of Zarr's `LocalStore`."""
-PARTIAL_END = ".partial"
-"""What all of them end with: seen sooner than the whole of it."""
-MARK = "oocarrays:unfinished"
-"""The attribute that an unfinished target carries; its value is the id of the run."""
-METADATA = "zarr.json"
-"""The file that makes a folder a Zarr array."""
-ATTRIBUTES = (METADATA, ".zattrs")
-"""The documents that hold attributes, in format 3 and in format 2."""
-NODES = (METADATA, ".zarray", ".zgroup")
-"""The documents by which a folder is an array or a group."""
 
 
 def unfinished_run(store: StoreLike) -> str | None:
@@ -95,14 +81,14 @@ def _document_in(folder: str, name: str) -> Document | None:
     try:
         with open(path, "rb") as file:
             return _parsed(file.read())
-    except (FileNotFoundError, NotADirectoryError):
+    except ABSENT:
         return None
 
 
 def check_documents(folder: str) -> None:
     """Check what a library is about to read in a folder."""
     check_format(folder)
-    for name in (*NODES, ".zattrs"):
+    for name in DOCUMENTS:
         check_regular(os.path.join(folder, name))
 
 
@@ -123,7 +109,7 @@ def said(error: BaseException) -> str:
 def is_finished(store: StoreLike) -> bool:
     """Return whether there is an array or a group in ``store``, and no run has left it unfinished."""
     try:
-        in_format_3, *in_format_2 = documents(store, (METADATA, ".zarray", ".zgroup"))
+        in_format_3, *in_format_2 = documents(store, NODES)
         there = in_format_3 is not None or any(document is not None for document in in_format_2)
         return there and unfinished_run(store) is None
     except (OSError, StoreFailure):
@@ -133,9 +119,9 @@ def is_finished(store: StoreLike) -> bool:
 def remove_partials(store: StoreLike, marks: Collection[str] = ()) -> None:
     """Remove what writes that were cut short left below a local array, but for names with one of some ``marks``."""
     folder = local_folder(store)
-    for path in Path(folder).rglob("*.partial") if folder else ():
-        if path.name.split(".")[-2] not in marks:
-            path.unlink(missing_ok=True)
+    for key in list(files_below(folder)) if folder else ():
+        if key.endswith(PARTIAL_END) and key.split(".")[-2] not in marks:
+            remove_file(os.path.join(folder or "", key))
 
 
 def document_store(store: StoreLike, *, durable: bool = True) -> StoreLike:

@@ -23,20 +23,11 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import ContainsArrayError, ContainsGroupError, NodeTypeValidationError
 from zarr.storage import StorePath
 
-from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, StoreFailure, TargetError, UnfinishedError
+from oocarrays.errors import NotFoundError, OocError, SkippedArraysWarning, TargetError, UnfinishedError
 from oocarrays.mapping.given import flag
 from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.files.creating import is_free
-from oocarrays.storage.files.documents import (
-    MARK,
-    METADATA,
-    WRECKED,
-    check_documents,
-    document_store,
-    documents,
-    node_documents,
-    said,
-)
+from oocarrays.storage.files.documents import WRECKED, check_documents, document_store, documents, node_documents, said
 from oocarrays.storage.files.making_room import (
     Documents,
     check_only_ours,
@@ -52,7 +43,8 @@ from oocarrays.storage.files.making_room import (
 from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, place_name, store_path
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.store import ForeignStore, foreign_in
-from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.fs import ABSENT, translated
+from oocarrays.storage.names import ARRAY_2, GROUP_2, MARK, METADATA
 from oocarrays.storage.stores.aside import clear_tracebacks, keeps_drafts, open_draft_group, with_drafts
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.nested import lie_together
@@ -126,11 +118,10 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
         if not os.path.exists(folder):  # Zarr makes the folder of a store that it opens for writing
             raise NotFoundError(f"no Zarr group in {store}")
     try:
-        group = _document_or_draft(place)
+        with translated("open", store, but=ABSENT, full=True):
+            group = _document_or_draft(place)
     except NO_GROUP:
         raise NotFoundError(f"no Zarr group in {store}") from None
-    except OSError as error:
-        raise StoreFailure(f"cannot open {store}: {error}") from error
     except WRECKED as error:
         raise NotFoundError(f"{store} cannot be opened as a Zarr group: {said(error)}") from error
     if MARK in group.attrs and not unfinished:
@@ -158,7 +149,7 @@ def holds_group(store: Any) -> bool:
     if not isinstance(store, str | os.PathLike | Store | StorePath):
         return False
     with suppress(OSError):
-        in_format_3, group, array = node_documents(store, (METADATA, ".zgroup", ".zarray"))
+        in_format_3, group, array = node_documents(store, (METADATA, GROUP_2, ARRAY_2))
         if in_format_3 is None:
             return group is not None and array is None
         return in_format_3.get("node_type") == "group"
@@ -167,13 +158,12 @@ def holds_group(store: Any) -> bool:
 
 def describe_group(group: zarr.Group) -> GroupFile:
     try:
-        return _described(group)
+        with translated("look into", group_location(group), full=True):
+            return _described(group)
     except OocError:
         raise
     except WRECKED as error:
         raise NotFoundError(f"{group_location(group)} holds what is no Zarr array or group: {said(error)}") from error
-    except OSError as error:
-        raise StoreFailure(f"cannot look into {group_location(group)}: {error}") from error
 
 
 def skipped_in(group: zarr.Group) -> dict[str, str]:
@@ -272,21 +262,20 @@ def make_group(
         return group_documents(marked(settings, mark))
 
     try:
-        if not keeps_drafts(store_path(store)):
-            group = zarr.create_group(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
+        with translated("write", store):
+            if not keeps_drafts(store_path(store)):
+                group = zarr.create_group(store, **marked(settings, run), overwrite=overwrite)  # type: ignore[arg-type]
+                for name, attributes in groups.items():
+                    group.create_group(name, attributes=attributes)
+                return
+            put_target(store, made, run, overwrite=overwrite, durable=durable)
             for name, attributes in groups.items():
-                group.create_group(name, attributes=attributes)
-            return
-        put_target(store, made, run, overwrite=overwrite, durable=durable)
-        for name, attributes in groups.items():
-            below = group_documents(settings | {"attributes": attributes})
-            put_documents(member_store(store, name), below, durable=durable, draft=True)
+                below = group_documents(settings | {"attributes": attributes})
+                put_documents(member_store(store, name), below, durable=durable, draft=True)
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"the target {store} exists; ask for overwrite to replace it") from None
     except ValueError as error:
         raise TargetError(f"no group can be made at {store}: {error}") from error
-    except OSError as error:
-        raise write_error(str(store), error) from error
 
 
 def finish_group(
@@ -300,7 +289,7 @@ def finish_group(
     """Put the documents of a group that is finished, with consolidated metadata where the source has it; returns the
     place.
     """
-    try:
+    with translated("write", store):
         place = _unfinished_place(store, durable=durable)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # format 3 has no word for it yet; the journal
@@ -310,15 +299,13 @@ def finish_group(
             publish_drafts(member_store(store, node), durable=durable)
         group = zarr.open_group(place, mode="r+", use_consolidated="" in consolidated)
         _take_mark_away(store, group, attributes, durable=durable)
-    except OSError as error:
-        raise write_error(str(store), error) from error
     return group_location(open_group(store))
 
 
 def _unfinished_place(store: StoreLike, *, durable: bool) -> StorePath:
     """Return a place through which the documents of an unfinished group are read and written, drafts or not."""
     place = store_path(document_store(store, durable=durable))
-    names = (METADATA, ".zgroup")
+    names = (METADATA, GROUP_2)
     return place if any(found is not None for found in documents(store, names)) else with_drafts(place)
 
 

@@ -36,9 +36,8 @@ from oocarrays.storage.files.making_room import (
 )
 from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
-from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.stores.aside import draft_key
-from oocarrays.storage.stores.joined import SAYING
+from oocarrays.storage.local.fs import translated
+from oocarrays.storage.names import SAYING, draft_key
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""
@@ -176,15 +175,13 @@ def _replace(store: StoreLike, settings: Settings, run: str, descriptor: Descrip
     one has not: being killed at any time leaves the old one, or a draft, which may be replaced."""
     assert descriptor.layout is not None, "local array files have a layout"
     kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
-    try:
+    with translated("write", store):
         made = group_documents(marked(settings, run))
         put_documents(store, made, durable=durable, draft=True)
         remove_documents(store, [*SAYING, *(draft_key(name) for name in SAYING if name not in made)], durable=durable)
         for name in names_in(store):
             if name.startswith(RANK) and name not in kept:
                 remove_node(group_file.member_store(store, name))
-    except OSError as error:
-        raise write_error(str(store), error) from error
 
 
 def create_file(

@@ -23,14 +23,12 @@ from zarr.storage import MemoryStore, StorePath
 
 from oocarrays.errors import OocError, TargetError
 from oocarrays.plan.documents import Settings
-from oocarrays.storage.files.documents import MARK, NODES, PARTIAL, documents
+from oocarrays.storage.files.documents import documents
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.local.blobs import LocalBlobs, remove_tree
-from oocarrays.storage.local.devices import sync_path
-from oocarrays.storage.local.durable import replace
-from oocarrays.storage.local.fs import OURS, make_folders
-from oocarrays.storage.stores.aside import draft_key
-from oocarrays.storage.stores.joined import DOCUMENTS, SAYING
+from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.local.durable import replace_file
+from oocarrays.storage.local.fs import ABSENT, files_below, make_folders, remove_tree, sync_path
+from oocarrays.storage.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS, PARTIAL, SAYING, draft_key
 from oocarrays.storage.stores.underway import lists_keys
 
 CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
@@ -110,9 +108,7 @@ def check_only_ours(store: StoreLike) -> None:
 def _keys(store: StoreLike) -> Iterator[str]:
     folder = local_folder(store)
     if folder is not None:
-        for at, folders, names in os.walk(folder):
-            folders[:] = [name for name in folders if not name.startswith(OURS)]
-            yield from (os.path.relpath(os.path.join(at, name), folder) for name in names)
+        yield from files_below(folder, skip=OURS)
     elif lists_keys(store_path(store).store):
         yield from sync(_all_keys(store_path(store)))
 
@@ -133,7 +129,7 @@ def names_in(store: StoreLike) -> list[str]:
     """Return the names right below a place."""
     folder = local_folder(store)
     if folder is not None:
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(*ABSENT):
             return os.listdir(folder)
         return []
     return sync(_listed(store_path(store)))
@@ -153,7 +149,7 @@ def put_documents(
         if folder is None:
             sync((store_path(store) / key).set(default_buffer_prototype().buffer.from_bytes(document)))
         elif durable:
-            replace(os.path.join(folder, key), document, named=named)
+            replace_file(os.path.join(folder, key), document, named=named)
         else:
             make_folders(os.path.dirname(os.path.join(folder, key)))
             LocalBlobs(folder).put(key, memoryview(document))
@@ -168,7 +164,7 @@ def publish_drafts(store: StoreLike, *, durable: bool) -> None:
             buffer = sync((store_path(store) / draft_key(name)).get())
             found |= {} if buffer is None else {name: buffer.to_bytes()}
         else:
-            with suppress(FileNotFoundError, NotADirectoryError):
+            with suppress(*ABSENT):
                 found[name] = Path(folder, draft_key(name)).read_bytes()
     put_documents(store, found, durable=durable)
     if found:
@@ -194,7 +190,7 @@ def remove_documents(store: StoreLike, names: Iterable[str], *, durable: bool = 
         if folder is None:
             sync((store_path(store) / name).delete())
         else:
-            with suppress(FileNotFoundError, NotADirectoryError):
+            with suppress(*ABSENT):
                 os.unlink(os.path.join(folder, name))
     if folder is not None and durable:
         sync_path(folder)
@@ -232,7 +228,7 @@ def make_room(store: StoreLike, *, durable: bool) -> None:
 def _saying(folder: str) -> Iterator[str]:
     """Yield the documents of an array, or of a group and what is in it, the outer before the inner."""
     for at, folders, names in os.walk(folder):
-        folders[:] = [] if ".zarray" in names else [name for name in folders if name not in (OURS, "c")]
+        folders[:] = [] if ARRAY_2 in names else [name for name in folders if name not in (OURS, "c")]
         yield from (os.path.join(at, name) for name in SAYING if name in names)
 
 

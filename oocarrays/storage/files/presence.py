@@ -25,17 +25,17 @@ from zarr.core.metadata import ArrayV2Metadata, ArrayV3Metadata
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
-from oocarrays.errors import RunError, StoreFailure
+from oocarrays.errors import RunError
 from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.fs import read_file, translated
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.aside import draft_key
+from oocarrays.storage.names import ARRAY_2, METADATA, draft_key
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 
-DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
+DOCUMENT_OF = {2: ARRAY_2, 3: METADATA}
 """What says of a folder that it is an array, by the format of Zarr."""
 MAY_CHANGE = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")
 """What an array may say anew, and is the same array still: it may also grow, and then none of its chunks moves."""
@@ -100,7 +100,7 @@ class Presence:
         if document is None:
             self._check_bucket()
             raise RunError(
-                f"{self.name} is gone, or this process does not see it: there is no {DOCUMENTS[self.format]}"
+                f"{self.name} is gone, or this process does not see it: there is no {DOCUMENT_OF[self.format]}"
             )
         self._check_same(_identity_in(document, self.format))
 
@@ -144,7 +144,7 @@ class Presence:
 
     def _document(self) -> bytes | None:
         """Return the document of the array, or its draft."""
-        name = DOCUMENTS[self.format]
+        name = DOCUMENT_OF[self.format]
         found = self._read(name)
         return self._read(draft_key(name)) if found is None else found
 
@@ -228,13 +228,8 @@ def _identity_in(document: bytes, format: int) -> Identity | None:
 
 def read_document(path: str) -> bytes | None:
     """Return a local document; None where there is none."""
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
+    with translated("read", path):
+        return read_file(path)
 
 
 def _place(array: zarr.Array) -> str | StorePath:

@@ -27,11 +27,11 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_target
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
-from oocarrays.storage.local.devices import sync_file_system
-from oocarrays.storage.local.fs import OURS
-from oocarrays.storage.stores.aside import AsideStore, draft_key
+from oocarrays.storage.local.syncing import sync_file_system
+from oocarrays.storage.names import METADATA, OURS, draft_key
+from oocarrays.storage.stores.aside import AsideStore
 from oocarrays.storage.stores.remote import Patience, RemoteStore
-from oocarrays.storage.stores.uneven import METADATA, UnevenStore, check_known, draft_uneven
+from oocarrays.storage.stores.uneven import UnevenStore, check_known, draft_uneven
 
 DRAFT = draft_key(METADATA)
 
@@ -53,11 +53,6 @@ class UnevenTarget(AsideStore[Store]):
     def with_read_only(self, read_only: bool = False) -> Any:
         """Return the same, or the array that has been made, through which nothing is written."""
         return self._seen.with_read_only(True) if read_only and self._seen else self
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnevenTarget) and self._store == other._store
-
-    __hash__ = None  # type: ignore[assignment]
 
     def _of(self, key: str) -> Store:
         if key == DRAFT and self._seen is None:

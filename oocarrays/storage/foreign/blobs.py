@@ -10,7 +10,7 @@ import numpy as np
 from oocarrays.errors import StoreFailure
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob
-from oocarrays.storage.local.sectors import Piece
+from oocarrays.storage.local.direct_io import Piece
 from oocarrays.storage.stores.store_blobs import PartBlob
 
 

@@ -22,8 +22,6 @@ from oocarrays.plan.documents import Document
 
 Readable = str | BinaryIO
 """A file as libraries open it: its path, or what reads it."""
-DOCUMENT = "zarr.json"
-"""The key of an array's metadata, and of a group's."""
 FILTERS = "oocarrays.filters"
 """The codec that stands for all filters of a chunk, by its name in documents."""
 ROW_BYTES = 2**22

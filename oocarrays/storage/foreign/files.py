@@ -21,7 +21,7 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import NotFoundError, RunError, StoreFailure
 from oocarrays.storage.foreign.facts import Readable
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.fs import open_regular, translated
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 
@@ -66,10 +66,8 @@ class Files:
 
     def check(self, number: int, file: int | str) -> None:
         """Refuse a local file, or one that is open, that is not as it was found."""
-        try:
-            status = os.fstat(file) if isinstance(file, int) else os.stat(file)
-        except OSError as error:
-            raise StoreFailure(f"cannot read {self.path(number)}: {error.strerror}") from error
+        with translated("read", self.path(number)):
+            status = os.stat(file)
         if (status.st_size, str(status.st_mtime_ns)) != (self.sizes[number], self.versions[number]):
             raise RunError(f"{self.path(number)} has changed since it was opened: open it again")
 
@@ -111,15 +109,13 @@ class Files:
 
     def _pread(self, number: int, start: int, stop: int) -> np.ndarray:
         path = self.path(number)
-        try:
+        with translated("read", path):
             file = open_regular(path)
             try:
                 self.check(number, file)
                 return np.frombuffer(os.pread(file, stop - start, start), np.uint8)
             finally:
                 os.close(file)
-        except OSError as error:
-            raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
 
 
 class RemoteFile(io.RawIOBase):

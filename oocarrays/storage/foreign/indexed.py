@@ -13,7 +13,8 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +26,8 @@ from zarr.storage import FsspecStore
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.files import Files
-from oocarrays.storage.stores.joined import SAYING, OnlyRead, span
+from oocarrays.storage.names import SAYING
+from oocarrays.storage.stores.joined import OnlyRead, span
 
 HEADER_BYTES = 30
 """Of an entry, before its name: what the index does not say is how long its name and more are there."""
@@ -46,10 +48,8 @@ class ReferenceStore(OnlyRead):
     def __reduce__(self) -> Any:
         return ReferenceStore, (self._inner, self._url)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReferenceStore) and self._inner == other._inner
-
-    __hash__ = None  # type: ignore[assignment]
+    def _identity(self) -> Any:
+        return self._inner
 
     # -------------------------------------------------------------------------------------------------- what it is
 
@@ -80,18 +80,15 @@ class ReferenceStore(OnlyRead):
                 return None
             number = numbers.setdefault(file, len(numbers))
             self._places[key] = number, int(said[1]), int(said[2])
-        try:
+        with suppress(OSError):  # fsspec says what it does not find
             status = [os.stat(file) for file in numbers]
-        except OSError:
-            return None  # fsspec says what it does not find
-        if not numbers:
-            return None
-        return Files(
-            root="/",
-            names=tuple(file.lstrip("/") for file in numbers),
-            sizes=tuple(each.st_size for each in status),
-            versions=tuple(str(each.st_mtime_ns) for each in status),
-        )
+            return numbers and Files(
+                root="/",
+                names=tuple(file.lstrip("/") for file in numbers),
+                sizes=tuple(each.st_size for each in status),
+                versions=tuple(str(each.st_mtime_ns) for each in status),
+            )
+        return None
 
     def _references(self) -> Any:
         """Return fsspec's references: a dict, or a reader of tables of them."""
@@ -119,17 +116,8 @@ class ReferenceStore(OnlyRead):
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         return await self._inner.get(key, prototype, byte_range)
 
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return await self._inner.get_partial_values(prototype, key_ranges)
-
     async def exists(self, key: str) -> bool:
         return await self._inner.exists(key)
-
-    async def list(self) -> AsyncIterator[str]:
-        async for key in self.list_prefix(""):
-            yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """All keys that begin with ``prefix``, as references have them: fsspec lists none of those of files."""
@@ -189,10 +177,8 @@ class ZipRanges(OnlyRead):
     def __reduce__(self) -> Any:
         return ZipRanges, (self._files, self._url)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ZipRanges) and self._files == other._files
-
-    __hash__ = None  # type: ignore[assignment]
+    def _identity(self) -> Any:
+        return self._files
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
         """Return the file, its bytes, and what changes with each writing."""
@@ -225,29 +211,13 @@ class ZipRanges(OnlyRead):
         first = await self._start(entry)
         return await self._files.range(0, first, first + entry.compress_size)
 
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
-
     async def exists(self, key: str) -> bool:
         return key in self._entries
-
-    async def list(self) -> AsyncIterator[str]:
-        for key in self._entries:
-            yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         for key in self._entries:
             if key.startswith(prefix):
                 yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below a prefix."""
-        before = f"{prefix.rstrip('/')}/" if prefix else ""
-        below = (key.removeprefix(before).partition("/")[0] for key in self._entries if key.startswith(before))
-        for name in dict.fromkeys(below):
-            yield name
 
 
 def _index(files: Files, url: str) -> dict[str, zipfile.ZipInfo]:

@@ -21,7 +21,6 @@ from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document
 from oocarrays.storage.foreign.facts import (
-    DOCUMENT,
     FORMATS,
     ChunkTable,
     Facts,
@@ -32,7 +31,8 @@ from oocarrays.storage.foreign.facts import (
     rows_of,
     whole_chunk,
 )
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.fs import open_regular
+from oocarrays.storage.names import METADATA
 
 KINDS = "biufcmMSU"
 """Kinds of elements that Zarr stores in a fixed number of bytes."""
@@ -147,7 +147,7 @@ class ArrayChunks(Mapping[str, Buffer]):
 
     def __getitem__(self, key: str) -> Buffer:
         buffer = default_buffer_prototype().buffer
-        if key == DOCUMENT:
+        if key == METADATA:
             return buffer.from_bytes(json.dumps(document(self._facts)).encode())
         if key not in self:
             raise KeyError(key)
@@ -162,10 +162,10 @@ class ArrayChunks(Mapping[str, Buffer]):
         index = [int(n) if n.isdecimal() else -1 for n in parts[1:]]
         counts = self._grid.counts
         inside = len(index) == len(counts) and all(0 <= i < n for i, n in zip(index, counts, strict=True))
-        return key == DOCUMENT or (parts[0] == "c" and inside)
+        return key == METADATA or (parts[0] == "c" and inside)
 
     def __iter__(self) -> Iterator[str]:
-        yield DOCUMENT
+        yield METADATA
         for index in product(*map(range, self._grid.counts)):
             yield "/".join(("c", *map(str, index)))
 

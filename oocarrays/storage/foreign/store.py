@@ -15,7 +15,7 @@ import json
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from itertools import product
 from typing import Any
 
@@ -29,9 +29,10 @@ from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.storage.foreign.arrays import Contents, ForeignArray, made_section
 from oocarrays.storage.foreign.blobs import RangeBlobs
-from oocarrays.storage.foreign.facts import DOCUMENT, ChunkTable, Facts, document, index_of, whole_chunk
+from oocarrays.storage.foreign.facts import ChunkTable, Facts, document, index_of, whole_chunk
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
+from oocarrays.storage.names import METADATA
 from oocarrays.storage.stores.joined import OnlyRead, span
 
 KEPT_TABLES = 4096
@@ -122,10 +123,8 @@ class ForeignStore(OnlyRead):
         found = zip(files.names, files.sizes, files.versions, strict=True)
         return [(f"{prefix}{name}", size, version) for name, size, version in found if version]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ForeignStore) and (self.url, self.source_files) == (other.url, other.source_files)
-
-    __hash__ = None  # type: ignore[assignment]
+    def _identity(self) -> Any:
+        return self.url, self.source_files
 
     def __repr__(self) -> str:
         return f"ForeignStore({self.url!r})"
@@ -172,7 +171,7 @@ class ForeignStore(OnlyRead):
 
     async def _data(self, key: str, byte_range: ByteRequest | None) -> np.ndarray | None:
         path, name = _parted(key)
-        if name == DOCUMENT:
+        if name == METADATA:
             said = await asyncio.to_thread(self._document, path)
             return None if said is None else _part(np.frombuffer(said, np.uint8), byte_range)
         if not name.startswith("c") or path not in self._contents.names:
@@ -244,16 +243,10 @@ class ForeignStore(OnlyRead):
             codec.decode(data, out=out)
         return _as_stored(out.view(dtype), facts)
 
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """Get many, all at one time."""
-        return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
-
     async def exists(self, key: str) -> bool:
         """Return whether there is anything under ``key``."""
         path, name = _parted(key)
-        if name == DOCUMENT:
+        if name == METADATA:
             return path in self._contents.names or path in self._contents.groups
         if path not in self._contents.names:
             return False
@@ -264,17 +257,12 @@ class ForeignStore(OnlyRead):
 
     # ------------------------------------------------------------------------------------------------------ listing
 
-    async def list(self) -> AsyncIterator[str]:
-        """All keys."""
-        async for key in self.list_prefix(""):
-            yield key
-
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """All keys that begin with ``prefix``."""
         for path in (*self._contents.groups, *self._contents.names):
             above = f"{path}/" if path else ""
-            if (above + DOCUMENT).startswith(prefix):
-                yield above + DOCUMENT
+            if (above + METADATA).startswith(prefix):
+                yield above + METADATA
             if path in self._contents.names and (above.startswith(prefix) or prefix.startswith(f"{above}c/")):
                 array = await asyncio.to_thread(self._contents.array, path)
                 for index in product(*map(range, array.grid.counts)):
@@ -286,13 +274,13 @@ class ForeignStore(OnlyRead):
         """All names right below ``prefix``; of chunks only whether there are any."""
         path = prefix.strip("/")
         if path in self._contents.names:
-            yield DOCUMENT
+            yield METADATA
             yield "c"
             if self._contents.names != ("",):
                 return
         if path in self._contents.groups:
             await asyncio.to_thread(self._contents.look_at, [n for n in self._contents.names if n.startswith(path)])
-            yield DOCUMENT
+            yield METADATA
             above = f"{path}/" if path else ""
             below = [each for each in (*self._contents.groups, *self._contents.names) if each.startswith(above)]
             names = (each.removeprefix(above).partition("/")[0] for each in below if each != path)
@@ -310,8 +298,8 @@ def foreign_in(store: Any) -> ForeignStore | None:
 def _parted(key: str) -> tuple[str, str]:
     """The array of a key, and what is below it."""
     parts = key.split("/")
-    if parts[-1] == DOCUMENT:
-        return "/".join(parts[:-1]), DOCUMENT
+    if parts[-1] == METADATA:
+        return "/".join(parts[:-1]), METADATA
     at = len(parts)
     while at and parts[at - 1].isdigit():
         at -= 1

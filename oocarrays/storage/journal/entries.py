@@ -9,8 +9,8 @@ import errno
 import functools
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import zarr
 from zarr.core.buffer import default_buffer_prototype
@@ -18,17 +18,11 @@ from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from oocarrays.errors import StoreFailure
-from oocarrays.storage.files.documents import PARTIAL
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.local.blobs import remove_tree
-from oocarrays.storage.local.devices import sync_path
-from oocarrays.storage.local.durable import replace
-from oocarrays.storage.local.fs import make_folders, mode_of
-from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.local.regular import open_regular
-from oocarrays.storage.local.sectors import write_all
+from oocarrays.storage.local.durable import rename, replace_file, write_beside
+from oocarrays.storage.local.fs import ABSENT, make_folders, read_file, remove_file, remove_tree, sync_path, translated
 from oocarrays.storage.local.syncing import written
+from oocarrays.storage.names import PARTIAL
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""
@@ -42,22 +36,14 @@ def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntrie
     return StoreEntries(store_path(store), folder)
 
 
-@contextmanager
-def reading(store: StoreLike) -> Iterator[None]:
-    """Say of what cannot be read that it is of the journal of ``store``."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreFailure(f"cannot read the journal of {store}: {error.strerror or error}") from error
+def reading(store: StoreLike) -> translated:
+    """Translate errors of reading the journal of ``store``."""
+    return translated("read", f"the journal of {store}")
 
 
-@contextmanager
-def writing(store: StoreLike) -> Iterator[None]:
-    """Say of what cannot be written that it is of the journal of ``store``."""
-    try:
-        yield
-    except OSError as error:
-        raise write_error(f"the journal of {store}", error) from error
+def writing(store: StoreLike) -> translated:
+    """Translate errors of writing the journal of ``store``."""
+    return translated("write", f"the journal of {store}")
 
 
 class LocalEntries:
@@ -71,11 +57,7 @@ class LocalEntries:
 
     def get(self, key: str) -> bytes | None:
         """Read what is under ``key``; None where there is nothing."""
-        try:
-            with open(self._path(key), "rb", opener=open_regular) as file:
-                return file.read()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        return read_file(self._path(key))
 
     def make_folder(self, key: str) -> None:
         make_folders(self._path(key))
@@ -89,15 +71,15 @@ class LocalEntries:
     def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
         """Write ``data`` where nobody finds it; what is returned puts it under ``key`` if nothing is there."""
         path = self._path(key)
-        return functools.partial(_publish, _written_beside(path, data, durable=durable), path)
+        return functools.partial(_publish, write_beside(path, data, synced=durable), path)
 
     def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
         """Put ``data`` under ``key``, in the place of what is there; what is not ``durable``, when all is synced."""
         path = self._path(key)
         if durable:
-            replace(path, data)
+            replace_file(path, data)
             return
-        os.replace(_written_beside(path, data, durable=False), path)
+        rename(write_beside(path, data, synced=False), path)
         written(path)
 
     def entries(self, key: str) -> dict[str, bytes | None]:
@@ -118,7 +100,7 @@ class LocalEntries:
     def delete(self, keys: Iterable[str]) -> None:
         """Remove what is under ``keys``, where there is anything."""
         for key in keys:
-            with suppress(FileNotFoundError, NotADirectoryError):
+            with suppress(*ABSENT):
                 os.unlink(self._path(key))
 
     def clear(self, key: str) -> None:
@@ -138,22 +120,6 @@ class LocalEntries:
             os.rmdir(self.root)
 
 
-def _written_beside(path: str, data: bytes, *, durable: bool) -> str:
-    """Write a file where nobody finds it, and return its path."""
-    partial = f"{path}.{uuid.uuid4().hex}.partial"
-    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(path))
-    try:
-        with os.fdopen(file, "wb", buffering=0):
-            write_all(file, memoryview(data))
-            if durable:
-                os.fsync(file)
-    except BaseException:
-        os.unlink(partial)
-        raise
-    written(partial)
-    return partial
-
-
 def _publish(partial: str, path: str) -> None:
     """Give a whole file its name, unless another has it."""
     try:
@@ -166,8 +132,7 @@ def _publish(partial: str, path: str) -> None:
         if not os.path.lexists(path):
             os.rename(partial, path)
     finally:
-        with suppress(FileNotFoundError):
-            os.unlink(partial)
+        remove_file(partial)
 
 
 class StoreEntries:

@@ -48,7 +48,7 @@ from oocarrays.storage.journal.texts import (
     plan_text,
     receipts_in,
 )
-from oocarrays.storage.stores.joined import SAYING
+from oocarrays.storage.names import SAYING
 
 
 class Journal:

@@ -31,18 +31,18 @@ from typing import Literal
 
 from zarr.core.sync import sync
 
-from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, StoreFailure, TargetError
+from oocarrays.errors import InputError, JournalError, NotFoundError, OocError, TargetError
 from oocarrays.mapping.given import from_home
 from oocarrays.plan.rechunk.ways import STAGES
 from oocarrays.storage.files.chunk_names import mark_of_plan
 from oocarrays.storage.files.creating import remove_scratch
-from oocarrays.storage.files.documents import METADATA, PARTIAL, node_documents, unfinished_run
+from oocarrays.storage.files.documents import node_documents, unfinished_run
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.journal import Journal
-from oocarrays.storage.journal.lock import Busy, Hold, try_lock
+from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE, PLAN
-from oocarrays.storage.local.blobs import remove_tree
-from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.fs import remove_file, remove_tree, translated
+from oocarrays.storage.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 
@@ -90,7 +90,7 @@ def check_scratch_place(scratch: str | RemoteStore, **arrays: str | None) -> Non
 
 Kind = Literal["scratch", "calibration", "partial", "journal", "note", "unfinished"]
 CHUNKS = "c"
-FORMAT_2 = {".zarray": "array", ".zgroup": "group"}
+FORMAT_2 = {ARRAY_2: "array", GROUP_2: "group"}
 """The documents that make a folder an array or a group in Zarr format 2, which keeps attributes in another one."""
 CALIBRATION = re.compile(r"\.oocarrays-calibrate-.+")
 YOUNG_SECONDS = 60.0
@@ -119,11 +119,10 @@ class Leftover:
         if self.alive:
             raise TargetError(f"{self.path} is not removed: a run is at work on it")
         try:
-            _unlink(self.path) if self.kind in ("partial", "note") else self._remove_folder()
+            with translated("remove", self.path):
+                remove_file(self.path) if self.kind in ("partial", "note") else self._remove_folder()
         except Busy:
             raise TargetError(f"{self.path} is not removed: a run is at work on it") from None
-        except OSError as error:
-            raise StoreFailure(f"cannot remove {self.path}: {error.strerror or error}") from error
 
     def _remove_folder(self) -> None:
         """Keep others out meanwhile, and look again before."""
@@ -162,11 +161,10 @@ def hold(folder: str) -> Hold:
     """Say that this process uses ``folder``, until the result is closed or collected, or the process dies."""
     held = Hold(os.path.join(os.path.realpath(folder), LOCK))
     try:
-        held.share(make=True)
+        with translated("write", folder):
+            held.share(make=True)
     except Busy:
         raise TargetError(f"{folder} is being removed") from None
-    except OSError as error:
-        raise write_error(folder, error) from error
     return held
 
 
@@ -233,7 +231,7 @@ def _array_at(folder: str, names: set[str]) -> _Array | None:
     kind = _node_kind(folder, names)
     if kind is None:
         return None
-    held = _held(os.path.join(folder, FOLDER, LOCK))
+    held = is_locked(os.path.join(folder, FOLDER, LOCK))
     unfinished = unfinished_run(folder) is not None
     marks = _marks(folder) if unfinished else frozenset()
     return _Array(folder=folder, group=kind == "group", unfinished=unfinished, held=held, marks=marks)
@@ -272,26 +270,12 @@ def _of_array(folder: str, array: _Array | None) -> Iterator[Leftover]:
 
 def _folder(path: str, kind: Kind) -> Leftover:
     nbytes, newest = _tree(path)
-    held = _held(_lock_of(path, kind))
+    held = is_locked(_lock_of(path, kind))
     return Leftover(path=path, kind=kind, nbytes=nbytes, alive=_is_young(newest) if held is None else held)
 
 
 def _lock_of(path: str, kind: Kind) -> str:
     return os.path.join(path, FOLDER, LOCK) if kind == "unfinished" else os.path.join(path, LOCK)
-
-
-def _held(lock: str) -> bool | None:
-    """Whether a living process holds a lock; None where there is none, or it cannot be asked."""
-    try:
-        file = try_lock(lock, fcntl.LOCK_EX)
-    except Busy:
-        return True
-    except OSError:
-        return None
-    if file is None:
-        return None
-    os.close(file)
-    return False
 
 
 def _partials(folder: str, array: _Array) -> Iterator[Leftover]:
@@ -348,24 +332,17 @@ def _young(folder: str) -> bool:
 def remove_unfinished(store: StoreLike) -> None:
     """Remove an array or a group that its own run has only begun."""
     folder = local_folder(store)
-    try:
+    with translated("remove", store):
         if folder is not None:
             _remove_array(folder)
         else:
             place = store_path(store)
             sync(place.store.delete_dir(place.path))
-    except OSError as error:
-        raise StoreFailure(f"cannot remove {store}: {error.strerror or error}") from error
 
 
 def _remove_array(folder: str) -> None:
     """Remove an array, its mark last: what is left by a removal cut short is still unfinished."""
-    last = ["", FOLDER, ".zgroup", ".zarray", ".zattrs", METADATA]
+    last = ["", FOLDER, GROUP_2, ARRAY_2, ATTRIBUTES_2, METADATA]
     for entry in sorted(_entries(folder), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
-        remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else _unlink(entry.path)
+        remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else remove_file(entry.path)
     remove_tree(folder)
-
-
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)

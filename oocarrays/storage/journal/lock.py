@@ -51,6 +51,19 @@ def try_lock(path: str, how: int, *, make: bool = False) -> int | None:
         os.close(file)  # whoever had it removed it: that lock is nobody's any more
 
 
+def is_locked(path: str) -> bool | None:
+    """Return whether a living process holds a lock; None if there is no lock file, or it cannot be read."""
+    with suppress(OSError):
+        try:
+            file = try_lock(path, fcntl.LOCK_EX)
+        except Busy:
+            return True
+        if file is not None:
+            let_go(file)
+            return False
+    return None
+
+
 def _open(path: str, make: bool) -> int:
     """The lock file, open; network file systems want it open for writing, another person's can often only be read."""
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import google_crc32c
@@ -20,9 +21,9 @@ from zarr.core.common import concurrent_map
 from zarr.core.sync import sync
 from zarr.storage import StorePath
 
-from oocarrays.errors import StoreFailure
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
-from oocarrays.storage.local.checksum import FOLDED_ABOVE, checksum
+from oocarrays.storage.local.blobs import FOLDED_ABOVE, checksum
+from oocarrays.storage.local.fs import ABSENT, translated
 from oocarrays.storage.stores.remote import RemoteStore
 
 Receipt = list[int] | None
@@ -152,22 +153,15 @@ def _fits(size: int | None, receipt: Receipt) -> bool:
 
 
 def _size(path: str) -> int | None:
-    try:
+    with suppress(*ABSENT), translated("look at", path, but=ABSENT):
         return os.stat(path).st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StoreFailure(f"cannot look at {path}: {error.strerror}") from error
+    return None
 
 
 def _file_checksum(path: str) -> int | None:
-    try:
-        data = np.fromfile(path, np.uint8)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
-    return checksum(data.data)
+    with suppress(FileNotFoundError), translated("read", path, but=(FileNotFoundError,)):
+        return checksum(np.fromfile(path, np.uint8).data)
+    return None
 
 
 async def _store_sizes(place: StorePath, keys: Iterable[str]) -> list[int | None]:

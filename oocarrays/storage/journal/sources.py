@@ -36,20 +36,21 @@ import numpy as np
 import zarr
 from zarr.core.sync import sync
 
-from oocarrays.errors import JournalError, StoreFailure
+from oocarrays.errors import JournalError
 from oocarrays.mapping.grid import ChunkGrid, ravel
 from oocarrays.plan.documents import Document
-from oocarrays.storage.files.documents import ATTRIBUTES, PARTIAL, PARTIAL_END
 from oocarrays.storage.files.places import StoreLike, local_folder, place_name, store_path
 from oocarrays.storage.journal.entries import entries_of, reading, writing
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
+from oocarrays.storage.local.fs import ABSENT, translated
+from oocarrays.storage.names import PARTIAL, PARTIAL_END, SAYING
 from oocarrays.storage.stores.remote import RemoteStore
 
 GROUPS = 1024
 """Groups of chunks, at most."""
 AT_ONCE = 10_000
 """Chunks that are held at one time."""
-NO_CHUNKS = frozenset((*ATTRIBUTES, ".zarray", ".zgroup", ".zmetadata", FOLDER, NOTE, MADE, SOURCE))
+NO_CHUNKS = frozenset((*SAYING, FOLDER, NOTE, MADE, SOURCE))
 """What is beside chunks, and says of itself what it is."""
 KINDS = 3
 """Sums of each group: sizes; and times or ETags; and inodes."""
@@ -158,7 +159,7 @@ def _files(folder: str) -> Iterator[Listed]:
     waiting = [""]
     while waiting:
         below = waiting.pop()
-        with suppress(FileNotFoundError, NotADirectoryError), _scanned(f"{folder}/{below}") as entries:
+        with suppress(*ABSENT), _scanned(f"{folder}/{below}") as entries:
             for entry in entries:
                 name = entry.name
                 key = f"{below}{name}"
@@ -188,21 +189,14 @@ def of_path(key: str, status: os.stat_result) -> Listed:
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     """Of a file or folder, or what a link leads to; None where it has gone meanwhile."""
-    try:
+    with suppress(FileNotFoundError), translated("look at", entry.path, but=(FileNotFoundError,)):
         return entry.stat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreFailure(f"cannot look at {entry.path}: {error.strerror}") from error
+    return None
 
 
 def _scanned(folder: str) -> Any:
-    try:
+    with translated("look into", folder, but=ABSENT):
         return os.scandir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise StoreFailure(f"cannot look into {folder}: {error.strerror}") from error
 
 
 WORDS = 2

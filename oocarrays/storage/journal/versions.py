@@ -31,6 +31,7 @@ from oocarrays.storage.journal.sources import (
     word_of,
     words_of,
 )
+from oocarrays.storage.local.fs import ABSENT, translated
 from oocarrays.storage.stores.remote import tells_versions
 from oocarrays.storage.stores.responses import ResponseCheck
 
@@ -177,12 +178,10 @@ def _look(file: ArrayFile, keys: list[str] | None) -> Iterator[Listed] | None:
 def _named(folder: str, keys: Iterable[str]) -> Iterator[Listed]:
     """The chunks in a folder that have certain names."""
     for key in keys:
-        try:
-            yield of_path(key, os.stat(f"{folder}/{key}"))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise StoreFailure(f"cannot look at {folder}/{key}: {error.strerror}") from error
+        with suppress(*ABSENT):
+            with translated("look at", f"{folder}/{key}", but=ABSENT):
+                status = os.stat(f"{folder}/{key}")
+            yield of_path(key, status)
 
 
 def _table(found: Iterator[Listed]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,63 +1,57 @@
-"""Small documents that are whole and on their device before anybody finds them.
+"""Files that appear whole: written under another name, renamed when all is in them, durable where that is asked for.
 
-written beside ─► synced ─► renamed ─► the folder synced      `replace`, one document at once
+written beside ─► synced ─► renamed ─► the folder synced      `replace_file`, one document at once
 written beside ─► all that a run wrote is synced ─► renamed   `Prepared`, one request for all
 """
 
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
-from oocarrays.storage.local.devices import sync_path
-from oocarrays.storage.local.fs import make_folder, mode_of
-from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.fs import failure, make_folders, mode_of, sync_path, translated, write_all
 from oocarrays.storage.local.syncing import written
+from oocarrays.storage.names import partial_name
 
 
-def make_named(folder: str, *, named: bool = True) -> None:
-    """Make a folder, and those above it, each named on its device; its own name may wait for what syncs all."""
-    if not os.path.isdir(folder):
-        above = os.path.dirname(folder)
-        make_named(above)
-        with suppress(FileExistsError):
-            make_folder(folder)
-        if named:
-            sync_path(above)
+class replacing_file:
+    """Context of a file, by its name, that replaces ``path`` at the end, and is removed if anything fails."""
+
+    __slots__ = ("_partial", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path, self._partial = path, partial_name(path)
+
+    def __enter__(self) -> str:
+        return self._partial
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            try:
+                os.replace(self._partial, self._path)
+            except OSError as refused:
+                error = refused
+        if error is None:
+            written(self._path)
+            return
+        with suppress(OSError):
+            os.unlink(self._partial)
+        if isinstance(error, OSError):
+            raise failure("write", self._path, error) from error
 
 
-def replace(path: str, data: bytes, *, named: bool = True) -> None:
-    """Put a small file on its device under ``path``, at once: whoever looks, at any time, sees the old or the new."""
-    with told(path):
-        make_named(os.path.dirname(path), named=named)
-        _rename(_beside(path, data, synced=True), path)
-        sync_path(os.path.dirname(path))
-    written(path)
-
-
-@contextmanager
-def told(path: str) -> Iterator[None]:
-    """Say in one line that something cannot be written."""
+def write_beside(path: str, data: bytes, *, synced: bool) -> str:
+    """Write the future contents of ``path`` under another name, and return that name."""
+    partial = partial_name(path)
+    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(path))
     try:
-        yield
-    except OSError as error:
-        raise write_error(path, error) from error
-
-
-def _beside(path: str, data: bytes, *, synced: bool) -> str:
-    """Write what is to be under ``path`` under another name: that name."""
-    partial = f"{path}.{uuid.uuid4().hex}.partial"
-    try:
-        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode_of(path))) as file:
-            file.write(data)
+        with os.fdopen(file, "wb", buffering=0):
+            write_all(file, memoryview(data))
             if synced:
-                file.flush()
-                os.fsync(file.fileno())
+                os.fsync(file)
     except BaseException:
         with suppress(OSError):
             os.unlink(partial)
@@ -66,7 +60,8 @@ def _beside(path: str, data: bytes, *, synced: bool) -> str:
     return partial
 
 
-def _rename(partial: str, path: str) -> None:
+def rename(partial: str, path: str) -> None:
+    """Give a file its name, or remove it."""
     try:
         os.replace(partial, path)
     except BaseException:
@@ -75,17 +70,27 @@ def _rename(partial: str, path: str) -> None:
         raise
 
 
+def replace_file(path: str, data: bytes, *, named: bool = True) -> None:
+    """Replace a small file durably: readers see the old or the new contents at any time."""
+    folder = os.path.dirname(path)
+    with translated("write", path):
+        make_folders(folder, durable=True, named=named)
+        rename(write_beside(path, data, synced=True), path)
+        sync_path(folder)
+    written(path)
+
+
 class DocumentStore(LocalStore):
     """A local store through which documents of metadata are written: each is whole, and on its device."""
 
     async def set(self, key: str, value: Buffer) -> None:
         """Replace a document; it is small, and nothing else waits on this loop."""
         self._check_writable()
-        replace(os.path.join(str(self.root), key), value.to_bytes())
+        replace_file(os.path.join(str(self.root), key), value.to_bytes())
 
 
 class Prepared:
-    """Documents that are written where nobody finds them, until all is synced."""
+    """Documents that are written under other names until all is synced."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -93,12 +98,12 @@ class Prepared:
 
     def prepare(self, name: str, document: bytes) -> None:
         path = os.path.join(self.folder, name)
-        with told(path):
-            self._prepared.append((_beside(path, document, synced=False), path))
+        with translated("write", path):
+            self._prepared.append((write_beside(path, document, synced=False), path))
 
     def publish(self) -> None:
-        """Give the documents their names, which were synced before, each on the device before the next one has its."""
-        with told(self.folder):
+        """Rename the documents in their order, each on the device before the next."""
+        with translated("write", self.folder):
             for partial, path in self._prepared:
-                _rename(partial, path)
+                rename(partial, path)
                 sync_path(os.path.dirname(path))

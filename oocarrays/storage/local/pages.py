@@ -21,8 +21,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from oocarrays.errors import StoreFailure
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.fs import open_regular, translated
 
 MADV_POPULATE_READ = 22
 """Linux 5.14 and later; `mmap` has no name for it, and its ``madvise`` keeps the interpreter's lock."""
@@ -89,12 +88,10 @@ def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> 
     if size <= 0:
         return np.empty(0, np.uint8)
     before = offset % mmap.ALLOCATIONGRANULARITY
-    try:
+    with translated("read", path):
         page_map = mmap.mmap(file, before + size, prot=mmap.PROT_READ, offset=offset - before)
         pages = np.frombuffer(page_map, np.uint8)
         _populate(pages)
-    except OSError as error:
-        raise StoreFailure(f"cannot read {path}: {error.strerror}") from error
     return pages[before:]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 
 from oocarrays.errors import NotFoundError
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.fs import open_regular
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 READ = {HDF5: "hdf5", b"\x93NUMPY": "npy", b"PK\3\4": "zip", b"SIMPLE  =": "fits"}
@@ -46,16 +47,14 @@ ARE_READ = (
 
 def head_of(path: str) -> bytes:
     """Return the first bytes of a local file; the signature of HDF5 if that follows a user block."""
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            head = file.read(HEAD_BYTES)
-            for start in USER_BLOCKS if NAMED.search(path) and kind_of(head) is None else ():
-                file.seek(start)
-                if file.read(len(HDF5)) == HDF5:
-                    return HDF5
-            return head
-    except OSError:
-        return b""
+    with suppress(OSError), open(path, "rb", opener=open_regular) as file:
+        head = file.read(HEAD_BYTES)
+        for start in USER_BLOCKS if NAMED.search(path) and kind_of(head) is None else ():
+            file.seek(start)
+            if file.read(len(HDF5)) == HDF5:
+                return HDF5
+        return head
+    return b""
 
 
 def kind_of(head: bytes) -> str | None:

@@ -10,14 +10,68 @@ not folders keep what they have answered for.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
-from oocarrays.storage.local import devices
-from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.fs import sync_path, translated
+from oocarrays.storage.local.pages import libc
+
+SYNCED_WHOLE = {
+    0xEF53: "ext4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0xF2F52010: "f2fs",
+    0x2FC12FC1: "zfs",
+    0x794C7630: "overlay",
+    0x01021994: "tmpfs",
+}
+"""File systems, by the number that Linux knows them by, of which ``syncfs`` puts all that it holds on the device."""
+START_WRITING = ctypes.c_uint(2)
+"""Linux: ``SYNC_FILE_RANGE_WRITE``, ..."""
+WHOLE = ctypes.c_int64(0), ctypes.c_int64(0)
+"""... of a whole file."""
+
+
+@functools.cache
+def boot() -> str:
+    """Return the name of this start of the system, after which the cache holds nothing; empty where none has one."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+    return ""
+
+
+def is_synced_whole(folder: str) -> bool:
+    """Return whether one request puts all of a folder's file system on its device."""
+    if sys.platform != "linux":
+        return False
+    room = ctypes.create_string_buffer(256)
+    if libc().statfs(os.fsencode(folder), room):
+        return False
+    return ctypes.c_long.from_buffer(room).value & 0xFFFFFFFF in SYNCED_WHOLE
+
+
+def sync_file_system(folder: str) -> None:
+    """Put all of a folder's file system on its device."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        if libc().syncfs(file):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), folder)
+    finally:
+        os.close(file)
+
+
+def begin_writing(file: int) -> None:
+    """Have the system begin to write out what an open file holds, and do not wait."""
+    if sys.platform == "linux":
+        libc().sync_file_range(file, *WHOLE, START_WRITING)
+
 
 Say = Callable[[], None]
 """Writes down that something is on its device."""
@@ -32,7 +86,7 @@ MOST_FILES = 2000
 def start_writing(file: int) -> None:
     """Have the system begin to write out what an open file holds, and do not wait, where a run will sync it."""
     if _SYNCERS:
-        devices.begin_writing(file)
+        begin_writing(file)
 
 
 class Syncer:
@@ -91,7 +145,7 @@ class Syncer:
         """Whether one request syncs a place: where files are many, together with what may stay in the cache."""
         if place not in self._whole and os.path.isdir(place):
             shared = _device_of(place) in map(_device_of, self._spare())
-            self._whole[place] = devices.is_synced_whole(place), shared
+            self._whole[place] = is_synced_whole(place), shared
         whole, shared = self._whole.get(place, (True, False))
         return whole and (many or not shared)
 
@@ -200,15 +254,13 @@ class Syncer:
         with self._changed:
             paths, self._paths = self._paths, set()
         whole = [place for place in self._places() if self._is_whole(place, len(paths) > MOST_FILES)]
-        try:
+        with translated("write", f"what was written to {' and '.join(self._places())}"):
             for folder in _one_a_device(whole):
-                devices.sync_file_system(folder)
+                sync_file_system(folder)
             inside = tuple(f"{place}{os.sep}" for place in whole)
             alone = (path for path in paths if not f"{path}{os.sep}".startswith(inside))
             for path in sorted(alone, key=len, reverse=True):  # a file before the folder that names it
-                devices.sync_path(path)
-        except OSError as error:
-            raise write_error(f"what was written to {' and '.join(self._places())}", error) from error
+                sync_path(path)
 
 
 def _one_a_device(folders: Iterable[str]) -> Iterable[str]:
@@ -234,8 +286,8 @@ def _up_to(path: str, place: str) -> Iterator[str]:
 
 def before_naming(path: str) -> None:
     """Put a file on its device that gets another name now, where a run syncs files one by one, by their names."""
-    if _SYNCERS and not devices.is_synced_whole(os.path.dirname(path)):
-        devices.sync_path(path)
+    if _SYNCERS and not is_synced_whole(os.path.dirname(path)):
+        sync_path(path)
 
 
 _SYNCERS: set[weakref.ref[Syncer]] = set()

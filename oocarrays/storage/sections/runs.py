@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.selection import Axes
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
-from oocarrays.storage.local.regular import open_regular
+from oocarrays.storage.local.fs import failure, open_regular, read_into
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.stores.opening import blobs_of
@@ -112,19 +112,15 @@ class RunReader:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise StoreFailure(f"cannot open {key} of {file.name}: {error.strerror}") from error
+            raise failure("open", f"{key} of {file.name}", error) from error
         try:
             nbytes = os.lseek(chunk, 0, os.SEEK_END) if nbytes is None else nbytes
             if nbytes != self._due:
                 raise CorruptChunkError(f"{key} of {file.name} has {nbytes} bytes; a chunk has {self._due}")
-            at = offset + start
-            while into:
-                got = os.preadv(chunk, [into], at)
-                if not got:
-                    raise CorruptChunkError(f"a chunk of {file.name} is cut short while it is read")
-                into, at = into[got:], at + got
+            if read_into(chunk, offset + start, into):
+                raise CorruptChunkError(f"a chunk of {file.name} is cut short while it is read")
         except OSError as error:
-            raise StoreFailure(f"cannot read {file.name}: {error.strerror}") from error
+            raise failure("read", file.name, error) from error
         finally:
             os.close(chunk)
         return True

@@ -35,8 +35,8 @@ from oocarrays.storage.files.array_file import ArrayFile, open_array
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlob, LocalBlobs, MissingBlob, byte_view
+from oocarrays.storage.local.direct_io import Piece, on_sectors
 from oocarrays.storage.local.pages import allocate
-from oocarrays.storage.local.sectors import Piece, on_sectors
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped

@@ -20,26 +20,11 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import MemoryStore, StorePath
 
-from oocarrays.storage.local.fs import OURS
-from oocarrays.storage.stores.joined import SAYING, Wrapped, layers
+from oocarrays.storage.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, OURS, draft_key, is_document
+from oocarrays.storage.stores.joined import Wrapped, layers
 
 T = TypeVar("T", bound=Store)
-DRAFT = "draft."
-"""How names of drafts begin."""
 N = TypeVar("N", zarr.Array, zarr.Group)
-
-
-def draft_key(key: str) -> str:
-    path, slash, name = key.rpartition("/")
-    return f"{path}{slash}{OURS}/{DRAFT}{name.removeprefix('.')}"
-
-
-def is_draft(key: str) -> bool:
-    return f"{OURS}/{DRAFT}" in key
-
-
-def _is_document(key: str) -> bool:
-    return key.rpartition("/")[2] in SAYING
 
 
 class DraftStore(Wrapped[Store]):
@@ -48,23 +33,23 @@ class DraftStore(Wrapped[Store]):
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Get a value, or the draft of a document."""
         found = await self._store.get(key, prototype, byte_range)
-        if _is_document(key) and (found is None or await self._is_early(key)):
+        if is_document(key) and (found is None or await self._is_early(key)):
             return await self._store.get(draft_key(key), prototype, byte_range) or found
         return found
 
     async def _is_early(self, key: str) -> bool:
         """Return whether attributes of format 2 have been put, and the document that comes after them has not."""
         path, slash, name = key.rpartition("/")
-        nodes = (".zarray", ".zgroup") if name == ".zattrs" else ()
+        nodes = (ARRAY_2, GROUP_2) if name == ATTRIBUTES_2 else ()
         return bool(nodes) and not any([await self._store.exists(f"{path}{slash}{each}") for each in nodes])
 
     async def exists(self, key: str) -> bool:
         """Return whether there is a value, or the draft of a document."""
-        return await self._store.exists(key) or (_is_document(key) and await self._store.exists(draft_key(key)))
+        return await self._store.exists(key) or (is_document(key) and await self._store.exists(draft_key(key)))
 
     async def set(self, key: str, value: Buffer) -> None:
         """Put a value, or the draft of a document."""
-        await self._store.set(draft_key(key) if _is_document(key) else key, value)
+        await self._store.set(draft_key(key) if is_document(key) else key, value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         if not await self.exists(key):
@@ -73,7 +58,7 @@ class DraftStore(Wrapped[Store]):
     async def delete(self, key: str) -> None:
         """Remove a value; of a document its draft, too."""
         await self._store.delete(key)
-        if _is_document(key):
+        if is_document(key):
             await self._store.delete(draft_key(key))
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
@@ -15,14 +15,11 @@ from zarr.storage._utils import _normalize_byte_range_index
 
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.local.blobs import LocalBlobs
+from oocarrays.storage.names import names_below
 
 T = TypeVar("T", bound=Store)
 ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
 """Modules that enter themselves below when they are imported: when a place is first looked at."""
-DOCUMENTS = (".zattrs", ".zarray", ".zgroup", "zarr.json")
-"""Metadata of format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""
-SAYING = (*DOCUMENTS, ".zmetadata")
-"""All that says what there is."""
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
 """How URLs of their schemes are opened: each such store enters its own."""
 PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []
@@ -38,12 +35,43 @@ def have_all_entered() -> None:
 
 
 class Joined(Store):
-    """A Zarr store that is made of others: of one disk, whose chunks are not files, unless it says more."""
+    """Base of stores made of others or of files: a subclass gives ``get``, ``exists``, ``list_prefix`` and itself."""
+
+    supports_writes = supports_deletes = True
+    supports_partial_writes = False
+    supports_listing = True
+
+    def __init__(self, url: str = "", *, read_only: bool = True) -> None:
+        super().__init__(read_only=read_only)
+        self._url = url
 
     @property
-    @abstractmethod
     def url(self) -> str:
-        """The URL that opens it again."""
+        """URL that opens it again."""
+        return self._url
+
+    @abstractmethod
+    def _identity(self) -> Any:
+        """Return a value that is equal for equal stores."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._identity() == other._identity()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return self.url
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Get several ranges at one time."""
+        return await _all_of(self, prototype, key_ranges)
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """All names right below a prefix."""
+        for name in names_below([key async for key in self.list_prefix(prefix)], prefix):
+            yield name
 
     @property
     def disks(self) -> tuple[str, ...]:
@@ -75,28 +103,19 @@ class Joined(Store):
         """Return all keys with a prefix, their bytes, and what changes with each writing; None if not told."""
         return None
 
+    def list(self) -> AsyncIterator[str]:
+        """All keys."""
+        return self.list_prefix("")
+
 
 class OnlyRead(Joined):
     """A joined store of files that are only read: nothing is written to it, nor below it."""
 
-    supports_writes = supports_deletes = supports_partial_writes = False
-    supports_listing = True
+    supports_writes = supports_deletes = False
     is_what: ClassVar[str] = "is a file, and has"
     """How a sentence about it goes on that says what it lacks."""
     why: ClassVar[str]
     """Why it is only read."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(read_only=True)
-        self._url = url
-
-    @property
-    def url(self) -> str:
-        """The URL that opens it again."""
-        return self._url
-
-    def __str__(self) -> str:
-        return self._url
 
     def below(self, folder: str) -> Joined:
         """Raise: nothing is written below it."""
@@ -128,8 +147,8 @@ class Wrapped(WrapperStore[T]):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Get the bytes of several ranges, all at one time."""
-        return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
+        """Get several ranges at one time."""
+        return await _all_of(self, prototype, key_ranges)
 
     async def clear(self) -> None:
         """Remove all keys."""
@@ -141,6 +160,12 @@ class Wrapped(WrapperStore[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store!r})"
+
+
+async def _all_of(
+    store: Store, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+) -> list[Buffer | None]:
+    return list(await asyncio.gather(*(store.get(key, prototype, part) for key, part in key_ranges)))
 
 
 def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ Names do not tell all: a folder that is mounted twice has two, and where case do
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import PurePath
 
 
@@ -30,8 +31,7 @@ def _identities(folder: str) -> set[tuple[int, int]]:
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         found = os.stat(folder)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        return found.st_dev, found.st_ino
+    return None

@@ -21,7 +21,7 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from oocarrays.errors import OocError, StoreFailure
-from oocarrays.storage.local.refused import FULL, write_error
+from oocarrays.storage.local.fs import FULL, failure
 from oocarrays.storage.stores.joined import Joined, Wrapped, innermost, layers, span
 from oocarrays.storage.stores.responses import active_checks, version_of, versioned
 from oocarrays.storage.stores.shown import cleaned, shown
@@ -106,7 +106,7 @@ class RemoteStore(Wrapped[Store]):
                 if isinstance(error, MISSING) and not _lacks_a_bucket(error):
                     raise
                 if isinstance(error, OSError) and error.errno in FULL:
-                    raise write_error(f"{key} of {self}", error) from error
+                    raise failure("write", f"{key} of {self}", error) from error
                 if not left or not _says(error, LEFT_OUT):
                     raise StoreFailure(f"cannot {verb} {key or 'anything'} of {self}: {reason(error)}") from error
             left -= 1

@@ -25,8 +25,8 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from oocarrays.errors import RunError, TargetError
+from oocarrays.storage.names import DOCUMENTS
 from oocarrays.storage.stores.aside import AsideStore
-from oocarrays.storage.stores.joined import DOCUMENTS
 
 FORKS = "forks"
 """Folder in which every process that writes leaves a sign."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import numpy as np
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from oocarrays.errors import CorruptChunkError, StoreFailure
+from oocarrays.errors import CorruptChunkError
 from oocarrays.mapping.grid import COPIED_BYTES
 from oocarrays.storage.local.blobs import LocalBlob, MissingBlob
+from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.pages import can_map
-from oocarrays.storage.local.refused import write_error
 from oocarrays.storage.stores.underway import Fetch, Putting, fetched, got
 
 
@@ -126,10 +127,8 @@ class StoreBlobs:
         return StoreBlob(self.store, self._key(key), self.requests)
 
     def exists(self, key: str) -> bool:
-        try:
+        with translated("read", f"{self._key(key)} of {self.store}", full=True):
             return sync(self.store.exists(self._key(key)))
-        except OSError as error:
-            raise StoreFailure(f"cannot read {self._key(key)} of {self.store}: {error}") from error
 
     def fetched(self, wanted: Iterable[Fetch | None]) -> Iterator[np.ndarray | None]:
         """Return the bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
@@ -145,17 +144,12 @@ class StoreBlobs:
 
     def put(self, key: str, data: memoryview) -> None:
         """Replace the chunk under ``key`` by a copy of ``data``."""
-        try:
+        with translated("write", f"{self._key(key)} of {self.store}"):
             buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
             sync(self.store.set(self._key(key), buffer))
-        except OSError as error:
-            raise write_error(f"{self._key(key)} of {self.store}", error) from error
 
     def remove(self, key: str) -> None:
         """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
-        try:
+        gone = (FileNotFoundError,)
+        with suppress(*gone), translated("write", f"{self._key(key)} of {self.store}", but=gone):
             sync(self.store.delete(self._key(key)))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise write_error(f"{self._key(key)} of {self.store}", error) from error

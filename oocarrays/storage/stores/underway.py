@@ -21,6 +21,7 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
 
 from oocarrays.errors import OocError, StoreFailure
+from oocarrays.storage.names import METADATA
 from oocarrays.storage.stores.joined import innermost, span
 from oocarrays.storage.stores.remote import reason
 
@@ -73,7 +74,7 @@ def answers_ranges(store: Store) -> bool:
     if type(store).__module__.startswith(("zarr.", "oocarrays.")):
         return True
     try:
-        sync(store.get("zarr.json", default_buffer_prototype(), RangeByteRequest(0, 1)))
+        sync(store.get(METADATA, default_buffer_prototype(), RangeByteRequest(0, 1)))
     except NotImplementedError:
         return False
     except Exception:  # noqa: BLE001  what it says of a key that may not be there is its own

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from zarr.storage import MemoryStore, StorePath
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
+from oocarrays.storage.names import METADATA
 from oocarrays.storage.stores.aside import DraftStore, clear_tracebacks, open_draft_array, with_drafts, without_drafts
 from oocarrays.storage.stores.joined import Joined, innermost, span
 from oocarrays.storage.stores.remote import Patience, RemoteStore
@@ -34,7 +35,6 @@ from oocarrays.storage.stores.remote import Patience, RemoteStore
 SETTING = "array.rectilinear_chunks"
 """Zarr's own word for whether it reads and writes them: versions that have none cannot."""
 GRID = "rectilinear"
-METADATA = "zarr.json"
 NEEDS = "zarr-python 3.3 and Python 3.12 or later read and write them"
 PLAIN = [{"name": "bytes", "configuration": {"endian": "little"}}]
 
@@ -128,16 +128,13 @@ async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
 class UnevenStore(Joined):
     """An array of uneven chunks as a store of the same in regular chunks, the longest of each axis."""
 
-    supports_writes = supports_deletes = True
-    supports_partial_writes = False
-    supports_listing = True
     one_writer = "has chunks of unequal lengths, which one process writes, not several workers: scheduler='threads'"
     whole_keys = True
     """A range of a chunk is no cheaper than the chunk."""
 
     def __init__(self, array: zarr.Array, url: str) -> None:
-        super().__init__(read_only=array.read_only)
-        self._array, self._url = array, url
+        super().__init__(url, read_only=array.read_only)
+        self._array = array
         sizes: Any = array.read_chunk_sizes  # type: ignore[attr-defined]
         self.grid = ChunkGrid.of(tuple(array.shape), tuple(max((*each, 1)) for each in sizes))
         self._changing = asyncio.Lock()
@@ -153,19 +150,8 @@ class UnevenStore(Joined):
         made._changing, made._read_only = self._changing, read_only or self._array.read_only
         return made
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnevenStore) and self._array.store_path == other._array.store_path
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __str__(self) -> str:
-        return self._url
-
-    # -------------------------------------------------------------------------------------------------- what it is
-
-    @property
-    def url(self) -> str:
-        return self._url
+    def _identity(self) -> Any:
+        return self._array.store_path
 
     def below(self, folder: str) -> Joined:
         """Nothing is below an array."""
@@ -183,11 +169,6 @@ class UnevenStore(Joined):
         else:
             return None
         return found[slice(*span(byte_range, len(found)))]
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        return [await self.get(key, prototype, part) for key, part in key_ranges]
 
     async def exists(self, key: str) -> bool:
         """Return whether there is such a document or chunk."""
@@ -211,25 +192,11 @@ class UnevenStore(Joined):
             filled = np.full(self.grid.chunks, self._array.fill_value, self._dtype)
             await self._put(index, filled.reshape(-1))
 
-    async def list(self) -> AsyncIterator[str]:
-        yield METADATA
-        for index in product(*map(range, self.grid.counts)):
-            yield "/".join(["c", *map(str, index)])
-
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        async for key in self.list():
+        chunks = ("/".join(["c", *map(str, index)]) for index in product(*map(range, self.grid.counts)))
+        for key in chain((METADATA,), chunks):
             if key.startswith(prefix):
                 yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below a prefix."""
-        before = f"{prefix.rstrip('/')}/" if prefix else ""
-        seen = set()
-        async for key in self.list_prefix(before):
-            name = key.removeprefix(before).partition("/")[0]
-            if name not in seen:
-                seen.add(name)
-                yield name
 
     # -------------------------------------------------------------------------------------------------- what is there
 

@@ -29,6 +29,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, Stor
 from oocarrays.errors import InputError, NotFoundError, StoreFailure, TargetError, UnsupportedError
 from oocarrays.mapping.given import from_home, named
 from oocarrays.plan.documents import Settings
+from oocarrays.storage.local.fs import failure
 from oocarrays.storage.stores.joined import OPENERS, PLACES, SHORTER, Joined, have_all_entered
 from oocarrays.storage.stores.remote import FIRST_WAIT, LONGEST_WAIT, Patience, RemoteStore, reason
 from oocarrays.storage.stores.shown import cleaned, shown
@@ -142,7 +143,7 @@ def opened(store: Any) -> Any:
                 f"{store} cannot be opened as a zip file: {error}; what a run that was killed leaves of one is none"
             ) from None
         except OSError as error:
-            raise StoreFailure(f"cannot open {store}: {error.strerror}") from error
+            raise failure("open", store, error) from error
     return store
 
 

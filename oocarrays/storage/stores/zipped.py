@@ -19,12 +19,10 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import StorePath, ZipStore
 
 from oocarrays.errors import TargetError
-from oocarrays.storage.stores.aside import AsideStore, is_draft
-from oocarrays.storage.stores.joined import SAYING, Wrapped
+from oocarrays.storage.names import ATTRIBUTES_2, SAYING, is_draft
+from oocarrays.storage.stores.aside import AsideStore
+from oocarrays.storage.stores.joined import Wrapped
 from oocarrays.storage.stores.urls import opened
-
-LAST = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
-"""What of that is put last of an array or a group; another of format 2 comes before."""
 
 
 class ZipTarget(AsideStore[ZipStore]):
@@ -85,7 +83,7 @@ class ZipTarget(AsideStore[ZipStore]):
         name = key.rpartition("/")[2]
         if super()._is_aside(key) or name in SAYING:
             await self._aside.set(key, value)
-            if name in LAST and not super()._is_aside(key):
+            if name != ATTRIBUTES_2 and not super()._is_aside(key):
                 await self._publish()
             return
         await self._append(key, value)

@@ -12,14 +12,15 @@ import fcntl
 import os
 import stat
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, StoreFailure, TargetError
+from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, TargetError
 from oocarrays.plan.streams.meta import Cells, Meta, Regular, described
-from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.fs import read_into, translated, write_at
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.streams.raw import Cache, RawChunks
 from oocarrays.storage.streams.stream_file import StreamFile
@@ -77,10 +78,8 @@ class PlainSteps:
     def __init__(self, path: str, layout: PlainLayout, *, writes: bool) -> None:
         self.path = path
         self.layout = layout
-        try:
+        with translated("open", path):
             self.file = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
         self._close = weakref.finalize(self, os.close, self.file)
 
     def open(self, number: int) -> PlainStep:
@@ -94,12 +93,8 @@ class PlainSteps:
 
     def put(self, number: int, data: memoryview) -> None:
         view = self.layout.in_file(np.frombuffer(data, np.uint8)).data if self.layout.is_turned else data
-        done, place = 0, self._place(number)
-        try:
-            while done < len(view):
-                done += os.pwrite(self.file, view[done:], place + done)
-        except OSError as error:
-            raise write_error(self.path, error) from error
+        with translated("write", self.path):
+            write_at(self.file, self._place(number), view)
 
     def read(self, number: int, start: int, out: memoryview) -> None:
         """Fill contiguous bytes from those of a step."""
@@ -111,17 +106,11 @@ class PlainSteps:
             self._read(self._place(number) + start, out)
 
     def _read(self, place: int, out: memoryview) -> None:
-        done = 0
-        while done < len(out):
-            try:
-                got = os.preadv(self.file, [out[done:]], place + done)
-            except OSError as error:
-                raise StoreFailure(f"cannot read {self.path}: {error.strerror}") from error
-            if not got:
-                raise CorruptChunkError(
-                    f"{self.path} ends at byte {place + done}; it is shorter than when it was opened"
-                )
-            done += got
+        with translated("read", self.path):
+            lacks = read_into(self.file, place, out)
+        if lacks:
+            end = place + len(out) - lacks
+            raise CorruptChunkError(f"{self.path} ends at byte {end}; it is shorter than when it was opened")
 
     def close(self) -> None:
         self._close()
@@ -184,10 +173,8 @@ class PlainStreams(StreamFile):
     def commit(self, meta: Meta, *, synced: bool = True) -> None:
         """Put all that was written on its device."""
         if self.durable and self.is_held:
-            try:
+            with translated("write", self.name):
                 os.fsync(self._steps.file)
-            except OSError as error:
-                raise write_error(self.name, error) from error
         self.meta = meta
 
 
@@ -208,12 +195,11 @@ def plain_file(path: str, mode: str, layout: PlainLayout, *, overwrite: bool, du
 
 def _lock(file: int, name: str) -> None:
     """Lock an open file, where its file system has locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise TargetError(f"{name} is open for writing elsewhere: close it there first") from None
-    except OSError:
-        return
+    with suppress(OSError):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TargetError(f"{name} is open for writing elsewhere: close it there first") from None
 
 
 def _make(path: str, offset: int, *, overwrite: bool) -> None:
@@ -222,15 +208,11 @@ def _make(path: str, offset: int, *, overwrite: bool) -> None:
         raise TargetError(f"{path} exists; pass overwrite=True to replace it, or mode='a' to append")
     if os.path.lexists(path) and not os.path.isfile(path):
         raise TargetError(f"{path} exists and is no regular file; it is not overwritten")
-    try:
+    with translated("write", path):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise write_error(path, error) from error
-    try:
-        _lock(file, path)
-        os.ftruncate(file, 0)
-        os.ftruncate(file, offset)
-    except OSError as error:
-        raise write_error(path, error) from error
-    finally:
-        os.close(file)
+        try:
+            _lock(file, path)
+            os.ftruncate(file, 0)
+            os.ftruncate(file, offset)
+        finally:
+            os.close(file)

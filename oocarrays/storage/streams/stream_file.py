@@ -37,14 +37,14 @@ from oocarrays.plan.streams.meta import (
     meta_from,
 )
 from oocarrays.storage.files.creating import check_place, is_free
-from oocarrays.storage.files.documents import METADATA, document_store, documents
+from oocarrays.storage.files.documents import document_store, documents
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
 from oocarrays.storage.local.blobs import byte_view
-from oocarrays.storage.local.durable import told
-from oocarrays.storage.local.refused import write_error
+from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
+from oocarrays.storage.names import METADATA
 from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
 
@@ -102,11 +102,10 @@ class StreamFile:
             return
         self._hold = Hold(os.path.join(self.folder, LOCK))
         try:
-            self._hold.claim(0)
+            with translated("write", self._hold.path):
+                self._hold.claim(0)
         except Busy:
             raise TargetError(f"{self.name} is open for writing elsewhere: close it there first") from None
-        except OSError as error:
-            raise write_error(self._hold.path, error) from error
         self.is_held = True
         self._syncer = Syncer(lambda: [self.folder or ""], active=self.durable)
 
@@ -134,7 +133,7 @@ class StreamFile:
         """Remove arrays of segments that the file does not know of: they were made for what was not flushed."""
         place, known = store_path(self.store), {"nb": former.nb.block, "cb": former.cb.block}
         known |= dict.fromkeys(OF_IB, former.ib.block)
-        with told(self.name):
+        with translated("write", self.name):
             for name in (name for name, block in known.items() if not block):
                 sync((place / name).delete_dir())
 
@@ -176,14 +175,10 @@ class StreamFile:
     def _make(self, name: str, **settings: Any) -> None:
         place = store_path(self.store)
         path = f"{place.path}/{name}".lstrip("/")
-        try:
+        with suppress(ContainsArrayError), translated("write", f"{self.name}/{name}"):
             self._arrays[name, True] = zarr.create_array(
                 place.store, name=path, compressors=None, filters=None, chunk_key_encoding=KEYS, **settings
             )
-        except ContainsArrayError:
-            return
-        except OSError as error:
-            raise write_error(f"{self.name}/{name}", error) from error
 
     def make_rows(self, name: str, block: int, dtype: Any, most: int) -> None:
         """Make the array of NB or CB, unless it is there: rows of one block of each cell, of items of a type."""
@@ -219,13 +214,11 @@ class StreamFile:
 
     def _fill(self, name: str, values: np.ndarray) -> None:
         """Make an array these values."""
-        try:
+        with translated("write", f"{self.name}/{name}"):
             array = self.array(name, write=True)
             if array.shape != values.shape:
                 array.resize(values.shape)
             array[...] = values
-        except OSError as error:
-            raise write_error(f"{self.name}/{name}", error) from error
 
     def kept_cells(self) -> tuple[np.ndarray, np.ndarray]:
         """Read the first entry and the length of each cell."""
@@ -254,17 +247,15 @@ class StreamFile:
             if count:
                 array = self.array(name, write=True)
                 if array.shape[0] != count:
-                    with told(f"{self.name}/{name}"):
+                    with translated("write", f"{self.name}/{name}"):
                         array.resize((count, *array.shape[1:]))
 
 
 def put_attribute(store: StoreLike, meta: Meta, *, durable: bool) -> None:
     """Write what a file says of itself."""
     place = store_path(document_store(store, durable=durable))
-    try:
+    with translated("write", store):
         zarr.open_group(place, mode="r+").attrs[KEY] = meta.as_json()
-    except OSError as error:
-        raise write_error(str(store), error) from error
 
 
 def stored_numbers(array: zarr.Array) -> list[int]:
@@ -321,21 +312,18 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
         file.hold()
         file.let_go()
     try:
-        zarr.create_group(store_path(store), overwrite=overwrite, attributes={KEY: meta.as_json()})
+        with translated("write", file.name):
+            zarr.create_group(store_path(store), overwrite=overwrite, attributes={KEY: meta.as_json()})
     except (ContainsArrayError, ContainsGroupError):
         raise TargetError(f"{file.name} exists; ask for overwrite to replace it") from None
-    except OSError as error:
-        raise write_error(file.name, error) from error
     return file
 
 
 def new_array(store: StoreLike, settings: Settings, *, overwrite: bool) -> zarr.Array:
     """Make a plain array of steps × cells, of settings of ``zarr.create_array``."""
     check_place(store, overwrite=overwrite)
-    try:
+    with translated("write", store):
         return zarr.create_array(store_path(store), **settings, overwrite=overwrite)
-    except OSError as error:
-        raise write_error(str(store), error) from error
 
 
 def stream_attribute(store: StoreLike) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from zarr.abc.store import Store
 
 from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.local.sectors import Piece
+from oocarrays.storage.local.direct_io import Piece
 from oocarrays.storage.striped.layout import turn_of
 
 

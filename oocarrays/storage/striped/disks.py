@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 from zarr.storage import LocalStore
 
-from oocarrays.errors import InputError, NotFoundError, StoreFailure
+from oocarrays.errors import InputError, NotFoundError
+from oocarrays.storage.local.durable import replacing_file
+from oocarrays.storage.local.fs import failure, open_regular, read_file, remove_file, translated
 from oocarrays.storage.local.ranges import NOWAIT
-from oocarrays.storage.local.refused import write_error
-from oocarrays.storage.local.regular import open_regular
 from oocarrays.storage.stores.urls import check_path, store_of
 
 JOINED_BYTES = 2**20
@@ -84,30 +83,27 @@ class FolderPart:
     def __init__(self, path: str, flags: int) -> None:
         self.path, self._waits_until = path, 0.0
         try:
-            self._file = open_regular(path, flags)
+            with translated("open", path, but=(FileNotFoundError,)):
+                self._file = open_regular(path, flags)
         except FileNotFoundError:
             raise NotFoundError(f"no such part of a striped file: {path}") from None
-        except OSError as error:
-            raise StoreFailure(f"cannot open {path}: {error.strerror}") from error
 
     def read(self, views: Sequence[memoryview], offset: int) -> int:
         """Fill views from ``offset`` on: bytes that came, fewer where the part ends."""
         wanted = sum(map(len, views))
         try:
-            done = os.preadv(self._file, views, offset)
-            while 0 < done < wanted:
+            done = got = os.preadv(self._file, views, offset)
+            while got and done < wanted:
                 got = os.preadv(self._file, rest(views, done), offset + done)
-                if not got:
-                    break
                 done += got
         except OSError as error:
-            raise StoreFailure(f"cannot read {self.path}: {error.strerror}") from error
+            raise failure("read", self.path, error) from error
         return done
 
     def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
         """Fill views with what the system's cache has; whether that is all."""
         try:
-            return os.preadv(self._file, views, offset, NOWAIT) == sum(map(len, views)) if NOWAIT else False
+            return bool(NOWAIT) and os.preadv(self._file, views, offset, NOWAIT) == sum(map(len, views))
         except OSError:
             return False
 
@@ -129,22 +125,18 @@ class FolderPart:
             while done < wanted:
                 done += os.pwritev(self._file, rest(views, done), offset + done)
         except OSError as error:
-            raise write_error(self.path, error) from error
+            raise failure("write", self.path, error) from error
 
     def size(self) -> int:
         return os.fstat(self._file).st_size
 
     def truncate(self, nbytes: int) -> None:
-        try:
+        with translated("write", self.path):
             os.ftruncate(self._file, nbytes)
-        except OSError as error:
-            raise write_error(self.path, error) from error
 
     def sync(self) -> None:
-        try:
+        with translated("write", self.path):
             os.fsync(self._file)
-        except OSError as error:
-            raise write_error(self.path, error) from error
 
     def close(self) -> None:
         os.close(self._file)
@@ -177,35 +169,17 @@ class FolderDisk:
 
     def get_document(self, name: str) -> bytes | None:
         """Read a small file; None where there is none."""
-        try:
-            with open(self._path(name), "rb", opener=open_regular) as file:
-                return file.read()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise StoreFailure(f"cannot read {self._path(name)}: {error.strerror}") from error
+        with translated("read", self._path(name)):
+            return read_file(self._path(name))
 
     def put_document(self, name: str, data: bytes) -> None:
         """Replace a small file, at once."""
-        path, partial = self._path(name), f"{self._path(name)}.{os.urandom(16).hex()}.partial"
-        try:
-            try:
-                with open(partial, "xb") as file:
-                    file.write(data)
-                os.replace(partial, path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(partial)
-                raise
-        except OSError as error:
-            raise write_error(path, error) from error
+        with replacing_file(self._path(name)) as partial, open(partial, "xb") as file:
+            file.write(data)
 
     def remove(self, name: str) -> None:
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(self._path(name))
-        except OSError as error:
-            raise write_error(self._path(name), error) from error
+        with translated("write", self._path(name)):
+            remove_file(self._path(name))
 
 
 def disk_of(given: Any) -> Disk:

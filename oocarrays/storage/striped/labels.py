@@ -11,6 +11,7 @@ from zarr.abc.store import Store
 from zarr.core.buffer import Buffer
 
 from oocarrays.errors import DescriptorError, InputError
+from oocarrays.storage.names import PARTIAL
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import joined_url
 from oocarrays.storage.striped.descriptor import (
@@ -21,7 +22,6 @@ from oocarrays.storage.striped.descriptor import (
     newest_of,
 )
 from oocarrays.storage.striped.disk_layout import DiskLayout
-from oocarrays.storage.striped.layout import PARTIAL
 from oocarrays.storage.striped.parts import DOCUMENT, FolderStore, label_of
 from oocarrays.storage.striped.split import PROTOTYPE
 

@@ -20,7 +20,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
+from oocarrays.storage.names import PARTIAL, PARTIAL_END
+
 """How the names of unfinished chunks end."""
 INDEX = re.compile(r"(?:^|/)(?:c[./])?(\d+(?:[./]\d+)*)$")
 """How keys of chunks end."""
@@ -30,7 +31,7 @@ LONGEST_CYCLE = 5040
 
 def turn_of(key: str) -> int | None:
     """Return the turn at which a chunk comes: the sum of its index; None of what is no chunk."""
-    key = PARTIAL.sub("", key) if key.endswith(".partial") else key
+    key = PARTIAL.sub("", key) if key.endswith(PARTIAL_END) else key
     found = INDEX.search(key)
     if found is None:
         return 0 if key == "c" or key.endswith("/c") else None

@@ -23,6 +23,7 @@ from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, TargetError
 from oocarrays.mapping.given import whole
+from oocarrays.storage.names import PARTIAL_END, SAYING
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.disks import disks_of
 from oocarrays.storage.striped.file import BUFFERS, StripedFile
@@ -138,7 +139,6 @@ def _layered(raw: StripedFile, kind: str, text: bool, buffering: int, **how: Any
 
 
 BUSY = "{} is being laid out anew: finish that first, with the disk that was added or emptied"
-METADATA = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +168,9 @@ async def _lay_out(store: Store, prefix: str, target: StripedStore) -> Moved:
         raise TargetError(f"the target {target} exists: lay it out on disks on which there is no such store")
     before = f"{prefix}/" if prefix else ""
     keys = [key.removeprefix(before) async for key in store.list_prefix(before)]
-    if not any(key in METADATA for key in keys):
+    if not any(key in SAYING for key in keys):
         raise NotFoundError(f"no Zarr array or group in {store}")
-    keys = [key for key in keys if key not in HIDDEN and not key.endswith(".partial")]
+    keys = [key for key in keys if key not in HIDDEN and not key.endswith(PARTIAL_END)]
     documents = sorted((key for key in keys if turn_of(key) is None), key=lambda key: -key.count("/"))
 
     receipts: Recorded = {}
@@ -271,7 +271,7 @@ async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
     members, wrong = set(layout.cycle), []
     for number, part in layout.parts.items():
         async for name in part.list():
-            if name in HIDDEN or BLOCKS.search(name) or name.endswith(".partial"):
+            if name in HIDDEN or BLOCKS.search(name) or name.endswith(PARTIAL_END):
                 continue
             astray = layout.number_of(name.removesuffix(HEAD)) != number
             if astray or await _has_blocks(part, name, members):

@@ -25,8 +25,9 @@ from zarr.storage import LocalStore
 
 from oocarrays.errors import InputError, NotFoundError, StoreFailure
 from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.local.durable import replace
-from oocarrays.storage.local.fs import make_folders
+from oocarrays.storage.local.durable import replace_file
+from oocarrays.storage.local.fs import files_below, make_folders
+from oocarrays.storage.names import PARTIAL_END
 from oocarrays.storage.stores.remote import Patience, RemoteStore, place_below
 from oocarrays.storage.stores.urls import store_of
 from oocarrays.storage.striped.layout import turn_of
@@ -153,7 +154,7 @@ class FolderStore(LocalStore):
     def _put(self, key: str, value: Buffer) -> None:
         self._make()
         if turn_of(key) is None:
-            replace(os.path.join(str(self.root), key), value.to_bytes())
+            replace_file(os.path.join(str(self.root), key), value.to_bytes())
         else:
             self._blobs.put(key, memoryview(value.as_buffer_like()).cast("B"))
 
@@ -234,14 +235,11 @@ def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
 def file_details(root: str, prefix: str) -> list[tuple[str, int, str]]:
     """List names, sizes and versions of the files of a disk."""
     found = []
-    for folder, _, names in os.walk(os.path.join(root, prefix.rpartition("/")[0])):
-        for name in names:
-            path = os.path.join(folder, name)
-            key = os.path.relpath(path, root)
-            if key.startswith(prefix) and not name.endswith(".partial"):
-                try:
-                    status = os.stat(path)
-                except FileNotFoundError:
-                    continue
+    above = prefix.rpartition("/")[0]
+    for name in files_below(os.path.join(root, above)):
+        key = os.path.join(above, name)
+        if key.startswith(prefix) and not key.endswith(PARTIAL_END):
+            with suppress(FileNotFoundError):
+                status = os.stat(os.path.join(root, key))
                 found.append((key, status.st_size, f"{status.st_mtime_ns}-{status.st_ino}"))
     return found

@@ -12,7 +12,7 @@ Where all disks are folders and chunks stay whole, they are plain files, which w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -70,9 +70,6 @@ class StripedStore(Joined):
     ...     sorted(os.listdir(f"{a}/c/0") + os.listdir(f"{b}/c/0")), zarr.open_array(StripedStore([b, a]))[1:3, 3]
     (['0', '1'], array([ 7, 11]))
     """
-
-    supports_writes = supports_deletes = supports_listing = True
-    supports_partial_writes = False
 
     def __init__(
         self,
@@ -143,7 +140,7 @@ class StripedStore(Joined):
 
     def _again(self, parts: Sequence[Store], read_only: bool | None = None) -> StripedStore:
         made = StripedStore.__new__(StripedStore)
-        Store.__init__(made, read_only=self.read_only if read_only is None else read_only)
+        Joined.__init__(made, read_only=self.read_only if read_only is None else read_only)
         made._given, made._asked = list(parts), self._asked
         made._labels = Labels(made._given, made._asked)
         return made
@@ -159,17 +156,8 @@ class StripedStore(Joined):
     def __reduce__(self) -> Any:
         return _again, (self._given, self._asked, self.read_only, self._is_open)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StripedStore) and (self._given, self._asked, self.read_only) == (
-            other._given,
-            other._asked,
-            other.read_only,
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __str__(self) -> str:
-        return self.url
+    def _identity(self) -> Any:
+        return self._given, self._asked, self.read_only
 
     def __repr__(self) -> str:
         return f"StripedStore({list(self.disks)!r})"
@@ -242,12 +230,6 @@ class StripedStore(Joined):
             if data is not None:
                 return prototype.buffer.from_array_like(data)
         raise CorruptChunkError(f"{key} of {self} lacks blocks")
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """Get many, all at one time."""
-        return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
 
     async def exists(self, key: str) -> bool:
         """Return whether there is anything under ``key``."""
@@ -338,10 +320,6 @@ class StripedStore(Joined):
         async for _ in self.list_dir(prefix):
             return False
         return True
-
-    def list(self) -> AsyncIterator[str]:
-        """All keys."""
-        return self.list_prefix("")
 
     def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """All keys that begin with ``prefix``."""

@@ -22,7 +22,8 @@ from zarr.core.buffer import Buffer
 from zarr.core.sync import sync
 
 from oocarrays.errors import OocError
-from oocarrays.storage.local.checksum import checksum
+from oocarrays.storage.local.blobs import checksum
+from oocarrays.storage.names import ARRAY_2, METADATA, PARTIAL_END
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.parts import HIDDEN, RECORD, label_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
@@ -30,7 +31,6 @@ from oocarrays.storage.striped.store import StripedStore, striped_of
 
 AT_ONCE = 4
 """Values that are read or decoded at one time."""
-ARRAY = re.compile(r"(?:^|/)(?:zarr\.json|\.zarray)$")
 """How the keys of an array's document end."""
 K = TypeVar("K")
 Recorded = dict[str, list[int]]
@@ -106,7 +106,7 @@ async def _record(striped: StripedStore) -> int:
         values[key] = receipt_of(value)
         return 1
 
-    keys = [key async for key in striped.list() if not key.endswith(".partial")]
+    keys = [key async for key in striped.list() if not key.endswith(PARTIAL_END)]
     await each_of(read, keys, AT_ONCE * len(striped.disks))
     await put_record(striped, values)
     return len(values)
@@ -147,7 +147,7 @@ async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, di
     for number, part in layout.parts.items():
         async for name in part.list():
             key = name.removesuffix(HEAD)
-            if name.endswith(".partial"):
+            if name.endswith(PARTIAL_END):
                 found.left.append(f"{label_of(part)}/{name}")
             elif BLOCKS.search(name):
                 split.add((number, name))
@@ -185,7 +185,7 @@ async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, di
 def _undecoded(striped: StripedStore, keys: list[str]) -> dict[str, str]:
     """Decode the chunks of all arrays among keys: a line for each that cannot be."""
     place, faults = striped.with_read_only(True), {}
-    for document in filter(ARRAY.search, keys):
+    for document in (key for key in keys if key.rpartition("/")[2] in (METADATA, ARRAY_2)):
         path = document.rpartition("/")[0]
         try:
             array = zarr.open(place, path=path, mode="r")

@@ -1,0 +1,65 @@
+"""Names in the folder of an array: Zarr's documents and their drafts, files that are being written, and our own.
+
+zarr.json                                        document of format 3
+.zattrs  .zarray  .zgroup                        documents of format 2
+.oocarrays/draft.zarr.json                       draft of a document, until the array is finished
+c/0/3.0123456789abcdef0123456789abcdef.partial   file that is being written
+.oocarrays/  .oocarrays.source  .oocarrays.made  journal, and notes of a finished array
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+METADATA, ARRAY_2, GROUP_2, ATTRIBUTES_2 = "zarr.json", ".zarray", ".zgroup", ".zattrs"
+"""Document of format 3; documents of format 2."""
+DOCUMENTS = (ATTRIBUTES_2, ARRAY_2, GROUP_2, METADATA)
+"""Metadata of format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""
+SAYING = (*DOCUMENTS, ".zmetadata")
+"""All documents, consolidated metadata among them."""
+ATTRIBUTES = (METADATA, ATTRIBUTES_2)
+"""Documents with attributes, in format 3 and in format 2."""
+NODES = (METADATA, ARRAY_2, GROUP_2)
+"""Documents that make a folder an array or a group."""
+MARK = "oocarrays:unfinished"
+"""Attribute of an unfinished target; its value is the id of the run."""
+OURS = ".oocarrays"
+"""Prefix of names that do not belong to an array."""
+SHARED = (".oocarrays.source", ".oocarrays.made")
+"""Keys of a finished array's source and request: readable by everybody who can read the array."""
+DRAFT = "draft."
+"""Prefix of the names of drafts."""
+PARTIAL_END = ".partial"
+"""End of the names of files that are being written: ours, and those of Zarr's `LocalStore`."""
+PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
+"""The whole of that end."""
+
+
+def partial_name(path: str, mark: str = "") -> str:
+    """Return the name of a file while it is written, unique without a mark."""
+    return f"{path}.{mark or os.urandom(16).hex()}{PARTIAL_END}"
+
+
+def is_document(key: str) -> bool:
+    """Return whether a key is that of a metadata document."""
+    return key.rpartition("/")[2] in SAYING
+
+
+def draft_key(key: str) -> str:
+    """Return the key of the draft of a document."""
+    path, slash, name = key.rpartition("/")
+    return f"{path}{slash}{OURS}/{DRAFT}{name.removeprefix('.')}"
+
+
+def is_draft(key: str) -> bool:
+    """Return whether a key is that of a draft."""
+    return f"{OURS}/{DRAFT}" in key
+
+
+def names_below(keys: Iterable[str], prefix: str) -> Iterator[str]:
+    """Yield the names right below a prefix, once each."""
+    before = f"{prefix.rstrip('/')}/" if prefix else ""
+    below = (key.removeprefix(before).partition("/")[0] for key in keys if key.startswith(before))
+    yield from dict.fromkeys(below)
