@@ -46,10 +46,10 @@ from oocarrays.storage.journal import calls, texts
 from oocarrays.storage.journal.journal import Journal as Journal
 from oocarrays.storage.journal.leftovers import YOUNG_SECONDS as YOUNG_SECONDS
 from oocarrays.storage.journal.leftovers import find_leftovers as find_leftovers
+from oocarrays.storage.local.names import MARK
 from oocarrays.storage.meter import MemoryWatch as MemoryWatch
-from oocarrays.storage.names import MARK
-from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.shown import shown
+from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.stores.uneven import SETTING
 from oocarrays.storage.stores.uneven import knowing_uneven as knowing_uneven
 from oocarrays.storage.striped import moving, verifying

@@ -39,7 +39,7 @@ from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
 from oocarrays.storage.local.fs import write_all
 from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.opening import open_ahead
+from oocarrays.storage.stores.store_blobs import open_ahead
 
 MIB = 2**20
 FILES, FILE_BYTES = 16, 32 * MIB

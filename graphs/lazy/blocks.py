@@ -49,8 +49,8 @@ from oocarrays.storage.files.places import StoreLike, free_bytes
 from oocarrays.storage.files.presence import Presence
 from oocarrays.storage.journal.leftovers import discard, hold
 from oocarrays.storage.journal.lock import Hold
+from oocarrays.storage.local.names import MARK
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.names import MARK
 
 SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
 """Folders in a run's scratch: of an array that holds every block, and of one that may not yet."""

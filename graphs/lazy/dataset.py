@@ -38,9 +38,9 @@ from oocarrays.storage.journal.notes import Notes
 from oocarrays.storage.journal.sources import can_keep
 from oocarrays.storage.journal.texts import REQUEST
 from oocarrays.storage.local.fs import files_below
+from oocarrays.storage.local.names import MARK, OURS, SAYING
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.names import MARK, OURS, SAYING
 from oocarrays.storage.stores.aside import with_drafts
 
 

@@ -24,8 +24,7 @@ from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_c
 from oocarrays.mapping.orientation import common
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile
-from oocarrays.storage.files.places import location
-from oocarrays.storage.stores.nested import lie_together
+from oocarrays.storage.files.places import lie_together, location
 
 Key = Any
 Axes = tuple[range, ...]

@@ -23,8 +23,8 @@ from oocarrays.storage.chunks.assembling import Assembler
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.local.blobs import byte_view, checksum
+from oocarrays.storage.local.names import partial_name
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.names import partial_name
 
 Recorded = Mapping[Part, Stored | None]
 ODD = -1

@@ -40,9 +40,9 @@ from oocarrays.storage.journal.sources import Source, can_keep, changed, drop_so
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, REQUEST
 from oocarrays.storage.journal.versions import Versions
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.opening import blobs_of
 from oocarrays.storage.stores.remote import RemoteStore, is_remote, tells_versions
 from oocarrays.storage.stores.responses import ResponseCheck
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 AFTER_A_CHANGE = "run the job again, or start over (again=True, --again)"
 """What to do when a source has changed under a job."""

@@ -31,7 +31,7 @@ from oocarrays.storage.journal.leftovers import ID
 from oocarrays.storage.journal.receipts import Receipt
 from oocarrays.storage.journal.sources import can_keep, kept_source
 from oocarrays.storage.journal.texts import BEGINNING, Kept
-from oocarrays.storage.names import NODES
+from oocarrays.storage.local.names import NODES
 
 Sections = Mapping[str, Sequence[Section]]
 """Elements that a part writes, as they stand in the file of each place."""

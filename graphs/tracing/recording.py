@@ -24,8 +24,8 @@ from oocarrays.graphs.tracing.parts import TakenPart, as_ranges, asked
 from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.storage.chunks.places import CountingStore
+from oocarrays.storage.local.names import SAYING
 from oocarrays.storage.metered import WATCHERS
-from oocarrays.storage.names import SAYING
 from oocarrays.storage.stores.joined import Wrapped
 
 if TYPE_CHECKING:

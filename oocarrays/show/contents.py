@@ -36,7 +36,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, place_name, 
 from oocarrays.storage.files.presence import presence_of
 from oocarrays.storage.foreign.store import ForeignStore
 from oocarrays.storage.local.fs import translated
-from oocarrays.storage.names import MARK
+from oocarrays.storage.local.names import MARK
 from oocarrays.storage.stores.aside import with_drafts, without_drafts
 from oocarrays.storage.stores.joined import joined_in
 

@@ -17,7 +17,7 @@ from oocarrays.storage.chunks.writer import ChunkWriter
 from oocarrays.storage.files.array_file import describe
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.opening import open_ahead
+from oocarrays.storage.stores.store_blobs import open_ahead
 from tests.profiles import examples
 from tests.strategies import grids
 

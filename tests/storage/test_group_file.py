@@ -21,8 +21,8 @@ from oocarrays.storage.files.group_file import (
     open_group,
 )
 from oocarrays.storage.journal.journal import Journal
+from oocarrays.storage.local.names import MARK
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.names import MARK
 from tests.groups import check_same, objects, opened, write
 from tests.small import make
 

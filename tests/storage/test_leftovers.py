@@ -23,7 +23,7 @@ from oocarrays.storage.journal.leftovers import Leftover, find_leftovers, hold
 from oocarrays.storage.journal.texts import FOLDER
 from oocarrays.storage.local import blobs
 from oocarrays.storage.local.blobs import LocalBlobs
-from oocarrays.storage.names import MARK
+from oocarrays.storage.local.names import MARK
 from tests.dying import Child, Server
 from tests.small import make
 

@@ -25,7 +25,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.local.blobs import LocalBlobs, byte_view, checksum
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import shaped
-from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 MOST_KEYS = 2**13
 """Keys of chunks that are known at one time, about a MiB of them."""

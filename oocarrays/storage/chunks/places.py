@@ -30,7 +30,7 @@ from oocarrays.storage.local.fs import check_regular, failure, open_regular
 from oocarrays.storage.local.pages import want
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.joined import Wrapped, span
-from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 Slices = tuple[slice, ...]
 

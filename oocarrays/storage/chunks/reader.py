@@ -26,8 +26,7 @@ from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.presence import Missing
 from oocarrays.storage.local.blobs import LocalBlob, MissingBlob, byte_view
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.opening import blobs_of, open_ahead
-from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlob, StoreBlobs, all_bytes
+from oocarrays.storage.stores.store_blobs import PartBlob, StoreBlob, StoreBlobs, all_bytes, blobs_of, open_ahead
 
 Blob = LocalBlob | StoreBlob | PartBlob
 

@@ -42,11 +42,10 @@ from oocarrays.storage.journal.lock import is_at, let_go
 from oocarrays.storage.journal.receipts import UNKEPT, Unkept
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.fs import open_regular, translated
+from oocarrays.storage.local.names import ARRAY_2, METADATA, draft_key
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.names import ARRAY_2, METADATA, draft_key
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.store_blobs import all_bytes
+from oocarrays.storage.stores.store_blobs import all_bytes, blobs_of
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
 """Two chunks that share one wait for each other, and that is all: a thread holds one at a time."""

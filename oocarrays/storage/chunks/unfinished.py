@@ -33,9 +33,9 @@ from oocarrays.storage.local.fs import (
     translated,
     write_at,
 )
+from oocarrays.storage.local.names import partial_name
 from oocarrays.storage.local.pages import libc
 from oocarrays.storage.local.syncing import before_naming, written
-from oocarrays.storage.names import partial_name
 
 MOST_FILES = 4096
 """Files that a process has open at one time, at most; and no more than half of what the system allows it."""

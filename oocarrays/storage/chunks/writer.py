@@ -33,8 +33,7 @@ from oocarrays.storage.local.fs import make_folders, mode_of, open_regular, tran
 from oocarrays.storage.local.syncing import written
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import Pool
-from oocarrays.storage.stores.opening import blobs_of
-from oocarrays.storage.stores.store_blobs import StoreBlobs
+from oocarrays.storage.stores.store_blobs import StoreBlobs, blobs_of
 
 
 class PieceWriter:

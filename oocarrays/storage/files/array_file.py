@@ -56,8 +56,8 @@ from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.filters import Chained
 from oocarrays.storage.local.blobs import STAGING_BYTES
 from oocarrays.storage.local.fs import ABSENT, failure
+from oocarrays.storage.local.names import ATTRIBUTES, MARK, METADATA
 from oocarrays.storage.local.pages import can_map
-from oocarrays.storage.names import ATTRIBUTES, MARK, METADATA
 from oocarrays.storage.stores.aside import clear_tracebacks, open_draft_array
 from oocarrays.storage.stores.joined import joined_in
 from oocarrays.storage.stores.remote import is_remote

@@ -17,7 +17,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import OocError, StoreFailure
 from oocarrays.storage.local.fs import failure
-from oocarrays.storage.names import PARTIAL_END
+from oocarrays.storage.local.names import PARTIAL_END
 from oocarrays.storage.stores.remote import is_remote, reason
 
 CHUNK = re.compile(r"c$|c\.|\d")

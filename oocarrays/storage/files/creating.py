@@ -45,14 +45,21 @@ from oocarrays.storage.files.making_room import (
     put_target,
     remove_drafts,
 )
-from oocarrays.storage.files.places import Place, StoreLike, local_folder, parts_of, place_name, store_path
+from oocarrays.storage.files.places import (
+    Place,
+    StoreLike,
+    lie_together,
+    local_folder,
+    parts_of,
+    place_name,
+    store_path,
+)
 from oocarrays.storage.local import syncing
 from oocarrays.storage.local.durable import Prepared
 from oocarrays.storage.local.fs import translated
-from oocarrays.storage.names import MARK, METADATA, OURS, PARTIAL
+from oocarrays.storage.local.names import MARK, METADATA, OURS, PARTIAL
 from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import innermost
-from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import check_replaces, opened
 

@@ -21,8 +21,8 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import DocumentStore
 from oocarrays.storage.local.fs import ABSENT, check_regular, files_below, remove_file
+from oocarrays.storage.local.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key
 from oocarrays.storage.local.signatures import check_format
-from oocarrays.storage.names import ATTRIBUTES, DOCUMENTS, MARK, NODES, PARTIAL_END, draft_key
 from oocarrays.storage.stores.remote import is_remote
 
 WRECKED = (

@@ -40,14 +40,21 @@ from oocarrays.storage.files.making_room import (
     put_target,
     remove_drafts,
 )
-from oocarrays.storage.files.places import Place, StoreLike, local_folder, location, place_name, store_path
+from oocarrays.storage.files.places import (
+    Place,
+    StoreLike,
+    lie_together,
+    local_folder,
+    location,
+    place_name,
+    store_path,
+)
 from oocarrays.storage.files.presence import Policy, Presence, presence_of
 from oocarrays.storage.foreign.store import ForeignStore, foreign_in
 from oocarrays.storage.local.fs import ABSENT, translated
-from oocarrays.storage.names import ARRAY_2, GROUP_2, MARK, METADATA
+from oocarrays.storage.local.names import ARRAY_2, GROUP_2, MARK, METADATA
 from oocarrays.storage.stores.aside import clear_tracebacks, keeps_drafts, open_draft_group, with_drafts
 from oocarrays.storage.stores.joined import joined_in
-from oocarrays.storage.stores.nested import lie_together
 from oocarrays.storage.stores.urls import check_replaces
 
 NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError, NodeTypeValidationError)

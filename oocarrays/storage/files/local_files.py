@@ -37,7 +37,7 @@ from oocarrays.storage.files.making_room import (
 from oocarrays.storage.files.places import StoreLike, local_folder, location
 from oocarrays.storage.files.presence import Policy, Presence
 from oocarrays.storage.local.fs import translated
-from oocarrays.storage.names import SAYING, draft_key
+from oocarrays.storage.local.names import SAYING, draft_key
 
 RANK = "rank-"
 """What the name of every rank's file begins with."""

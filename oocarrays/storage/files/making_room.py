@@ -28,7 +28,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.durable import replace_file
 from oocarrays.storage.local.fs import ABSENT, files_below, make_folders, remove_tree, sync_path
-from oocarrays.storage.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS, PARTIAL, SAYING, draft_key
+from oocarrays.storage.local.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS, PARTIAL, SAYING, draft_key
 from oocarrays.storage.stores.underway import lists_keys
 
 CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")

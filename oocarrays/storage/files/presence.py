@@ -30,8 +30,8 @@ from oocarrays.mapping.grid import Index, ceil_div
 from oocarrays.mapping.orientation import turned_back
 from oocarrays.storage.files.chunk_names import count_all, count_chunks, holds_chunks, seems_to_hold_chunks
 from oocarrays.storage.local.fs import read_file, translated
+from oocarrays.storage.local.names import ARRAY_2, METADATA, draft_key
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.names import ARRAY_2, METADATA, draft_key
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 

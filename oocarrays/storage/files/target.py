@@ -27,8 +27,8 @@ from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import create_target
 from oocarrays.storage.files.places import StoreLike, local_folder, name_of, store_path
+from oocarrays.storage.local.names import METADATA, OURS, draft_key
 from oocarrays.storage.local.syncing import sync_file_system
-from oocarrays.storage.names import METADATA, OURS, draft_key
 from oocarrays.storage.stores.aside import AsideStore
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 from oocarrays.storage.stores.uneven import UnevenStore, check_known, draft_uneven

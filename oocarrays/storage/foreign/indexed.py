@@ -26,7 +26,7 @@ from zarr.storage import FsspecStore
 from oocarrays.errors import NotFoundError, StoreFailure
 from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.files import Files
-from oocarrays.storage.names import SAYING
+from oocarrays.storage.local.names import SAYING
 from oocarrays.storage.stores.joined import OnlyRead, span
 
 HEADER_BYTES = 30

@@ -32,7 +32,7 @@ from oocarrays.storage.foreign.facts import (
     whole_chunk,
 )
 from oocarrays.storage.local.fs import open_regular
-from oocarrays.storage.names import METADATA
+from oocarrays.storage.local.names import METADATA
 
 KINDS = "biufcmMSU"
 """Kinds of elements that Zarr stores in a fixed number of bytes."""

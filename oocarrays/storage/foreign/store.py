@@ -32,7 +32,7 @@ from oocarrays.storage.foreign.blobs import RangeBlobs
 from oocarrays.storage.foreign.facts import ChunkTable, Facts, document, index_of, whole_chunk
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.filters import codec_of
-from oocarrays.storage.names import METADATA
+from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.stores.joined import OnlyRead, span
 
 KEPT_TABLES = 4096

@@ -21,8 +21,8 @@ from zarr.storage import StorePath
 from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.local.durable import rename, replace_file, write_beside
 from oocarrays.storage.local.fs import ABSENT, make_folders, read_file, remove_file, remove_tree, sync_path, translated
+from oocarrays.storage.local.names import PARTIAL
 from oocarrays.storage.local.syncing import written
-from oocarrays.storage.names import PARTIAL
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems say that have no hard links."""

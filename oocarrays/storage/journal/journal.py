@@ -48,7 +48,7 @@ from oocarrays.storage.journal.texts import (
     plan_text,
     receipts_in,
 )
-from oocarrays.storage.names import SAYING
+from oocarrays.storage.local.names import SAYING
 
 
 class Journal:

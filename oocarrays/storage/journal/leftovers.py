@@ -42,7 +42,7 @@ from oocarrays.storage.journal.journal import Journal
 from oocarrays.storage.journal.lock import Busy, Hold, is_locked, try_lock
 from oocarrays.storage.journal.texts import BEGINNING, FOLDER, LOCK, NOTE, PLAN
 from oocarrays.storage.local.fs import remove_file, remove_tree, translated
-from oocarrays.storage.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL
+from oocarrays.storage.local.names import ARRAY_2, ATTRIBUTES_2, GROUP_2, METADATA, PARTIAL
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 

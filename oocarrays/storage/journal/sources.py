@@ -43,7 +43,7 @@ from oocarrays.storage.files.places import StoreLike, local_folder, place_name, 
 from oocarrays.storage.journal.entries import entries_of, reading, writing
 from oocarrays.storage.journal.texts import FOLDER, MADE, NOTE, SOURCE
 from oocarrays.storage.local.fs import ABSENT, translated
-from oocarrays.storage.names import PARTIAL, PARTIAL_END, SAYING
+from oocarrays.storage.local.names import PARTIAL, PARTIAL_END, SAYING
 from oocarrays.storage.stores.remote import RemoteStore
 
 GROUPS = 1024

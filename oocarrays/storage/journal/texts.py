@@ -21,7 +21,7 @@ from oocarrays.errors import JournalError
 from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.journal.receipts import Receipt
-from oocarrays.storage.names import OURS, SHARED
+from oocarrays.storage.local.names import OURS, SHARED
 
 FOLDER = OURS
 """Where a journal is, below its target."""

@@ -13,8 +13,8 @@ from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore
 
 from oocarrays.storage.local.fs import failure, make_folders, mode_of, sync_path, translated, write_all
+from oocarrays.storage.local.names import partial_name
 from oocarrays.storage.local.syncing import written
-from oocarrays.storage.names import partial_name
 
 
 class replacing_file:

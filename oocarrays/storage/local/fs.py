@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from oocarrays.errors import DiskFullError, StoreFailure
-from oocarrays.storage.names import OURS, SHARED
+from oocarrays.storage.local.names import OURS, SHARED
 
 KINDS = {
     stat.S_IFIFO: "a FIFO",

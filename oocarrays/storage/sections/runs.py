@@ -24,7 +24,7 @@ from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.local.fs import failure, open_regular, read_into
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
-from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 MOST_CHUNKS = 4
 """Of more chunks a plan is made: the device is asked for all of them before any is waited for."""

@@ -33,7 +33,7 @@ from oocarrays.storage.local.pages import HUGE_BYTES, allocate, want
 from oocarrays.storage.local.ranges import NOT_READY, read_ranges
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.pool import copy
-from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 T = TypeVar("T")
 ALONE_BYTES = 2**22

@@ -40,7 +40,7 @@ from oocarrays.storage.local.pages import allocate
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.metered import watched
 from oocarrays.storage.pool import Pool, numpy_bytes, shaped
-from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 U = TypeVar("U", bound=Written)
 U_contra = TypeVar("U_contra", bound=Written, contravariant=True)

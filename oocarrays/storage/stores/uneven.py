@@ -27,7 +27,7 @@ from zarr.storage import MemoryStore, StorePath
 from oocarrays.errors import TargetError, UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.plan.documents import Document, Settings
-from oocarrays.storage.names import METADATA
+from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.stores.aside import DraftStore, clear_tracebacks, open_draft_array, with_drafts, without_drafts
 from oocarrays.storage.stores.joined import Joined, innermost, span
 from oocarrays.storage.stores.remote import Patience, RemoteStore

@@ -18,7 +18,7 @@ from oocarrays.plan.streams.buffers import Pieces
 from oocarrays.plan.streams.units import copy_runs
 from oocarrays.storage.local.blobs import LocalBlobs, MissingBlob, byte_view
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 
 FEW_BYTES = 8
 """A chunk is read whole where more than one part in so many of it is wanted."""

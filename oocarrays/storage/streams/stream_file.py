@@ -42,10 +42,10 @@ from oocarrays.storage.files.places import StoreLike, local_folder, store_path
 from oocarrays.storage.journal.lock import Busy, Hold
 from oocarrays.storage.local.blobs import byte_view
 from oocarrays.storage.local.fs import translated
+from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.local.syncing import Syncer
 from oocarrays.storage.meter import Meter
-from oocarrays.storage.names import METADATA
-from oocarrays.storage.stores.opening import blobs_of
+from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
 
 LOCK = ".oocarrays-streams"

@@ -11,7 +11,7 @@ from zarr.abc.store import Store
 from zarr.core.buffer import Buffer
 
 from oocarrays.errors import DescriptorError, InputError
-from oocarrays.storage.names import PARTIAL
+from oocarrays.storage.local.names import PARTIAL
 from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import joined_url
 from oocarrays.storage.striped.descriptor import (

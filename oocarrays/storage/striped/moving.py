@@ -23,7 +23,7 @@ from zarr.storage import LocalStore, StorePath
 
 from oocarrays.errors import CorruptChunkError, InputError, NotFoundError, TargetError
 from oocarrays.mapping.given import whole
-from oocarrays.storage.names import PARTIAL_END, SAYING
+from oocarrays.storage.local.names import PARTIAL_END, SAYING
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.disks import disks_of
 from oocarrays.storage.striped.file import BUFFERS, StripedFile

@@ -23,7 +23,7 @@ from zarr.core.sync import sync
 
 from oocarrays.errors import OocError
 from oocarrays.storage.local.blobs import checksum
-from oocarrays.storage.names import ARRAY_2, METADATA, PARTIAL_END
+from oocarrays.storage.local.names import ARRAY_2, METADATA, PARTIAL_END
 from oocarrays.storage.striped.disk_layout import DiskLayout
 from oocarrays.storage.striped.parts import HIDDEN, RECORD, label_of
 from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
