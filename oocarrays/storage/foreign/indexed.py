@@ -82,11 +82,15 @@ class ReferenceStore(OnlyRead):
             self._places[key] = number, int(said[1]), int(said[2])
         with suppress(OSError):  # fsspec says what it does not find
             status = [os.stat(file) for file in numbers]
-            return numbers and Files(
-                root="/",
-                names=tuple(file.lstrip("/") for file in numbers),
-                sizes=tuple(each.st_size for each in status),
-                versions=tuple(str(each.st_mtime_ns) for each in status),
+            return (
+                None
+                if not numbers
+                else Files(
+                    root="/",
+                    names=tuple(file.lstrip("/") for file in numbers),
+                    sizes=tuple(each.st_size for each in status),
+                    versions=tuple(str(each.st_mtime_ns) for each in status),
+                )
             )
         return None
 
