@@ -120,7 +120,8 @@ class Case:
     around: str = ""
     """`module:class` of a server that all runs need, see `peers.s3`."""
     measure: str = "run"
-    """`run`: a table with a row for each way. `figures`: ways time several things; a row for each of these."""
+    """`run`: a table with a row for each way. `each`: the same, of ways that answer questions of their own, without
+    ratios. `figures`: ways time several things themselves; a row for each of these. `own`: the same, without ratios."""
     cache: tuple[str, ...] = ("cold",)
     """States of the page cache before a run: `cold`, `warm`, or both."""
     rounds: int = 3
@@ -145,7 +146,7 @@ class Case:
         params = {**self.params, **{k: v for k, v in self.tiny.items() if k in self.params}}
         known = {name: each.tiny(self.tiny) for name, each in self.data.items()}
         extra = {name: value for name, value in self.tiny.items() if name in LENGTHS}
-        ways = tuple(replace(each, params={**each.params, **extra}) for each in self.ways) if extra else self.ways
+        ways = tuple(replace(each, params={**each.params, **extra}) for each in self.ways)
         return replace(self, data=known, params=params, ways=ways)
 
     def job(self, chosen: Way, sources: str, folder: str) -> Job:

@@ -205,7 +205,7 @@ def _columns(found: Result, cache: str) -> dict[str, Callable[[list[Run], str], 
     """Return a function of each column: of the good runs of a way, and its label."""
     return {
         "s": lambda runs, _: spread([run["seconds"] for run in runs]),
-        "× ours": lambda _, label: spread(ratios(found, label, cache)),
+        "× ours": lambda _, label: "" if found["measure"] == "each" else spread(ratios(found, label, cache)),
         "memory, MiB": lambda runs, _: "" if _workers(runs, "own") else _mib([run.get("peak") for run in runs]),
         "a worker, MiB": lambda runs, _: _mib([w["own"] for run in runs for w in run.get("workers", ())]),
         "promised, MiB": lambda runs, _: _mib([_plan(run, "peak_bytes") for run in runs]),
@@ -223,7 +223,7 @@ def _columns(found: Result, cache: str) -> dict[str, Callable[[list[Run], str], 
 
 def table(found: Result) -> str:
     """Return the tables of a result, one for each state of the cache."""
-    draw = {"run": _by_way, "figures": _by_figure}[found["measure"]]
+    draw = _by_figure if found["measure"] in ("figures", "own") else _by_way
     return "\n".join(draw(found, cache) for cache in caches(found))
 
 
@@ -243,13 +243,17 @@ def _by_figure(found: Result, cache: str) -> str:
     for name in figures(found):
         cells = [_figure_cell(found, name, label, cache) for label in labels(found)]
         rows.append([name, *cells])
+    for name in figures(found, "numbers"):
+        runs = {label: good(found, label, cache) for label in labels(found)}
+        known = {label: _known(run["told"].get("numbers", {}).get(name) for run in runs[label]) for label in runs}
+        rows.append([name, *(spread(numbers, "{:.3g}".format) for numbers in known.values())])
     return drawn(["cache " + cache, *labels(found)], rows)
 
 
-def figures(found: Result) -> list[str]:
-    """Return what ways have timed by themselves."""
+def figures(found: Result, kind: str = "figures") -> list[str]:
+    """Return the names of what ways have timed by themselves, or of other numbers that they tell."""
     runs = (run for each in found["rounds"] for run in each["runs"].values())
-    return list(dict.fromkeys(name for run in runs for name in run.get("told", {}).get("figures", {})))
+    return list(dict.fromkeys(name for run in runs for name in run.get("told", {}).get(kind, {})))
 
 
 def figure_of(name: str) -> Callable[[Run], float | None]:
@@ -267,7 +271,7 @@ def _figure_cell(found: Result, name: str, label: str, cache: str) -> str:
     seconds = _known(figure_of(name)(run) for run in runs)
     if not seconds:
         return next((run["verdict"] for run in ran(found, label, cache) if run["verdict"] != "ok"), "")
-    ratio = ratios(found, label, cache, figure_of(name))
+    ratio = ratios(found, label, cache, figure_of(name)) if found["measure"] == "figures" else []
     beside = f" ({times(median(ratio))})" if ratio and label != labels(found)[0] else ""
     return span(median(seconds)) + beside
 
@@ -388,6 +392,17 @@ def held(where: str, stored: dict[str, Result]) -> float:
     found = stored[case]
     runs = good(found, way or labels(found)[0], caches(found)[0])
     return median(_known((figure_of(figure)(run) if figure else run["seconds"]) for run in runs))
+
+
+def written_as(figure: str, seconds: float) -> str:
+    """Write seconds with the unit and the digits of a figure.
+
+    >>> written_as("8.7 s", 8.72), written_as("600 µs", 0.00061)
+    ('8.7 s', '610 µs')
+    """
+    number, unit = figure.split(" ")
+    value = seconds / {"s": 1, "ms": 1e-3, "µs": 1e-6}[unit]
+    return f"{value:.{len(number.partition('.')[2])}f} {unit}"
 
 
 # ---------------------------------------------------------------------- figures

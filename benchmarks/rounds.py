@@ -71,7 +71,7 @@ def _report(what: str, run: Run) -> None:
 @contextmanager
 def around(case: Case, options: Options) -> Iterator[Any]:
     """The server that a case needs, or None."""
-    with function(case.around)(case, options.workdir) if case.around else nullcontext() as server:
+    with function(case.around)(case, options) if case.around else nullcontext() as server:
         yield server
 
 
@@ -100,7 +100,7 @@ def once(case: Case, chosen: Way, cache: str, options: Options, server: Any = No
     run["cache_by"] = how
     if run["verdict"] == "ok" and case.check:
         run["verdict"] = function(case.check)(job) if options.inside else apart(case.check, job)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # threads of a way that failed may still write
     return run
 
 
@@ -116,7 +116,7 @@ def clean(folder: str, options: Options) -> str:
     """Return an empty folder on a disk at rest."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("scratch", "tiny/scratch"):
-        os.makedirs(os.path.join(folder, name))
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
     if not options.inside:
         os.sync()
         if options.rest:

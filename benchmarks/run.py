@@ -47,9 +47,11 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add, names = parser.add_argument, lambda text: tuple(text.split(","))
+    add, names = parser.add_argument, lambda text: tuple(filter(None, text.split(";" if ";" in text else ",")))
     add("cases", nargs="+", metavar="CASE", help="names of cases; or list, set, render")
-    add("--peers", type=names, default=(), metavar="WAY,…", help="only these ways")
+    add(
+        "--peers", type=names, default=(), metavar="WAY,…", help="only these ways; parted by ; where a name has a comma"
+    )
     add("--rounds", type=int, help="instead of the case's")
     add("--cache", type=names, default=(), help="cold, warm or both, instead of the case's")
     add("--scale", type=int, default=1, metavar="N", help="divide every edge by N")
@@ -58,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--store", action="store_true", help="keep the results in benchmarks/results")
     add("--dirty", action="store_true", help="keep them though there are uncommitted changes")
     add("--short", action="store_true", help="of set: the short set, in two rounds")
+    add("--papers", action="store_true", help="of set: what papers measured, too")
     add("--patience", type=float, default=60, metavar="S", help="a way that took longer runs once (default: 60)")
     add("--python", action="append", default=[], metavar="NAME=PATH", help="interpreter of an environment: rechunker")
     add("--hurry", action="store_true", help="do not wait until the machine rests before each run")
@@ -71,6 +74,8 @@ def _run(options: argparse.Namespace, workdir: str) -> None:
     if unknown := [name for name in options.cases if name not in known and not whole]:
         raise SystemExit(f"unknown: {', '.join(unknown)}; see list")
     chosen = [known[name] for name in (known if whole else options.cases)]
+    if whole and not options.papers:
+        chosen = [case for case in chosen if not cases.is_of_papers(case)]
     if whole and options.short:
         chosen = [case for case in chosen if case.short]
     keep = whole or options.store

@@ -26,15 +26,25 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from types import ModuleType
 
+import papers
 from case import Case
 
 
 def modules() -> dict[str, ModuleType]:
-    """Return the modules of cases by name."""
-    names = sorted(each.name for each in pkgutil.iter_modules(__path__))
-    return {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    """Return the modules of cases by name, those of papers last."""
+    return {
+        each.name: importlib.import_module(f"{package.__name__}.{each.name}")
+        for package in (sys.modules[__name__], papers)
+        for each in pkgutil.iter_modules(package.__path__)
+    }
+
+
+def is_of_papers(case: Case) -> bool:
+    """Whether a case reproduces what a paper measured."""
+    return any(case in module.CASES for module in modules().values() if module.__name__.startswith("papers."))
 
 
 def every() -> dict[str, Case]:

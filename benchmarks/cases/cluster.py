@@ -2,10 +2,13 @@
 
 `a worker`: the most bytes of any one worker at any time, files that it maps not counted, above idle. What workers spill
 is what Dask puts on disk for want of memory; files that P2P keeps by design are not counted. In `faults` one worker is
-killed when half of the target is written, or all processes are, and a fresh process resumes.
+killed when half of the target is written, or all processes are, and a fresh process resumes. Of `ranks-N`, workers are
+threads of one process, so that schedulers and plans are measured rather than a machine.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from case import GIB, MB, way
 
@@ -42,7 +45,26 @@ FREE = rechunk(
     timeout=120,
     short=True,
 )
+RANKS = rechunk(
+    "ranks-4",
+    "256 MiB from rows to columns over 4 workers in one process",
+    (8192, 8192),
+    (128, 8192),
+    (8192, 128),
+    ways=(OURS, way("ours two-phase", "peers.ours_cluster:rechunk", method="two-phase"), P2P, TASKS),
+    memory=0,
+    workers=4,
+    cache=("warm",),
+    timeout=120,
+    rounds=2,
+)
+RANKS = replace(RANKS, params={**RANKS.params, "processes": False})
 CASES = (
+    RANKS,
+    *(
+        named(RANKS, f"ranks-{n}", f"256 MiB from rows to columns over {n} workers in one process", workers=n)
+        for n in (16, 64)
+    ),
     TIGHT,
     FREE,
     named(FREE, "cluster-1g", "1 GiB from rows to columns on 2 workers of 1 GiB", memory=2 * GIB, short=False),

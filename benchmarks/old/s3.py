@@ -54,9 +54,9 @@ class Server:
 
     def __init__(self, folder: str, moto: bool) -> None:
         self.processes: list[subprocess.Popen] = []
-        arguments = [os.path.join(HERE, "objects.py")]
+        arguments = [os.path.join(HERE, "..", "..", "tests", "stores", "objects.py")]
         if moto:
-            arguments = [os.path.join(HERE, "proxy.py"), str(self._moto(folder))]
+            arguments = [os.path.join(HERE, "..", "..", "tests", "stores", "proxy.py"), str(self._moto(folder))]
         process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True)
         self.processes.append(process)
         self.endpoint = f"http://127.0.0.1:{int(process.stdout.readline())}"

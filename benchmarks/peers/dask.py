@@ -22,26 +22,35 @@ from peers.watch import Watch
 
 MODULES = ("zarr", "dask.array", "distributed.shuffle")
 """What every worker imports before the clock starts."""
+QUIET = {
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.worker.profile.enabled": False,
+    "distributed.comm.timeouts.connect": "60s",
+}
+"""Settings of workers that are threads of one process, which would otherwise be measured by each of them."""
 
 
 @contextmanager
 def cluster(job: Job, *modules: str) -> Iterator[Client]:
-    """A client of a watched cluster whose workers have imported what they need."""
-    number = job.workers or job.cores
+    """A client of a watched cluster whose workers have imported what they need; threads where `processes` is false."""
+    number, processes = job.workers or job.cores, job.params.get("processes", True)
     with (
+        dask.config.set({} if processes else QUIET),
         LocalCluster(
             n_workers=number,
             threads_per_worker=1,
-            processes=True,
+            processes=processes,
             memory_limit=job.memory // number,
             local_directory=job.scratch,
             dashboard_address=None,
         ) as made,
         Client(made) as client,
     ):
+        client.wait_for_workers(number)
         for name in (*MODULES, *modules):
             client.run(importlib.import_module, name)
-        client.register_plugin(Watch(os.path.join(os.path.dirname(job.target), WATCHED)))
+        if processes:
+            client.register_plugin(Watch(os.path.join(os.path.dirname(job.target), WATCHED)))
         yield client
 
 

@@ -1,7 +1,7 @@
 """Hot paths by public names: small calls that users make often, and plans of which the calls must not grow.
 
 Each path is prepared once and can be called again and again; no path hands work to other threads, whose calls depend
-on timing. `benchmarks/hot` takes the time of the same paths.
+on timing. The case `hot` of `benchmarks/run.py` takes the time of the same paths.
 """
 
 from __future__ import annotations

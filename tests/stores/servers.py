@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-PROXY = Path(__file__).parents[2] / "benchmarks" / "old" / "proxy.py"
+PROXY = Path(__file__).parent / "proxy.py"
 BUCKET = "cubes"
 START_SECONDS = 60
 

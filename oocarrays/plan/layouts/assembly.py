@@ -28,7 +28,7 @@ from oocarrays.plan.machine import Costs
 
 Assembly = Literal["synchronous", "asynchronous"]
 PIECE_SECONDS = 2e-9
-"""Seconds that each piece, copied as one wide element, adds to a copy: measured by benchmarks/redistribution.py."""
+"""Seconds that each piece, copied as one wide element, adds to a copy: measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
