@@ -124,8 +124,8 @@ class Case:
     ratios. `figures`: ways time several things themselves; a row for each of these. `own`: the same, without ratios."""
     cache: tuple[str, ...] = ("cold",)
     """States of the page cache before a run: `cold`, `warm`, or both."""
-    rounds: int = 3
-    """How often each way runs."""
+    rounds: int = 0
+    """How often each way runs; 0 is 3 in cases of the short set, which pages show, and 2 in others."""
     timeout: float = 180
     """Seconds after which a run is ended."""
     short: bool = False

@@ -33,7 +33,7 @@ class Options:
     """Instead of the case's."""
     ways: tuple[str, ...] = ()
     """Labels of the ways that run; all where none is named."""
-    patience: float = 60
+    patience: float = 30
     """A way that took more seconds runs once."""
     rest: bool = True
     """Whether each run waits until the machine rests."""
@@ -52,7 +52,7 @@ def play(case: Case, options: Options) -> Iterator[dict[str, Any]]:
     with around(case, options) as server:
         for cache in options.cache or case.cache:
             over = finished.setdefault(cache, set())
-            for number in range(options.rounds or case.rounds):
+            for number in range(options.rounds or case.rounds or (3 if case.short else 2)):
                 first = number % len(ways)
                 runs: dict[str, Run] = {}
                 for each in ways[first:] + ways[:first]:

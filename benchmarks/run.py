@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dirty", action="store_true", help="keep them though there are uncommitted changes")
     add("--short", action="store_true", help="of set: the short set, in two rounds")
     add("--papers", action="store_true", help="of set: what papers measured, too")
-    add("--patience", type=float, default=60, metavar="S", help="a way that took longer runs once (default: 60)")
+    add("--patience", type=float, default=30, metavar="S", help="a way that took longer runs once (default: 30)")
     add("--python", action="append", default=[], metavar="NAME=PATH", help="interpreter of an environment: rechunker")
     add("--hurry", action="store_true", help="do not wait until the machine rests before each run")
     add("--inside", action="store_true", help="run in this process, unwatched: for tests")

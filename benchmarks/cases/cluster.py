@@ -56,7 +56,6 @@ RANKS = rechunk(
     workers=4,
     cache=("warm",),
     timeout=120,
-    rounds=2,
 )
 RANKS = replace(RANKS, params={**RANKS.params, "processes": False})
 CASES = (

@@ -43,6 +43,5 @@ CASES = (
         check="data:rechunked",
         around="peers.calibrated:calibrated",
         measure="each",
-        rounds=2,
     ),
 )

@@ -24,7 +24,6 @@ CASES = (
         params={"items": 40},
         tiny={"items": 2},
         ways=tuple(on(disks, "transfers") for disks in (1, 2, 4, 8)),
-        rounds=2,
         short=True,
         **COMMON,
     ),
@@ -34,7 +33,6 @@ CASES = (
         params={"items": 64},
         tiny={"items": 2},
         ways=(way("ours", "peers.striped:paper"),),
-        rounds=2,
         **COMMON,
     ),
     Case(
@@ -43,7 +41,6 @@ CASES = (
         params={"edge": 8192, "slow": True},
         tiny={"edge": 64},
         ways=tuple(on(disks, "arrays") for disks in (1, 2, 4)),
-        rounds=2,
         short=True,
         **COMMON,
     ),
