@@ -15,7 +15,7 @@ from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.plan.memory import Resources
 from oocarrays.plan.rechunk.plan import RechunkPlan, plan_rechunk
 from oocarrays.plan.rechunk.ways import METHODS
-from oocarrays.show.pictures.plans import Panel, view
+from oocarrays.show.pictures.plans import MOST_BOXES, MOST_READS, MOST_UNITS, Panel, view
 from tests.profiles import examples
 
 pytestmark = pytest.mark.once
@@ -76,3 +76,33 @@ def test_boxes_of_chunks_are_the_chunks_that_are_read_each_once(plan: RechunkPla
                 math.prod(b - a for a, b in zip(*box, strict=True)) for box in step.read_boxes(unit, turn, rank)
             )
             assert counted == len(list(step.reads(unit, turn, rank)))
+
+
+def test_the_axes_shown_are_those_that_tell_most() -> None:
+    plan = plan_rechunk(
+        stored((40, 30, 50), (1, 30, 50)),
+        stored((40, 30, 50), (40, 30, 2)),
+        Resources(budget=2**27, ranks=2),
+        method="two-phase",
+    )
+    seen = view(plan)
+    assert seen.axes == (0, 2)
+    assert seen.notes == ("seen at index 0 of axis 1 (30 long)",)
+    assert {box.rank for panel in seen.panels for box in panel.boxes} == {0, 1}
+
+
+def test_a_large_plan_is_thinned_and_says_so() -> None:
+    shape = (200_000, 100_000)
+    plan = plan_rechunk(
+        stored(shape, (10, shape[1])),
+        stored(shape, (shape[0], 10)),
+        Resources(budget=2**31, ranks=2),
+        method="two-phase",
+    )
+    seen = view(plan)
+    assert [panel.name for panel in seen.panels] == ["source", "target"]
+    assert len(seen.panels[0].boxes) <= MOST_READS
+    assert len(seen.panels[1].boxes) <= min(MOST_BOXES, MOST_UNITS * plan.ranks)
+    for panel, axis, note in zip(seen.panels, (0, 1), seen.notes, strict=True):
+        assert panel.window[axis] < shape[axis]
+        assert note == f"{panel.name} thinned: the first {panel.window[axis]} of {shape[axis]} along axis {axis}"
