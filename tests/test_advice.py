@@ -94,7 +94,7 @@ def test_sections_are_read_as_is_advised_where_nothing_else_is_asked_for(tmp_pat
         read = ooc.read_sections(place, "(*, block)", ranks=8, scheduler="threads")
         assert np.array_equal(read.compute(), VALUES)
     alone = ooc.read_sections(place, "(*, block)", ranks=8, scheduler="threads").plan
-    assert len(alone.considered) > 1, "outside the statement the cheapest is looked for"
+    assert len(alone.alternatives) > 1, "outside the statement the cheapest is looked for"
 
 
 def test_the_advised_method_is_that_for_the_chunks_that_an_array_has(tmp_path: Path) -> None:

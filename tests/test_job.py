@@ -215,10 +215,10 @@ def test_explain_names_every_strategy_and_why_not(
     rows = [line.split() for line in job.explain().partition("considered\n")[2].splitlines()]
     for name in RECHUNK_METHODS:
         assert any(row[0].startswith(name) for row in rows), f"{name} is not named"
-    reasons = [considered.reason for considered in job.plan.considered]
+    reasons = [considered.reason for considered in job.plan.alternatives]
     assert all(reasons)
     assert reasons.count("taken") == 1
-    for considered in job.plan.considered:
+    for considered in job.plan.alternatives:
         assert considered.reason in job.explain()
         if considered.seconds is None and "not counted" not in considered.reason:
             assert "needs" in considered.reason

@@ -85,7 +85,7 @@ def test_a_job_shows_source_beside_target_and_after_a_run_what_was_measured(tmp_
         "96 × 80 in chunks of 96 × 10",
     ]
     assert "measured" not in cells(parsed)
-    assert {considered.reason for considered in job.plan.considered} <= set(cells(parsed))
+    assert {considered.reason for considered in job.plan.alternatives} <= set(cells(parsed))
     job.run()
     assert {"planned", "measured"} <= set(cells(page_of(job)[1]))
     assert "ran in" in repr(job)

@@ -59,7 +59,7 @@ def collective_read(
     reading.meter = meter or reading.meter
     builder = _ReadBuilder(reading)
     between_workers = _in_steps if plan.schedule else _at_one_time
-    together = between_workers if plan.workers else _between_threads
+    together = between_workers if plan.processes else _between_threads
     keys = tuple((_independent if plan.method == "independent" else together)(builder))
     homes = {builder.suffix: spread(plan.ranks, workers)} if workers else {}
     return CollectiveTasks(suffix=builder.suffix, tasks=builder.graph, keys=keys, homes=homes)

@@ -74,7 +74,7 @@ class Reading(Messages):
     @property
     def on_workers(self) -> bool:
         """Whether ranks are workers, which tell a cluster what they did."""
-        return bool(self.plan.workers)
+        return bool(self.plan.processes)
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
         versions = self.versions.reading(self.file) if self.versions else nullcontext()

@@ -35,8 +35,9 @@ from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.partitions import FileBlock, message_size, views
-from oocarrays.plan.files.scatter import REQUESTS, UNDER_WAY, FilesPlan
+from oocarrays.plan.files.scatter import UNDER_WAY, FilesPlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
+from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.chunks.turned import chunk_reader, chunk_writer
 from oocarrays.storage.files import local_files
 from oocarrays.storage.files.array_file import ArrayFile

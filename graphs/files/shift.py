@@ -26,9 +26,10 @@ from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.layouts.local import places_in
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import lengths
-from oocarrays.plan.files.shift import REQUESTS, ShiftPlan
+from oocarrays.plan.files.shift import ShiftPlan
 from oocarrays.plan.layouts.halos import Loan, Place
 from oocarrays.plan.sections.batches import BUFFER_BYTES
+from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.chunks.turned import chunk_reader
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.meter import Meter

@@ -37,8 +37,9 @@ from oocarrays.graphs.run.work import Work
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan
-from oocarrays.plan.files.update import REQUESTS, UpdatePlan
+from oocarrays.plan.files.update import UpdatePlan
 from oocarrays.plan.sections.batches import BUFFER_BYTES
+from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import finish_target, finishing
 from oocarrays.storage.files.documents import document_store, is_finished, unfinished_run

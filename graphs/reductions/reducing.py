@@ -24,7 +24,7 @@ from oocarrays.kernels.reductions import Reduction
 from oocarrays.kernels.results import on_host
 from oocarrays.mapping.casting import misfit
 from oocarrays.plan.reductions.cut import ReduceCut, Spans, spread_over
-from oocarrays.plan.reductions.plan import REQUESTS
+from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section

@@ -22,7 +22,6 @@ from typing import Any
 from oocarrays.errors import BudgetError, OocError
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.memory import largest
-from oocarrays.plan.slabs.blocks import seconds
 from oocarrays.plan.slabs.plan import SlabPlan, SourceCopies
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -56,7 +55,7 @@ class Copying:
     def seconds(self) -> float:
         """Predicted: to make the copies, and to read them."""
         copying: float = sum(job.plan.seconds for job in self.jobs.values())
-        return copying + seconds(self.plan)
+        return copying + self.plan.pass_seconds
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +112,7 @@ class Copier:
                 least = filter(None, (self._least(chunks, budget) for chunks in chunkings))
                 raise BudgetError(budget, min([error.least, *least]), error.what) from None
             return found
-        return self.cheapest(chunkings, budget, WORTH * seconds(plan)) or plan
+        return self.cheapest(chunkings, budget, WORTH * plan.pass_seconds) or plan
 
     def cheapest(self, chunkings: Chunkings, budget: int, most: float) -> Copying | None:
         """Return the way that takes least time; None where that is not less than ``most`` seconds, or has no room."""

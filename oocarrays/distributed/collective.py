@@ -36,7 +36,6 @@ from oocarrays.plan.files.partitions import partitions
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.queueing.kept import ChunkTimes
 from oocarrays.show import report
-from oocarrays.show.collective_report import plan_rows, plan_text
 from oocarrays.show.notebook import rows_html
 from oocarrays.storage.files.array_file import ArrayFile, as_planned
 from oocarrays.stored.array import StoredArray, opened
@@ -109,12 +108,12 @@ class SectionArrays(RankLists):
     @property
     def peak_bytes(self) -> int:
         """Bytes that this process holds, or the worker that holds most, at any moment of the read."""
-        return self._plan.price.peak_bytes if self._plan.price else max(self._plan.part_bytes)
+        return self._plan.peak_bytes if self._plan.price else max(self._plan.part_bytes)
 
     @property
     def seconds(self) -> float:
         """Predicted, by the clock."""
-        return self._plan.price.seconds if self._plan.price else 0.0
+        return self._plan.seconds
 
     def _named(self) -> str:
         return f"{self.ranks} sections"
@@ -125,12 +124,12 @@ class SectionArrays(RankLists):
         return [
             ("a rank holds", most if least == most else f"{least} to {most}"),
             ("ranks are", self._where()),
-            *plan_rows(self._plan),
+            *report.plan_rows(self._plan),
         ]
 
     def explain(self) -> str:
         """Say what each rank gets, who reads it, and what other ways would cost."""
-        return f"{report.table(self._rows())}\n\n{plan_text(self._plan)}"
+        return f"{report.table(self._rows())}\n\n{report.collective_text(self._plan)}"
 
     def __repr__(self) -> str:
         head = f"<oocarrays.SectionArrays of {self.ranks} ranks, {self.dtype}, {format_bytes(self.nbytes)}>"

@@ -32,7 +32,6 @@ from oocarrays.plan.exchange.schedule import UNORDERED, Schedule
 from oocarrays.plan.layouts.assembly import Messaging, squared
 from oocarrays.plan.layouts.redistribution import Redistribution, Transfer, plan_redistribution
 from oocarrays.show import report
-from oocarrays.show.collective_report import plan_rows, plan_text
 from oocarrays.show.notebook import picture, rows_html
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ class DistributedArray(RankArrays[Parts]):
         """The most bytes that one rank holds, at any moment of the redistribution that this comes from; of a read those
         of the process that holds most."""
         if self._read and self._read.price:
-            return self._read.price.peak_bytes
+            return self._read.peak_bytes
         if self._plan is None or self._messaging is None:
             return max(map(self._layout.local_size, range(self.ranks))) * self.dtype.itemsize
         return self._messaging.held(self._plan.transfers) * self.dtype.itemsize
@@ -150,7 +149,7 @@ class DistributedArray(RankArrays[Parts]):
     def seconds(self) -> float:
         """Predicted, of the redistribution or read that it comes from; 0 where an array was cut into it."""
         if self._read and self._read.price:
-            return self._read.price.seconds
+            return self._read.seconds
         if self._plan is None or self._messaging is None:
             return 0.0
         return self._messaging.seconds(self._plan.transfers, self.dtype.itemsize, settings.costs())
@@ -382,7 +381,7 @@ class DistributedArray(RankArrays[Parts]):
             ("a rank holds", most if least == most else f"{least} to {most}"),
             ("peak of a rank", format_bytes(self.peak_bytes)),
             ("ranks are", self._where()),
-            *(plan_rows(self._read) if self._read else self._made_rows()),
+            *(report.plan_rows(self._read) if self._read else self._made_rows()),
             *([("predicted", report.seconds_text(self.seconds))] if self._plan else []),
         ]
 
@@ -399,7 +398,7 @@ class DistributedArray(RankArrays[Parts]):
         """Say what each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
         text = report.table(self._rows())
         if self._read:
-            return f"{text}\n\n{plan_text(self._read)}"
+            return f"{text}\n\n{report.collective_text(self._read)}"
         return text if self._plan is None else f"{text}\n\n{self._plan.explain()}"
 
     def __repr__(self) -> str:

@@ -55,7 +55,7 @@ class RankBlocks(RankLists, Generic[Plan]):
         plan = self._plan
         sent = f"{plan.messages}, {format_bytes(plan.sent_bytes)}, {plan.order}"
         return [
-            *plan.rows(),
+            *report.fact_rows(plan.facts()),
             ("ranks are", self._where()),
             ("messages", sent if self.cluster else "none: ranks are threads"),
             ("peak of a rank", format_bytes(plan.peak_bytes)),

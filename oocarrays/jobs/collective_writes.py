@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from dask.core import flatten
 from dask.task_spec import Task
-from dask.utils import ensure_dict, format_bytes
+from dask.utils import ensure_dict
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.distributed.collective import RankSelections, SectionsLike, chunk_times, disk_of, wanted_by_ranks
@@ -35,8 +35,7 @@ from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Resources
 from oocarrays.requests.request import noted_parts
-from oocarrays.show import report
-from oocarrays.show.planned import READ_AND_WRITTEN, rows
+from oocarrays.show.planned import READ_AND_WRITTEN
 from oocarrays.storage.files.array_file import ArrayFile, describe
 from oocarrays.storage.journal.calls import CALL, call_content, named
 from oocarrays.storage.journal.notes import kept_sections, sections_again
@@ -101,39 +100,8 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
     def _threads(self) -> int:
         return self.plan.threads
 
-    def _rows(self) -> list[tuple[str, str]]:
-        plan, traffic = self.plan, self.plan.traffic
-        unit = "shards" if plan.stored.shard_chunks else "chunks"
-        about = " (estimate)" if plan.stored.made else ""
-        covered = traffic.write_requests - traffic.read_requests
-        order = f", {plan.schedule.name}" if plan.schedule else ", views of parts"
-        return [
-            ("method", _way(plan)),
-            ("writes", f"{traffic.write_requests} {unit}, {format_bytes(traffic.written_bytes)}{about}"),
-            ("reads first", f"{traffic.read_requests} {unit}; {covered} are covered by what ranks write"),
-            *rows(plan, messages=order if traffic.messages else ""),
-            *rows(plan, peak_memory=", beside the parts", predicted=_others(plan)),
-            ("overlaps", "the highest rank's elements stay"),
-        ]
-
     def _title(self) -> str:
         return f"oocarrays.CollectiveWriteJob sections of {self.plan.ranks} ranks → {self._array.store}"
-
-
-def _way(plan: CollectiveWritePlan) -> str:
-    if plan.method == "independent":
-        return "independent: each rank writes for itself, as no chunk is written by two"
-    return (
-        f"two-phase, {plan.partition}: {len(plan.aggregators)} of {plan.ranks} ranks write for all, "
-        f"in {len(plan.rounds)} rounds"
-    )
-
-
-def _others(plan: CollectiveWritePlan) -> str:
-    """Say how long other numbers of aggregators would take."""
-    others = [(each.ranks, each.seconds) for each in plan.considered if each.ranks != len(plan.aggregators)]
-    said = (f"{count}: {'too much memory' if s is None else report.seconds_text(s)}" for count, s in others)
-    return f" (aggregators {', '.join(said)})" if others else ""
 
 
 @renamed(partition="domains")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import numpy as np
 import zarr
-from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray
 from oocarrays.arrays.array import open_array as open_global
@@ -32,8 +31,6 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.memory import Resources
 from oocarrays.requests.request import checked, requested, unnamed
-from oocarrays.show import report
-from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file, local_files
 from oocarrays.storage.files.array_file import ArrayFile, describe, describe_source
 from oocarrays.storage.files.creating import check_apart, check_place
@@ -73,25 +70,6 @@ class FilesJob(Job[FilesRun, Result], Generic[Result]):
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
-
-    def _rows(self) -> list[tuple[str, str]]:
-        plan, t = self.plan, self.plan.traffic
-        each = " in each worker" if plan.processes else ""
-        about = " (estimate)" if plan.whole.coded or plan.local.coded else ""
-        halo = f", halo of depth {report.shape_text(plan.depth)}" if any(plan.depth) else ""
-        changed = f", {sum(plan.changed)} of them of chunks that a round before began" if any(plan.changed) else ""
-        sends = f"{t.messages}, at most {format_bytes(t.exchanged_bytes)}, {plan.schedule.name}"
-        return [
-            ("array", f"{report.shape_text(plan.layout.shape)}, {format_bytes(plan.whole.nbytes)}"),
-            ("layout", f"{plan.layout}{halo}"),
-            (
-                "rounds",
-                f"{len(plan.rounds)} of {report.shape_text(plan.rounds[0].shape) if plan.rounds else 'nothing'}",
-            ),
-            *rows(plan, reads=about + changed, writes=about),
-            ("messages", sends if plan.processes else "none: ranks are threads"),
-            *rows(plan, tasks="", peak_memory=each, predicted=""),
-        ]
 
     def _title(self) -> str:
         return f"oocarrays.FilesJob {self.plan.way} → {self._run.destination.store}"

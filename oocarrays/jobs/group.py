@@ -30,7 +30,6 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.requests.request import checked, form, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import members_html, plan_html, rows_html
-from oocarrays.show.planned import rows
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.group_file import GroupFile, member_store
@@ -63,8 +62,9 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         return [*rewritten, *self._run.reads()]
 
     def _planned(self) -> str:
-        each = [f"{name}\n{_indented(report.explain(plan))}" for name, plan in self.plan.members]
-        return "\n\n".join([report.table(group_rows(self.plan)), *each])
+        plans = [(name, report.plan_rows(plan), plan.alternatives) for name, plan in self.plan.members]
+        each = [f"{name}\n{_indented(report.planned_text(rows, ways))}" for name, rows, ways in plans]
+        return "\n\n".join([report.table(self._rows()), *each])
 
     def _measured(self) -> list[tuple[str, str, str]]:
         m = self.meter
@@ -86,24 +86,12 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         )
         ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
         title = f"<oocarrays.GroupJob {self._title()}{ran}>"
-        return f"{title}\n{report.table(group_rows(self.plan), indent='  ')}\n\n{members}"
+        return f"{title}\n{report.table(self._rows(), indent='  ')}\n\n{members}"
 
     def _repr_html_(self) -> str:
         each = members_html(self.plan.members, plan_html)
         title = f"oocarrays.GroupJob {self._title()}"
-        return rows_html(group_rows(self.plan), title=title, below=each, measured=self._ran())
-
-
-def group_rows(plan: GroupPlan) -> list[tuple[str, str]]:
-    copies = plan.copies
-    each = " in each worker" if plan.processes else ""
-    copied = f"{len(copies.names)} arrays, {format_bytes(copies.nbytes)}, {len(copies.batches)} tasks"
-    return [
-        *([("workers", str(plan.processes))] if plan.processes else []),
-        ("arrays", f"{len(plan.members)} to rechunk, one after the other"),
-        ("copied as stored", copied if copies.names else "none"),
-        *rows(plan, reads="", writes="", scratch="", tasks="", peak_memory=each, predicted=""),
-    ]
+        return rows_html(self._rows(), title=title, below=each, measured=self._ran())
 
 
 def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Unpack, overl
 
 import numpy as np
 import zarr
-from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.creating import open_array as open_any
@@ -39,12 +38,11 @@ from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.slabs import SlabRequest, SweepPlaces, Watch, course_of
 from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import check_count
+from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions
 from oocarrays.plan.slabs.options import DepthLike, WindowLike
-from oocarrays.show import report
-from oocarrays.show.planned import READ_AND_WRITTEN, rows
+from oocarrays.show.planned import READ_AND_WRITTEN
 from oocarrays.show.progress import progress_bar
-from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.storage.meter import Meter
@@ -206,26 +204,10 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
             *(("residual", f"{self._course.until}", residual) for residual in last),
         ]
 
-    def _rows(self) -> list[tuple[str, str]]:
-        plan, one = self.plan, self.plan.passes[0]
-        slabs, swept, text = one.slabs, one.sweeps, report.shape_text
-        each = " in each worker" if self._course.processes else ""
-        fields, beside = len(slabs.targets), len(slabs.sources) - len(slabs.targets)
-        arrays, them = ("array", "it") if fields == 1 else ("arrays", "them")
-        together = f"{fields} of " if fields > 1 else ""
-        more = f"; {beside} beside {them} are read in each pass" if beside else ""
-        most = "" if self._course.until is None else f" at most, until the residual is {self._course.until:g}"
-        return [
-            (arrays, f"{together}{text(slabs.shape)}, {format_bytes(one.nbytes)}{more}"),
-            ("sweeps", f"{plan.sweeps}{most}; depth {text(swept.depth)}, boundary {swept.boundary!r}"),
-            ("passes", f"{len(plan.passes)}, of {plan.fuse} sweeps at most"),
-            ("slabs", f"{slabs_text(slabs)}, {plan.ranks} ranks"),
-            *([("halo", reuse_text(slabs))] if len(slabs.cut_axes) > 1 else []),
-            ("tiles", f"{text(swept.tile)}, {one.threads} at one time in a rank"),
-            *rows(plan, reads="", writes="", scratch=""),
-            ("local files", report.cache_text(slabs.past_cache)),
-            *rows(plan, peak_memory=each, predicted=""),
-        ]
+    def _beside(self) -> Mapping[str, str]:
+        until = self._course.until
+        most = "" if until is None else f"; fewer where the residual is {until:g} before"
+        return {"sweeps": most, "peak memory": where(self._course.processes)}
 
 
 class LocalIterateJob(IterateJob[Any]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Self
@@ -228,7 +228,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return (*dict.fromkeys(said), *often, *getattr(self._run, "notices", ()))
 
     def _planned(self) -> str:
-        return report.table(self._rows())
+        return report.planned_text(self._rows(), self.plan.alternatives)
 
     def _measured(self) -> list[tuple[str, str, str]]:
         """Set what the last run did beside what was planned: names, and both values."""
@@ -240,7 +240,12 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     def _rows(self) -> list[tuple[str, str]]:
         """The plan as names and values."""
-        raise NotImplementedError
+        beside = self._beside()
+        return [(name, text + beside.get(name, "")) for name, text in report.plan_rows(self.plan)]
+
+    def _beside(self) -> Mapping[str, str]:
+        """Return what a row says beside the plan, by its name."""
+        return {}
 
     def _title(self) -> str:
         return f"oocarrays.{type(self).__name__} → {self._run.destination.store}"

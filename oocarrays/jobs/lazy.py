@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
-from dask.utils import ensure_dict, format_bytes
+from dask.utils import ensure_dict
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import BudgetError, UnsupportedError
@@ -31,7 +31,6 @@ from oocarrays.plan.memory import Resources
 from oocarrays.requests.request import checked, requested
 from oocarrays.show import report
 from oocarrays.show.notebook import lazy_html
-from oocarrays.show.planned import rows
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.creating import check_place, is_empty
 from oocarrays.storage.files.documents import unfinished_run
@@ -68,21 +67,11 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
         text = super()._planned()
         if self.plan.aligned:
             return text
-        return f"{text}\n\nfrom scratch to the target\n{report.explain(self.plan.rechunk)}"
+        return f"{text}\n\nfrom scratch to the target\n{report.table(report.plan_rows(self.plan.rechunk))}"
 
     def _rows(self) -> list[tuple[str, str]]:
-        plan = self.plan
-        chunks = report.shape_text(plan.stored.grid.chunks)
-        where = f"straight to target chunks of {chunks}" if plan.aligned else f"through scratch chunks of {chunks}"
-        return [
-            ("array", f"{report.shape_text(plan.shape)} {self._lazy.dtype}, {format_bytes(plan.stored.nbytes)}"),
-            ("blocks", f"{plan.count}, each computed once; at most {format_bytes(plan.block_bytes)} each"),
-            ("written", f"{where}: {plan.pieces} pieces"),
-            ("target chunks", report.shape_text(plan.rechunk.target.grid.chunks)),
-            *rows(plan, scratch=""),
-            ("peak memory", f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.rechunk.budget)}, ours"),
-            ("blocks' tasks", f"need memory of their own, and a block on each of {plan.threads} threads"),
-        ]
+        shape, nbytes = report.shape_text(self.plan.shape), report.bytes_text(self.plan.stored.nbytes)
+        return [("array", f"{shape} {self._lazy.dtype}, {nbytes}"), *super()._rows()[1:]]
 
     def _build(self) -> Graph:
         keys = self._lazy.__dask_keys__()

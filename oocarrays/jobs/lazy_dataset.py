@@ -36,8 +36,6 @@ from oocarrays.plan.documents import Settings
 from oocarrays.plan.lazy.blocks import DatasetPlan
 from oocarrays.plan.machine import within_budget
 from oocarrays.requests.request import checked, form, requested
-from oocarrays.show import report
-from oocarrays.show.planned import rows
 from oocarrays.storage.files.creating import is_empty
 from oocarrays.storage.files.documents import unfinished_run
 from oocarrays.storage.files.formats import target_settings
@@ -95,18 +93,6 @@ class DatasetJob(Job[DatasetRun, Any]):
     def _begin(self) -> None:
         self._run.count_with(Meter())
 
-    def _rows(self) -> list[tuple[str, str]]:
-        plan = self.plan
-        each = [
-            (name, f"{p.count} blocks → chunks {report.shape_text(p.rechunk.target.grid.chunks)}, {_way(p.aligned)}")
-            for name, p in plan.arrays
-        ]
-        return [
-            *each,
-            *rows(plan, scratch="", peak_memory=", ours"),
-            ("blocks' tasks", f"need memory of their own, and a block on each of {plan.threads} threads"),
-        ]
-
     def _build(self) -> Graph:
         from dask.array.optimization import optimize
         from dask.highlevelgraph import HighLevelGraph
@@ -126,10 +112,6 @@ class DatasetJob(Job[DatasetRun, Any]):
 
     def _title(self) -> str:
         return f"oocarrays.DatasetJob {', '.join(self._arrays)} → {self._run.destination.store}"
-
-
-def _way(aligned: bool) -> str:
-    return "straight" if aligned else "through scratch"
 
 
 def _opened(single: bool, store: Any, name: str) -> Any:

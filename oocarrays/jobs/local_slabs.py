@@ -91,7 +91,7 @@ def local_course(
     scratch = [array_file.preview(_plain(target), wheres[0]) for target in here.targets]
     resources = here.resources
     planner = partial(
-        plan_iterate, here.read, scratch, here.written, costs=resources.costs, threads=resources.threads
+        plan_iterate, here.read, scratch, here.written, threads=resources.threads
     )  # fmt: skip
     found = planned_pass(here.request, known, resources, planner)
     check_kernel(request.kernel, known.dtypes, len(stores), found.plan)

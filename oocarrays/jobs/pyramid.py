@@ -51,14 +51,15 @@ MOST_LEVELS = 64
 class PyramidJob(SlabJob[OutOfCoreGroup]):
     """A pyramid that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
-    def _shapes(self) -> list[tuple[str, str]]:
-        return []
-
     def _rows(self) -> list[tuple[str, str]]:
         plan, later = self.plan, gathered(self.plan)
         shapes = [shape_text(target.grid.shape) for target in plan.targets]
         kept = f"from level {later[0]} on kept in memory, and written at the end" if later else "all slab by slab"
-        return [("levels", ", ".join(shapes)), ("written", kept), *super()._rows()]
+        return [
+            ("levels", ", ".join(shapes)),
+            ("written", kept),
+            *(row for row in super()._rows() if row[0] != "targets"),
+        ]
 
 
 def pyramid(

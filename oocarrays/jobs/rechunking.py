@@ -68,9 +68,6 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
         """Return the plan: all that will be read, sent, written and held; frozen data."""
         return self._run.plan
 
-    def _planned(self) -> str:
-        return report.explain(self.plan)
-
     def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
         return super()._put(evenly(self.plan.ranks, workers))
 
@@ -94,7 +91,7 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
     def __repr__(self) -> str:
         ran = "" if self.measured_seconds is None else f", ran in {report.seconds_text(self.measured_seconds)}"
         title = f"<oocarrays.RechunkJob rechunk {self._run.source.name} → {self._run.destination.store}{ran}>"
-        return f"{title}\n{report.table(report.plan_rows(self.plan), indent='  ')}"
+        return f"{title}\n{report.table(self._rows(), indent='  ')}"
 
     def _repr_html_(self) -> str:
         return plan_html(

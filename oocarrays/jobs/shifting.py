@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from dask.utils import format_bytes
-
 from oocarrays.arrays.local_array import LocalArrays
 from oocarrays.distributed.distributed_array import DistributedArray
 from oocarrays.distributed.rank_arrays import Where
@@ -32,8 +30,6 @@ from oocarrays.plan.layouts.halos import HaloPlan, Halos
 from oocarrays.plan.layouts.multicast import MulticastPlan, plan_multicast
 from oocarrays.plan.slabs.options import DepthLike
 from oocarrays.requests.request import noted_parts
-from oocarrays.show import report
-from oocarrays.show.planned import rows
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.local_files import LocalFiles
 from oocarrays.storage.journal.calls import call_content, named
@@ -63,21 +59,6 @@ class ShiftJob(Job[ShiftRun, LocalArrays]):
 
     def _threads(self) -> int:
         return min(self.plan.ranks, 2 * settings.local_cores())
-
-    def _rows(self) -> list[tuple[str, str]]:
-        plan, t = self.plan, self.plan.traffic
-        each = " in each worker" if plan.processes else ""
-        about = " (estimate)" if plan.written[0].made or plan.read[0].coded else ""
-        sends = f"{t.messages}, {format_bytes(t.exchanged_bytes)}, {plan.schedule.name}"
-        ways = {plan.way(rank) for rank in range(plan.ranks)}
-        how = "where they are" if ways == {"direct"} else "in chunks that are read first, and replaced at once"
-        return [
-            ("files", f"{plan.halos.layout}, halo of depth {report.shape_text(plan.halos.depth)}"),
-            ("boundary", repr(plan.halos.boundary)),
-            *rows(plan, reads=about, writes=f"{about}, halos {how}"),
-            ("messages", sends if plan.processes else "none: ranks are threads"),
-            *rows(plan, peak_memory=each, predicted=""),
-        ]
 
     def _title(self) -> str:
         return f"oocarrays.ShiftJob of {self._array.store}"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 import numpy as np
 import zarr
 from dask.task_spec import Task
-from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.arrays.copying import WORTH, Copier, Copying
@@ -41,15 +40,12 @@ from oocarrays.options.keywords import SlabKeywords
 from oocarrays.options.packing import warn_of_packed
 from oocarrays.options.shapes import DropLike, NewLike, ResultShapes, ShapeLike, shapes_said
 from oocarrays.options.slabs import SlabArrays, SlabRequest, planned_pass, reshaping, result_types, targets_of
-from oocarrays.plan.slabs.blocks import seconds
-from oocarrays.plan.slabs.coarser import gathered
+from oocarrays.plan.plan import where
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.show import report
-from oocarrays.show.planned import COUNTED, rows
+from oocarrays.show.planned import COUNTED
 from oocarrays.show.progress import progress_bar
-from oocarrays.show.slabs import reuse_text, slabs_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.creating import check_target
@@ -129,50 +125,9 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 
-    def _shapes(self) -> list[tuple[str, str]]:
-        """Shapes of targets, where they are not that of the sources, and when these are written."""
-        plan = self.plan
-        kept = [report.shape_text(plan.targets[number].grid.shape) for number in gathered(plan)]
-        later = f"; {', '.join(kept)} kept in memory, and written at the end" if kept else ""
-        shapes = ", ".join(report.shape_text(target.grid.shape) for target in plan.targets)
-        return [("targets", f"{shapes}{later}")] if plan.coarser else []
-
-    def _copies(self) -> list[tuple[str, str]]:
-        """Chunks of copies that are read instead of sources, and what they take."""
-        copies = self.plan.copies
-        if copies is None:
-            return []
-        pairs = zip(copies.sources, self.plan.sources, strict=True)
-        made = [report.shape_text(copy.grid.chunks) for source, copy in pairs if source != copy]
-        took = f"{format_bytes(copies.scratch_bytes)} of scratch, {report.seconds_text(copies.seconds)}"
-        return [("copied first", f"into chunks of {', '.join(made)}, not coded: {took}")]
-
-    def _rows(self) -> list[tuple[str, str]]:
-        plan = self.plan
-        each = " in each worker" if self._run.processes else ""
-        about = " (estimate)" if any(stored.coded for stored in (*plan.sources, *plan.targets)) else ""
-        arrays = f"{len(plan.sources)} → {len(plan.targets)} arrays, " if len(plan.sources + plan.targets) > 2 else ""
-        more = f", {report.shape_text(plan.margin)} of it to verify" if plan.margin else ""
+    def _beside(self) -> Mapping[str, str]:
         done = f", {len(self._run.done)} of them done before" if self._run.done else ""
-        return [
-            ("array", f"{arrays}{report.shape_text(plan.shape)}, {format_bytes(plan.source_bytes)}"),
-            *self._shapes(),
-            ("slabs", f"{slabs_text(plan)}, {plan.ranks} ranks{done}"),
-            ("window", f"{format_bytes(plan.window_bytes())}, {plan.held} a rank at a time, {plan.prefetch} ahead"),
-            (
-                "halo",
-                f"depth {report.shape_text(plan.depth)}, boundary {plan.boundary!r}{more}"
-                if any(plan.depth)
-                else "none",
-            ),
-            ("reuse", reuse_text(plan)),
-            *self._copies(),
-            *rows(plan, reads=about, writes=about),
-            ("local files", report.cache_text(plan.past_cache)),
-            *rows(plan, tasks=""),
-            ("workspace", f"{format_bytes(plan.workspace)} for the kernel of each rank"),
-            *rows(plan, peak_memory=each),
-        ]
+        return {"slabs": done, "peak memory": where(self._run.processes)}
 
 
 class LocalSlabJob(SlabJob[Any]):
@@ -459,7 +414,7 @@ class _Way:
 
         place = scratch_folder(None, self._beside)
         copier = Copier(files=self._files, planned=planned, copy=scratch_copy, place=place)
-        return copier.cheapest(self._chunkings(plan), plan.budget, WORTH * seconds(plan))
+        return copier.cheapest(self._chunkings(plan), plan.budget, WORTH * plan.pass_seconds)
 
     def _chunkings(self, plan: SlabPlan) -> Iterator[dict[int, tuple[int, ...]]]:
         """Chunks as long as slabs, and halves and quarters of them along the axes in which these are cut."""

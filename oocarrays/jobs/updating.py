@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from dask.utils import format_bytes
-
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import InputError, JournalError, NotFoundError, TargetError
 from oocarrays.graphs import settings
@@ -25,7 +23,7 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.files.update import UpdatePlan, boxes_of, plan_update
 from oocarrays.plan.memory import Resources
 from oocarrays.requests.request import unfinished_text
-from oocarrays.show.planned import READ_AND_WRITTEN, rows
+from oocarrays.show.planned import READ_AND_WRITTEN
 from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -68,33 +66,13 @@ class UpdateJob(Job[UpdateRun, OutOfCoreArray]):
     def _threads(self) -> int:
         return max(self.plan.ranks, 1)
 
-    def _rows(self) -> list[tuple[str, str]]:
-        plan, spec = self.plan, self._run.destination
-        if not plan.changed:
-            return [("changed", "nothing: the target is up to date")]
-        about = " (estimate)" if plan.source.coded or plan.target.made else ""
-        each = " in each worker" if plan.processes else ""
-        unit = "shards" if plan.target.shard_chunks else "chunks"
-        grown = "" if spec.before == spec.after else f", which grows: {shape_text(spec.before)} → "
-        changed = sum(box.size for box in plan.changed) * plan.source.itemsize
-        return [
-            ("changed", f"{_percent(plan.source_share)} of the source, {format_bytes(changed)}"),
-            (
-                "replaced",
-                f"{plan.touched} of {plan.target.grid.count} {unit} of the target, {_percent(plan.target_share)}"
-                + (grown and f"{grown}{shape_text(spec.after)}"),
-            ),
-            ("parts", f"{len(list(plan.parts()))}, by {plan.ranks} ranks"),
-            *rows(plan, reads=about, writes=about, tasks="", peak_memory=each, predicted=""),
-        ]
+    def _beside(self) -> Mapping[str, str]:
+        spec = self._run.destination
+        grown = spec.before != spec.after and f", which grows: {shape_text(spec.before)} → {shape_text(spec.after)}"
+        return {"replaced": grown or ""}
 
     def _title(self) -> str:
         return f"oocarrays.UpdateJob {self._run.source.name} → {self._run.destination.store}"
-
-
-def _percent(share: float) -> str:
-    """Show a share; a small one is not none."""
-    return f"{100 * share:.3g} %"
 
 
 def update(

@@ -158,6 +158,16 @@ class Stored:
     """True of scratch that stays in the system's cache: no device is waited for. It is lost with the power."""
 
     @property
+    def inner(self) -> ChunkGrid:
+        """Grid of the chunks, in shards or not."""
+        return ChunkGrid.of(self.grid.shape, self.shard_chunks) if self.shard_chunks else self.grid
+
+    @property
+    def unit(self) -> str:
+        """Name of the units of writing."""
+        return "shards" if self.shard_chunks else "chunks"
+
+    @property
     def lying(self) -> Stored:
         """The same array with its axes in the order in which elements lie: its chunks lie in C order."""
         if self.order is None:

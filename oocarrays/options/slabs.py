@@ -117,7 +117,7 @@ def course_of(
         [array_file.preview(_plain(file.zarr), where) for file in swept],
         [target.preview() for target in targets],
     )
-    planner = partial(plan_iterate, *stored, costs=resources.costs, threads=resources.threads)
+    planner = partial(plan_iterate, *stored, threads=resources.threads)
     found = planned_pass(request, known, resources, planner)
     check_kernel(request.kernel, dtypes, len(stores), found.plan)
     id = found.left.id if found.left else new_id()
@@ -423,4 +423,5 @@ def _settled(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> 
         processes=resources.workers or 1,
         ranks=ranks_of(ranks, resources),
         past_cache_above=settings.past_cache_above(),
+        costs=resources.costs,
     )

@@ -15,8 +15,8 @@ number of its contiguous runs.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.machine import BATCHED_RUNS, Costs, speed
@@ -130,24 +130,6 @@ class Pipeline:
     """Answers of a network that all ranks together wait for."""
 
 
-class OnePass(ABC):
-    """A plan of one pass, which says how long it takes."""
-
-    @property
-    @abstractmethod
-    def _predicted(self) -> tuple[float, Phases]:
-        """Return what `pass_seconds` gives of it."""
-
-    @property
-    def seconds(self) -> float:
-        return self._predicted[0]
-
-    @property
-    def phases(self) -> Phases:
-        """Predicted seconds of all ranks together."""
-        return self._predicted[1]
-
-
 def pass_seconds(
     traffic: Traffic, costs: Costs, source: Stored, target: Stored, pipeline: Pipeline
 ) -> tuple[float, Phases]:
@@ -206,6 +188,62 @@ def pass_seconds(
     others = 0 if workers else ranks - 1
     handed = _calls(traffic, source, target) * costs.handoff_seconds * math.sqrt(others)
     return max(work + handed, scheduler), phases
+
+
+Count = Any
+"""A number, or an array with one for each of many candidates."""
+
+
+class Work(NamedTuple):
+    """Work on one stored array."""
+
+    requests: Count = 0
+    """Calls that read or write whole chunks."""
+    ranges: Count = 0
+    """Calls that read byte ranges."""
+    pieces: Count = 0
+    """Chunks that are opened."""
+    copied: Count = 0
+    """Bytes."""
+    touched: Count = 0
+    """Bytes of memory that is taken from the system."""
+    decoded: Count = 0
+    """Bytes that come out of codecs."""
+    encoded: Count = 0
+    """Bytes that go into codecs."""
+    read: Count = 0
+    """Stored bytes that come from the device or the network."""
+    written: Count = 0
+    """Stored bytes that go to it."""
+    waits: Count = 0
+    """Answers of a network, one after the other."""
+
+
+class Seconds(NamedTuple):
+    """Predicted seconds of some work."""
+
+    processor: Count
+    """Of one core."""
+    device: Count
+    """Of the device, or of the network."""
+
+
+def seconds(work: Work, costs: Costs, stored: Stored) -> Seconds:
+    """Price work on a stored array."""
+    processor = (
+        work.requests * (costs.request_seconds if stored.local else costs.store_request_seconds)
+        + work.ranges * (costs.range_seconds if stored.local else costs.store_request_seconds)
+        + work.pieces * costs.piece_seconds
+        + work.copied / costs.copy_bandwidth
+        + work.touched / costs.touch_bandwidth
+    )
+    if stored.codec is not None:
+        processor = processor + work.decoded / speed(costs.decode_bandwidth, stored.codec)
+        processor = processor + work.encoded / speed(costs.encode_bandwidth, stored.codec)
+    if stored.remote:
+        moved = (work.read + work.written) / costs.remote_bandwidth
+        return Seconds(processor, work.waits * costs.remote_request_seconds + moved)
+    return Seconds(processor, work.read / costs.read_bandwidth + work.written / costs.write_bandwidth)
 
 
 def crowding(ranks: int, cores: int) -> float:

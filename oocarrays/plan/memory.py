@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
-from typing import Self
+from typing import NoReturn, Self
 
 from oocarrays.mapping.grid import ceil_div
 from oocarrays.plan.machine import Costs
@@ -106,6 +106,11 @@ class Holding(ABC):
     @abstractmethod
     def memory(self) -> Memory:
         """Held by one process at one time, at most."""
+
+    @property
+    def considered(self) -> NoReturn:
+        """Raise an error that names ``alternatives``."""
+        raise AttributeError("'considered' is renamed 'alternatives'")
 
     @property
     def peak_bytes(self) -> int:

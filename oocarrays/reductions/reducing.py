@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import zarr
-from dask.utils import format_bytes
 
 from oocarrays.arrays.array import OutOfCoreArray, open_array
 from oocarrays.errors import JournalError
@@ -31,8 +30,7 @@ from oocarrays.plan.memory import Resources
 from oocarrays.plan.reductions.plan import ReducePlan
 from oocarrays.reductions.asked import Asked, CheckedReduction, Decode, How, wanted
 from oocarrays.requests.request import checked, requested, unnamed
-from oocarrays.show.planned import COUNTED, rows
-from oocarrays.show.report import shape_text
+from oocarrays.show.planned import COUNTED
 from oocarrays.storage.codecs.bound import rebound
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.array_file import ArrayFile
@@ -65,21 +63,6 @@ class ReduceJob(Job[GivenReduction | WrittenReduction, OutOfCoreArray]):
 
     def _threads(self) -> int:
         return self.plan.ranks
-
-    def _rows(self) -> list[tuple[str, str]]:
-        plan, cut = self.plan, self.plan.cut
-        each = " in each worker" if plan.processes else ""
-        of = f", by {cut.groups} groups" if cut.groups else ""
-        about = " (estimate)" if cut.source.coded else ""
-        boxes = cut.parts * cut.deep
-        return [
-            ("array", f"{shape_text(cut.shape)}, {format_bytes(cut.source.nbytes)}"),
-            ("reduction", f"{plan.how} along {', '.join(map(str, cut.axes))}{of} → {shape_text(cut.result_shape)}"),
-            ("boxes", f"{boxes} of {shape_text(cut.lengths)}, {plan.threads} at one time, {plan.ranks} ranks"),
-            ("partial results", f"{cut.units} of {cut.parts} parts; {len(plan.shared)} parts lie on several ranks"),
-            *rows(plan, reads=about, decodes="", writes=" (estimate)", messages="", tasks="", peak_memory=each),
-            *rows(plan, predicted=""),
-        ]
 
 
 @overload

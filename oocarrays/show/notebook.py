@@ -121,7 +121,7 @@ def plan_html(
         _side(*each) for each in zip(("Source", "Target"), places, (plan.source, plan.target), strict=True)
     )
     done = f"<strong>Plan</strong>{_table(plan_rows(plan))}"
-    folded = _folded("Strategies considered", _table(considered_rows(plan))) if plan.considered else ""
+    folded = _folded("Strategies considered", _table(considered_rows(plan.alternatives))) if plan.alternatives else ""
     return (
         f"<div><div><strong>{escape(title)}</strong></div>{_beside(source, '→', target)}"
         f"{_beside(done, _last_run(measured))}{folded}</div>"

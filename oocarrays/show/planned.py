@@ -1,6 +1,5 @@
-"""Rows of plans, and of what was measured: one of each for all kinds, of the words that plans have in common.
+"""Measurements of runs beside their plans.
 
-plan              traffic, peak_bytes, budget, seconds, …      ─► rows        a name and a text
 plan and meter    the same, and phases that the tasks declare  ─► measured    a name, planned, measured
 """
 
@@ -9,21 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dask.utils import format_bytes, format_time
+from dask.utils import format_bytes
 
 from oocarrays.storage.meter import Meter
 
-ROWS: dict[str, Callable[[Any], str]] = {
-    "reads": lambda plan: f"{plan.traffic.read_requests} requests, {format_bytes(plan.traffic.read_bytes)}",
-    "decodes": lambda plan: format_bytes(plan.traffic.decoded_bytes),
-    "writes": lambda plan: f"{plan.traffic.write_requests} requests, {format_bytes(plan.traffic.written_bytes)}",
-    "messages": lambda plan: f"{plan.traffic.messages}, {format_bytes(plan.traffic.exchanged_bytes)}",
-    "scratch": lambda plan: format_bytes(plan.scratch_bytes),
-    "tasks": lambda plan: str(plan.traffic.tasks) + _scheduled(plan),
-    "peak memory": lambda plan: f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}",
-    "predicted": lambda plan: format_time(plan.seconds),
-}
-"""Rows that plans have in common, and how they are shown."""
 COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
     "read requests": ("read_requests", str),
     "read": ("read_bytes", format_bytes),
@@ -34,20 +22,6 @@ COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
 }
 """Counts that are planned and measured under the same name, and how they are shown."""
 READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
-
-
-def _scheduled(plan: Any) -> str:
-    """Say what the graph of a plan is to the scheduler of a cluster; nothing where there is none."""
-    if not getattr(plan, "graph_bytes", 0):
-        return ""
-    share = plan.scheduler_seconds / plan.seconds if plan.seconds else 0
-    return f", {format_bytes(plan.graph_bytes)}, scheduler {format_time(plan.scheduler_seconds)} ({share:.0%})"
-
-
-def rows(plan: Any, **said: str) -> list[tuple[str, str]]:
-    """Show some of what plans have in common, a row each in the order that is asked for."""
-    names = {name.replace("_", " "): behind for name, behind in said.items()}
-    return [(name, ROWS[name](plan) + behind) for name, behind in names.items()]
 
 
 def counted_rows(planned: Any, meter: Meter, names: Sequence[str]) -> list[tuple[str, str, str]]:

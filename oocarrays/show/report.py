@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes, format_time
 
+from oocarrays.plan.alternative import Alternative
+from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.memory import Memory
-from oocarrays.plan.rechunk.passes import Pass
-from oocarrays.plan.rechunk.plan import RechunkPlan
-from oocarrays.show.planned import rows
+from oocarrays.plan.plan import Bytes, Duration, Facts, Plan, Value
+from oocarrays.plan.plan import table as table
 
 if TYPE_CHECKING:
     from oocarrays.graphs.cluster.placement import Move
@@ -23,13 +24,8 @@ def bytes_text(nbytes: int) -> str:
     return format_bytes(nbytes) if nbytes < 2**512 else f"2**{nbytes.bit_length() - 1} B"
 
 
-def cache_text(past_cache: bool) -> str:
-    """Return how local files are read and written."""
-    return f"{'past' if past_cache else 'through'} the system's cache"
-
-
-def seconds_text(seconds: float) -> str:
-    return format_time(seconds)
+def seconds_text(seconds: float | None) -> str:
+    return "–" if seconds is None else format_time(seconds)
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -40,12 +36,6 @@ def shape_text(shape: Iterable[int]) -> str:
 def missing_text(missing: int | None, chunks: int) -> str:
     """Return how many chunks an array lacks."""
     return "not counted" if missing is None else f"{missing or 'none'} of {chunks}"
-
-
-def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(indent + line.rstrip() for line in lines)
 
 
 def shortened(value: Any, *, most: int = 80, quoted: bool = True) -> str:
@@ -66,52 +56,39 @@ def first_rows(rows: list[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
 # ---------------------------------------------------------------------- plans
 
 
-ACCESS_WORDS = {
-    "ranges": "byte ranges",
-    "sieved": "one byte range a chunk",
-    "chunks": "whole chunks",
-}
+def fact_rows(facts: Facts) -> list[tuple[str, str]]:
+    """Return the facts of a plan as rows of name and text."""
+    return [(name, fact_text(parts)) for name, parts in facts]
 
 
-def pass_text(step: Pass) -> str:
-    """Describe one pass in a few words."""
-    reads = ACCESS_WORDS[step.access]
-    unit = {"independent": "regions", "assembled": "boxes"}.get(step.method, "partitions")
-    side = "source" if step.assembled else "target"
-    return (
-        f"{step.method}: {step.units} {unit} of {shape_text(step.unit)} {side} chunks "
-        f"({shape_text(step.cut.chunks)} each), {reads}, {step.ranks} ranks"
-        + ("" if step.alone else f", {step.schedule.name}")
-        + (f", {step.traffic.placed_runs} runs in place" if step.assembled else "")
-        + (f", {step.requests} requests a rank under way" if step.requests > 1 else "")
-    )
+def fact_text(parts: Iterable[Value]) -> str:
+    """Return a fact as text."""
+    return "".join(map(_value_text, parts))
 
 
-def plan_rows(plan: RechunkPlan) -> list[tuple[str, str]]:
-    each = " in each worker" if plan.processes else ""
-    about = " (estimate)" if plan.source.coded or plan.target.coded else ""
-    return [
-        *([("workers", f"{plan.processes}, {plan.ranks} ranks")] if plan.processes else []),
-        ("strategy", plan.strategy if plan.passes else "nothing to move"),
-        ("chunks", f"{shape_text(plan.source.grid.chunks)} → {shape_text(plan.target.grid.chunks)}"),
-        *((f"pass {i}", pass_text(step)) for i, step in enumerate(plan.passes, 1)),
-        *rows(plan, reads=about, decodes="", writes=about, messages="", scratch="", tasks=""),
-        *rows(plan, peak_memory=each, predicted=""),
-    ]
+def _value_text(value: Value) -> str:
+    match value:
+        case Bytes():
+            return bytes_text(value)
+        case Duration():
+            return seconds_text(value)
+        case tuple():
+            return shape_text(value)
+    return str(value)
 
 
-def considered_rows(plan: RechunkPlan) -> list[tuple[str, ...]]:
-    """Every strategy that was looked at, a row each, below a head."""
+def plan_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Return a plan as rows of name and text."""
+    return fact_rows(plan.facts())
+
+
+def considered_rows(alternatives: Sequence[Alternative]) -> list[tuple[str, ...]]:
+    """Return every way that was compared, a row each, below a head."""
     rows = [
-        (
-            c.name,
-            str(c.ranks),
-            "–" if c.seconds is None else f"{c.seconds:.2f}",
-            format_bytes(c.peak_bytes),
-            c.reason,
-        )
-        for c in plan.considered
-    ]
+        (each.name, str(each.ranks), "–" if each.seconds is None else f"{each.seconds:.2f}",
+         format_bytes(each.peak_bytes), each.reason)
+        for each in alternatives
+    ]  # fmt: skip
     return [("strategy", "ranks", "seconds", "memory", ""), *rows]
 
 
@@ -121,10 +98,28 @@ def memory_text(memory: Memory) -> str:
     return f"held at one time, at most\n{table(rows or [('nothing',)], indent='  ')}"
 
 
-def explain(plan: RechunkPlan) -> str:
-    """Return the plan, and every strategy that was looked at."""
-    considered = table(considered_rows(plan), indent="  ") if plan.considered else "  none: the array is empty"
-    return f"{table(plan_rows(plan))}\n\nconsidered\n{considered}"
+def planned_text(rows: Sequence[tuple[str, ...]], alternatives: Sequence[Alternative]) -> str:
+    """Return a plan, and every way that was compared."""
+    ways = table(considered_rows(alternatives), indent="  ") if alternatives else "  none: the array is empty"
+    return f"{table(rows)}\n\nconsidered\n{ways}"
+
+
+COLLECTIVE_HEAD = (
+    "method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds",
+)  # fmt: skip
+
+
+def collective_text(plan: CollectivePlan) -> str:
+    """Return the ways to read that were compared, the cheapest first, and the memory of the one that is taken."""
+    return f"{table([COLLECTIVE_HEAD, *map(_collective_row, plan.alternatives)])}\n\n{memory_text(plan.memory)}"
+
+
+def _collective_row(way: Alternative) -> tuple[str, ...]:
+    traffic = way.traffic
+    numbers = way.ranks, way.rounds, traffic.read_requests
+    sizes = format_bytes(traffic.read_bytes), format_bytes(traffic.decoded_bytes)
+    ends = str(traffic.messages), format_bytes(way.peak_bytes), f"{way.seconds:.3g}"
+    return (f"{way.name}{' ◄' * way.taken}", way.domains or "–", *map(str, numbers), *sizes, *ends)
 
 
 def number_text(value: float | Mapping[str, float]) -> str:

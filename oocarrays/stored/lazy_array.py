@@ -31,7 +31,6 @@ from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
 from oocarrays.plan.memory import Resources
 from oocarrays.show import report
 from oocarrays.show.notebook import rows_html
-from oocarrays.show.planned import rows
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import free_bytes
 from oocarrays.storage.journal.leftovers import check_scratch_place
@@ -41,11 +40,6 @@ from oocarrays.stored.array import StoredArray
 
 WORTH_READING_APART = 0.5
 """A part is read by itself where that takes less than this share of reading the blocks in which it lies."""
-HOW = {
-    "blocks": "each block by itself",
-    "groups": "blocks in groups, each stored chunk once a group",
-    "scratch": "each stored chunk once, into a plain copy; blocks out of that",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,27 +139,15 @@ class LazyArray(da.Array):  # type: ignore[misc]
                 format_bytes(each.traffic.read_bytes),
                 each.reason,
             )
-            for each in self._plan.considered
+            for each in self._plan.alternatives
         ]
         head = ("method", "predicted", "a task holds", "stored bytes read", "")
         tables = report.table(self._rows()), report.table([head, *ways]), report.memory_text(self._plan.memory)
         return "\n\n".join(tables)
 
     def _rows(self) -> list[tuple[str, str]]:
-        plan, about = self._plan, "" if self._plan.exact else " (estimate)"
-        requests = "chunks" if plan.stored.coded else "contiguous runs"
-        return [
-            ("array", f"{report.shape_text(self.shape)} {self.dtype}, {format_bytes(plan.nbytes)}"),
-            ("blocks", f"{self.npartitions}, at most {format_bytes(plan.block_bytes)} each"),
-            ("read", HOW[plan.method]),
-            ("a task holds", f"{format_bytes(plan.task_bytes)} at most"),
-            (
-                "peak memory",
-                f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}, {plan.threads} tasks at one time",
-            ),
-            ("reads", f"{format_bytes(plan.read_bytes)}{about} in {plan.read_requests} {requests}{_times_text(plan)}"),
-            *rows(plan, scratch="", predicted=""),
-        ]
+        array = f"{report.shape_text(self.shape)} {self.dtype}, {report.bytes_text(self._plan.nbytes)}"
+        return [("array", array), *report.plan_rows(self._plan)[1:]]
 
     def __repr__(self) -> str:
         if not self._is_read:
@@ -176,16 +158,6 @@ class LazyArray(da.Array):  # type: ignore[misc]
     def _repr_html_(self) -> str:
         drawn = str(super()._repr_html_())  # type: ignore[no-untyped-call]
         return rows_html(self._rows(), title="oocarrays.LazyArray", above=drawn) if self._is_read else drawn
-
-
-def _times_text(plan: LazyReadsPlan) -> str:
-    """Say how often stored bytes are read, where that is not once."""
-    least, most = (f"{times:.3g}" for times in plan.times_read)
-    if most == "1":
-        return ""
-    if least == most:
-        return f": each stored byte {least} times, on average"
-    return f": with what lies between, each stored byte {least} to {most} times, on average"
 
 
 def blocks_for(array: StoredArray, chunks: ChunksLike | None, layout: LayoutLike | None, **ranks: Any) -> BlockLengths:

@@ -25,7 +25,6 @@ from oocarrays.plan.slabs.geometry import Slab
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.show import report
-from oocarrays.show.slabs import slabs_text
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.windows import Blocks, Windows, within
@@ -94,7 +93,7 @@ class SlabIterator:
     def __repr__(self) -> str:
         plan = self.plan
         return (
-            f"<oocarrays.SlabIterator {report.shape_text(plan.shape)} in {slabs_text(plan, 'slabs')}, "
+            f"<oocarrays.SlabIterator {report.shape_text(plan.shape)} in {report.fact_text(plan.cut_fact(' slabs'))}, "
             f"{format_bytes(plan.peak_bytes)} of {format_bytes(plan.budget)}>"
         )
 

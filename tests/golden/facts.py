@@ -10,7 +10,7 @@ from tests.golden.records import rounded
 WAYS = ("strategy", "method", "way", "direction")
 """Attributes by which kinds of plans name their strategy."""
 COUNTS = (
-    "ranks", "workers", "processes", "tasks", "fuse", "axis", "height", "grid", "margin", "prefetch", "messages",
+    "ranks", "processes", "tasks", "fuse", "axis", "height", "grid", "margin", "prefetch", "messages",
     "scratch_bytes", "read_bytes", "read_requests", "written_bytes", "write_requests", "again_bytes", "sent_bytes",
     "nbytes", "exchanged_bytes", "part_bytes", "result_bytes", "distribution_requests", "distribution_elements",
     "rank_requests", "transaction_requests",
@@ -77,7 +77,7 @@ def _schedule(plan: Any) -> str | None:
 
 
 def _alternatives(plan: Any) -> Any:
-    return next((getattr(plan, name) for name in ("considered", "offers") if hasattr(plan, name)), ())
+    return next((getattr(plan, name) for name in ("alternatives", "offers") if hasattr(plan, name)), ())
 
 
 def _alternative(each: Any) -> list[Any]:

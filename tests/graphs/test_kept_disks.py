@@ -114,7 +114,7 @@ def test_aggregators_are_as_many_as_keep_disks_busy(disks: list[str]) -> None:
     assert len(held_back.aggregators) >= 3
     assert len(free.aggregators) <= len(held_back.aggregators)
     chunks = DATA.shape[0] // 32
-    by_ranks = {each.ranks: each.seconds for each in held_back.considered}
+    by_ranks = {each.ranks: each.seconds for each in held_back.alternatives}
     assert by_ranks[1] == pytest.approx(chunks * 0.02, rel=0.2)
     assert by_ranks[3] == pytest.approx(chunks * 0.02 / 3, rel=0.25)
     assert (jobs[0.02].run()[...] == DATA).all()

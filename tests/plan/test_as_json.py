@@ -58,8 +58,8 @@ def test_any_plan_comes_back(data: st.DataObject, method: str, workers: int | No
         return
     seconds = data.draw(st.sampled_from([math.inf, -math.inf, 0, 1, 1e300, 0.1]))
     passes = tuple(dataclasses.replace(step, seconds=seconds) for step in made.passes)
-    considered = tuple(dataclasses.replace(way, seconds=None) for way in made.considered)
-    for each in (made, dataclasses.replace(made, passes=passes, considered=considered)):
+    considered = tuple(dataclasses.replace(way, seconds=None) for way in made.alternatives)
+    for each in (made, dataclasses.replace(made, passes=passes, alternatives=considered)):
         again = through_text(each)
         assert again == each
         assert [step.schedule for step in again.passes] == [step.schedule for step in each.passes]

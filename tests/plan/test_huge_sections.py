@@ -10,9 +10,8 @@ import zarr
 
 import oocarrays as ooc
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.files import scatter as files
-from oocarrays.plan.sections.batches import gap_bytes
-from oocarrays.plan.sections.read import SectionPlan
+from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
+from oocarrays.plan.sections.read import REQUESTS, SectionPlan
 from oocarrays.plan.sections.write import plan_section_write
 from tests.seams import set_constants
 
@@ -62,10 +61,10 @@ def test_what_axes_count_of_rounds_is_what_going_through_them_counts(
     assert list(plan.touched) == counted
     if way == "gather":
         stored = [replace(plan.local, grid=grid) for grid in plan.grids]
-        gap = gap_bytes("auto", plan.local, plan.costs, files.REQUESTS)
+        gap = gap_bytes("auto", plan.local, plan.costs, REQUESTS)
         sections = [
             SectionPlan(
-                stored=stored[rank], axes=block.place.axes, gap=gap, buffer_bytes=files.BUFFER_BYTES, packed=True,
+                stored=stored[rank], axes=block.place.axes, gap=gap, buffer_bytes=BUFFER_BYTES, packed=True,
                 costs=plan.costs,
             )
             for rank, each in enumerate(places) for block in each if block

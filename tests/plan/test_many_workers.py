@@ -28,7 +28,7 @@ def test_tasks_of_what_is_chosen_are_few_and_small(tmp_path: Path, frames: int, 
     assert plan.tasks <= min(300_000, 8 * plan.ranks * max(step.units for step in plan.passes))
     assert plan.scheduler_seconds < plan.seconds / 2
     assert plan.graph_bytes < 300e6
-    assert all(way.reason for way in plan.considered)
+    assert all(way.reason for way in plan.alternatives)
 
 
 @pytest.mark.parametrize("method", ["independent", "two-phase"])

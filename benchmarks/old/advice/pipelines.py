@@ -34,7 +34,6 @@ from data import values
 
 import oocarrays as ooc
 from oocarrays.graphs import settings
-from oocarrays.plan.advice.price import ZARR_CHUNK_SECONDS
 
 Shape = tuple[int, ...]
 CUBE, IMAGE = (1024, 512, 512), (16384, 16384)
@@ -196,7 +195,7 @@ def _decoding(options: argparse.Namespace) -> dict[str, float]:
         seconds += statistics.median(_run(stored, tasks, options.clock)[0] for _ in range(CALIBRATING_RUNS))
         count += 8 * len(tasks)
     costs, nbytes = settings.costs(), 2**22
-    fixed = ZARR_CHUNK_SECONDS + costs.piece_seconds + costs.request_seconds
+    fixed = costs.zarr_chunk_seconds + costs.piece_seconds + costs.request_seconds
     byte = (seconds * CORES / count - fixed) / nbytes - 1 / costs.copy_bandwidth
     return {**costs.decode_bandwidth, "zstd": 1 / max(byte, 1e-10)}
 

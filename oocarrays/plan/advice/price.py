@@ -17,15 +17,13 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.plan.advice.access import Repeat
 from oocarrays.plan.advice.counting import Counts, Footprint
-from oocarrays.plan.collective.cost import SMALL_TASK_SECONDS
 from oocarrays.plan.collective.read import BUFFER_BYTES
+from oocarrays.plan.cost import Work, is_cached, seconds
 from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.memory import Resources
 
 METHODS = ("independent", "two-phase")
 """The rows of what is found."""
-ZARR_CHUNK_SECONDS = 3e-4
-"""Seconds that Zarr's own readers and writers take for one chunk beside its bytes, one after the other."""
 FRESH_BYTES = 2**25
 """Bytes of a chunk from which on each is decoded into memory that the system gives anew: the C library of Linux keeps
 smaller pieces. Chunks of 1 to 16 MiB take no faults, those of 32 MiB more than 8,000 each."""
@@ -163,24 +161,20 @@ def _tasks(use: Use, taken: _Taken) -> int | np.ndarray:
 
 def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.ndarray:
     """Seconds of a processor in which one chunk is read whole, or made and written."""
-    request = costs.request_seconds if stored.local else costs.store_request_seconds
-    fixed = costs.piece_seconds + request + (ZARR_CHUNK_SECONDS if use.by_zarr else 0.0)
-    coder = costs.encode_bandwidth if use.writes else costs.decode_bandwidth
-    fresh = np.where(taken.chunk_bytes >= FRESH_BYTES, 1 / costs.touch_bandwidth, 0.0)
-    byte = 1 / speed(coder, stored.codec) + 1 / costs.copy_bandwidth + fresh
-    return np.asarray(fixed + taken.chunk_bytes * byte)
+    nbytes = taken.chunk_bytes
+    coded = {"encoded" if use.writes else "decoded": nbytes}
+    fresh = np.where(nbytes >= FRESH_BYTES, nbytes, 0)
+    took = seconds(Work(requests=1, pieces=1, copied=nbytes, touched=fresh, **coded), costs, stored)
+    return np.asarray(took.processor + (costs.zarr_chunk_seconds if use.by_zarr else 0.0))
 
 
 def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
     """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
     costs, each = resources.costs, taken.chunk_bytes * resources.costs.stored_ratio(stored)
-    if stored.remote:
-        waits = visits / resources.requests * costs.remote_request_seconds
-        return np.asarray(waits + visits * each / costs.remote_bandwidth)
-    if use.writes:
-        return np.asarray(visits * each / costs.write_bandwidth)
-    kept = stored.nbytes * costs.stored_ratio(stored) <= costs.cache_bytes
-    return np.asarray((taken.distinct if kept else visits) * each / costs.read_bandwidth)
+    work = Work(written=visits * each)
+    if not use.writes:
+        work = Work(read=(taken.distinct if is_cached(costs, stored) else visits) * each)
+    return np.asarray(seconds(work._replace(waits=visits / resources.requests), costs, stored).device)
 
 
 def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
@@ -231,7 +225,7 @@ def _exchange_seconds(
     ranks share, keeps its own share of it and sends theirs to the others."""
     costs = resources.costs
     if not resources.on_workers:
-        return np.asarray(rounds * ranks * costs.task_seconds + 2 * ranks * SMALL_TASK_SECONDS)
+        return np.asarray(rounds * ranks * costs.task_seconds + 2 * ranks * costs.small_task_seconds)
     startup, task, byte = (costs.exchange[name] for name in ("startup", "task", "exchange"))
     sent, messages = nbytes / ranks * (1 - 1 / sharing), ranks * (sharing - 1)
     return np.asarray(rounds * (startup + (messages + 2 * ranks) * task) + sent * byte + costs.graph_seconds)
@@ -263,14 +257,13 @@ def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.n
 def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, resources: Resources) -> np.ndarray:
     """Seconds in which an array is rewritten from each of some chunk shapes in each of others: one pass over all."""
     costs, ratio, nbytes = resources.costs, resources.costs.stored_ratio(stored), stored.nbytes
-    request = costs.request_seconds if stored.local else costs.store_request_seconds
     counts = [np.prod(-(-np.array(stored.grid.shape) // each), axis=1, dtype=float) for each in (sources, targets)]
-    pieces = (costs.piece_seconds + request) * counts[0][:, None] + (costs.place_seconds + request) * counts[1]
-    coding = 1 / speed(costs.decode_bandwidth, stored.codec) + 1 / speed(costs.encode_bandwidth, stored.codec)
-    work = pieces + nbytes * (coding + 3 / costs.copy_bandwidth)
-    device = nbytes * ratio * (1 / costs.read_bandwidth + 1 / costs.write_bandwidth)
-    if stored.remote:
-        waits = (counts[0][:, None] + counts[1]) / resources.requests * costs.remote_request_seconds
-        device = waits + 2 * nbytes * ratio / costs.remote_bandwidth
+    read, written = counts[0][:, None], counts[1]
+    work = Work(
+        requests=read + written, pieces=read, copied=3 * nbytes, decoded=nbytes, encoded=nbytes,
+        read=nbytes * ratio, written=nbytes * ratio, waits=(read + written) / resources.requests,
+    )  # fmt: skip
+    took = seconds(work, costs, stored)
+    processor = (took.processor + costs.place_seconds * written) / max(costs.cores, 1)
     same = (sources[:, None, :] == targets[None, :, :]).all(axis=2)
-    return np.asarray(np.where(same, 0.0, np.maximum(work / max(costs.cores, 1), device)))
+    return np.asarray(np.where(same, 0.0, np.maximum(processor, took.device)))

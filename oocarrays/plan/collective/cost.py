@@ -19,22 +19,19 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken
-from oocarrays.plan.alternative import CountedAlternative
+from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import AHEAD, CollectivePlan
-from oocarrays.plan.cost import Traffic
+from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, schedule_seconds
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.machine import Costs, speed
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Memory, Resources
 from oocarrays.plan.sections.batches import BUFFER_BYTES as SECTION_BYTES
-from oocarrays.plan.sections.batches import IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes, gap_bytes
+from oocarrays.plan.sections.batches import IN_FLIGHT, STORE_BUFFER_BYTES, decoding_bytes
 from oocarrays.plan.sections.read import SectionPlan
-
-SMALL_TASK_SECONDS = 1e-4
-"""Of a task between threads that only makes a part or hands it on: 0.08 to 0.13 ms here."""
 
 
 class _Price(NamedTuple):
@@ -125,10 +122,9 @@ def _reads(plan: CollectivePlan, means: Means) -> _Reads:
     """Count the reads of each rank: whole chunks where they are coded, and ranges where that can be."""
     stored, costs, chunks = plan.stored, means.resources.costs, np.array(plan.chunks_read, np.int64)
     if stored.coded:
-        request = costs.request_seconds if stored.local else costs.store_request_seconds
-        decoding = stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
-        taken = plan.taken_bytes / costs.copy_bandwidth
-        return _Reads(chunks, chunks * stored.chunk_bytes, chunks * (costs.piece_seconds + request + decoding) + taken)
+        decoded = chunks * stored.chunk_bytes
+        work = Work(requests=chunks, pieces=chunks, decoded=decoded, copied=plan.taken_bytes)
+        return _Reads(chunks, decoded, seconds(work, costs, stored).processor)
     if plan.method == "independent":
         each = [[_price_of(stored, axes, True, means)] for axes in plan.requests]
     else:
@@ -147,14 +143,8 @@ def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
     """Price the read of a section: the same wherever it lies, if it lies alike in its chunks."""
     key = packed, *map(_in_chunks, axes, stored.grid.chunks)
     if key not in means.known:
-        plan = SectionPlan(
-            stored=stored,
-            axes=axes,
-            gap=gap_bytes("auto", stored, means.resources.costs, means.resources.requests),
-            buffer_bytes=SECTION_BYTES if stored.local else STORE_BUFFER_BYTES,
-            packed=packed and stored.local,
-            costs=means.resources.costs,
-        )
+        resources, most = means.resources, SECTION_BYTES if stored.local else STORE_BUFFER_BYTES
+        plan = SectionPlan.of(stored, axes, resources.costs, packed=packed, requests=resources.requests, most=most)
         means.known[key] = _Price(plan.requests, plan.asked_bytes, plan.seconds)
     return means.known[key]
 
@@ -176,10 +166,8 @@ def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
     known = means.dealing.disk_seconds("read", stored, read_bytes, costs.stored_ratio(stored), _under_way(plan, means))
     if known is not None:
         return known
-    if not stored.remote:
-        return read_bytes / costs.read_bandwidth
     waits = math.ceil(int(reads.requests.max(initial=0)) / means.resources.requests)
-    return waits * costs.remote_request_seconds + read_bytes / costs.remote_bandwidth
+    return float(seconds(Work(read=read_bytes, waits=waits), costs, stored).device)
 
 
 def _under_way(plan: CollectivePlan, means: Means) -> int:
@@ -212,7 +200,7 @@ def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> floa
         processor = _at_once(reads.seconds, costs) + _at_once(filled, costs)
     else:
         tasks = sum(bool(boxes) for each in plan.rounds for boxes in each)
-        overhead = tasks * costs.task_seconds + 2 * plan.ranks * SMALL_TASK_SECONDS
+        overhead = tasks * costs.task_seconds + 2 * plan.ranks * costs.small_task_seconds
         processor = float(reads.seconds.sum() + filled.sum()) / max(min(costs.cores, tasks), 1)
     return max(processor, _device_seconds(plan, means, reads)) + overhead
 
@@ -220,7 +208,7 @@ def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> floa
 def priced(plan: CollectivePlan, means: Means) -> CollectivePlan:
     """Add to a plan what it takes, and what is held meanwhile."""
     stored, reads, held, together = plan.stored, _reads(plan, means), memory(plan, means), plan.method == "two-phase"
-    price = CountedAlternative(
+    price = Alternative(
         name=plan.method,
         ranks=len(plan.aggregators),
         seconds=(_seconds_together if together else _seconds_alone)(plan, reads, means),

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from oocarrays.mapping import orientation
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common
 from oocarrays.mapping.union import Union, product_of, touched
+from oocarrays.plan.cost import Traffic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,11 @@ class Coverage:
         """The chunks of which some element is not written."""
         written = Union.of(map(product_of, self.requests))
         return Union.of(touched(self.grid, written.complement(self.grid.shape)))
+
+    @property
+    def count(self) -> int:
+        """Chunks of which anything is written."""
+        return self.wanted.count
 
     def needs(self, chunk: tuple[int, ...]) -> bool:
         """Whether a chunk that is written has to be read first."""
@@ -81,6 +88,26 @@ class Coverage:
             if all(map(len, axes)) and not any(_covers(higher, axes) for _, higher in held):
                 held.append((rank, axes))
         return held[::-1]
+
+
+class _Counts(Protocol):
+    @property
+    def reads(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+
+
+def replacing(stored: Stored, units: _Counts, inner: _Counts, ratio: float) -> Traffic:
+    """Count the reads and writes that replace chunks, or shards and the ``inner`` chunks in them."""
+    coded = stored.inner.chunk_size * stored.itemsize if stored.coded else 0
+    return Traffic(
+        read_requests=units.reads,
+        read_bytes=int(units.reads * stored.chunk_bytes * ratio),
+        decoded_bytes=inner.reads * coded,
+        write_requests=units.count,
+        written_bytes=int(units.count * stored.chunk_bytes * ratio),
+        encoded_bytes=inner.count * coded,
+    )
 
 
 def _covers(outer: Axes, inner: Axes) -> bool:

@@ -25,13 +25,15 @@ import numpy as np
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, common, lengths
-from oocarrays.plan.alternative import CountedAlternative
+from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Partition, file_domains
 from oocarrays.plan.collective.rounds import Cutting
 from oocarrays.plan.collective.wanted import AccessTable, Place, chunks_of, places, requests_of
+from oocarrays.plan.cost import Traffic
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.memory import Memory
+from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.plan import Bytes, Facts, Value, estimate, plural, shared_facts
 
 __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "requests_of"]
 
@@ -96,7 +98,7 @@ class Rounds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectivePlan:
+class CollectivePlan(Holding):
     """One collective read."""
 
     stored: Stored
@@ -115,12 +117,14 @@ class CollectivePlan:
     """The order of messages; None for all of a round at one time, and between threads, which send none."""
     buffer_bytes: int = BUFFER_BYTES
     """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
-    workers: int | None = None
+    processes: int | None = None
     """Workers that ranks are put on in turn; None for threads of this process."""
-    considered: tuple[CountedAlternative, ...] = field(default=(), compare=False, repr=False)
-    """Every way that was looked at, the cheapest first; the one that was taken is ``price``."""
-    price: CountedAlternative | None = field(default=None, compare=False, repr=False)
-    """What this takes."""
+    alternatives: tuple[Alternative, ...] = field(default=(), compare=False, repr=False)
+    """Every way that was compared, the cheapest first."""
+    price: Alternative | None = field(default=None, compare=False, repr=False)
+    """The alternative that is taken; None before the plan is priced."""
+    budget: int = 2**62
+    """Bytes that each process may hold above its idle level."""
     memory: Memory = field(default=Memory(), compare=False, repr=False)
     """Held by this process at one time, at most, or by the worker that holds most."""
 
@@ -128,6 +132,50 @@ class CollectivePlan:
     def ranks(self) -> int:
         """Ranks that want something, or read for others."""
         return len(self.requests)
+
+    def facts(self) -> Facts:
+        if self.price is None:
+            return [("reads", (repr(self),))]
+        about, sent = estimate(self.stored.coded), Bytes(self.traffic.exchanged_bytes)
+        order = self.schedule.name if self.schedule else "all of a round at one time"
+        messages = f" in {self.traffic.messages} messages, {order}" if self.processes else ", without messages"
+        return [
+            ("method", self._way()),
+            *shared_facts(self, reads=about, **({"decodes": ""} if self.stored.coded else {})),
+            ("for others", (sent, messages)),
+            ("a worker holds" if self.processes else "this process holds", (Bytes(self.peak_bytes),)),
+            *shared_facts(self, predicted=""),
+            ("why", (self._why(),)),
+        ]
+
+    def _way(self) -> tuple[Value, ...]:
+        if self.method == "independent":
+            return ("independent: each rank reads for itself",)
+        some = f"{len(self.aggregators)} of {self.ranks} ranks read for all, in {plural(len(self.rounds), 'round')}"
+        return f"two-phase, {self.partition}: {some} of at most ", Bytes(self.round_bytes)
+
+    def _why(self) -> str:
+        """Say why this way was chosen."""
+        shared, alone = self.table.are_shared, len({way.name for way in self.alternatives}) == 1
+        if self.method == "independent" and not shared:
+            return "no chunk is wanted by two ranks: requests conform"
+        if alone:
+            return "asked for"
+        if self.method == "independent":
+            return "reading what others read too takes less time than waiting for it"
+        if shared:
+            return "chunks are wanted by several ranks: each is read once"
+        return "what ranks want is dealt out evenly"
+
+    @property
+    def traffic(self) -> Traffic:
+        """Requests, bytes and messages of all ranks together."""
+        return self.price.traffic if self.price else Traffic()
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+        return (self.price and self.price.seconds) or 0.0
 
     @cached_property
     def aggregators(self) -> tuple[int, ...]:
@@ -176,8 +224,8 @@ class CollectivePlan:
     @cached_property
     def messages(self) -> int:
         """Messages between different ranks, where they are on workers: those that are sent on count again."""
-        if self.schedule is None or self.workers is None:
-            return 0 if self.workers is None else int((self.between > 0).sum())
+        if self.schedule is None or self.processes is None:
+            return 0 if self.processes is None else int((self.between > 0).sum())
         return sum(Exchange.of(self.schedule, sizes).messages for sizes in self.between)
 
     @property
@@ -198,7 +246,7 @@ class CollectivePlan:
 
     def is_packed(self, box: Section) -> bool:
         """Whether what is read of a box goes to one piece of memory."""
-        owner = self.only(box) if self.workers is None else None
+        owner = self.only(box) if self.processes is None else None
         if owner is not None and self.stored.order is not None:  # a rank's part lies in C order
             return False
         return owner is None or in_one_piece(lengths(self.tight(box)), part_shape(self, owner))
@@ -229,16 +277,12 @@ class CollectivePlan:
         chunks = sum(self.chunks_read)
         if self.method == "independent":
             return f"<CollectivePlan independent: {chunks} chunks read by {self.ranks} ranks, each for itself>"
-        messages = f" in {_many(self.messages, 'message')}" if self.workers is not None else ""
+        messages = f" in {plural(self.messages, 'message')}" if self.processes is not None else ""
         readers = f"{len(self.aggregators)} of {self.ranks} ranks"
         return (
-            f"<CollectivePlan two-phase: {_many(chunks, 'chunk')} read by {readers} "
-            f"in {_many(len(self.rounds), 'round')}, {self.exchanged_bytes} bytes for others{messages}>"
+            f"<CollectivePlan two-phase: {plural(chunks, 'chunk')} read by {readers} "
+            f"in {plural(len(self.rounds), 'round')}, {self.exchanged_bytes} bytes for others{messages}>"
         )
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
@@ -257,7 +301,7 @@ def independent(
 ) -> CollectivePlan:
     """Plan that each rank reads for itself."""
     read = Rounds(table or AccessTable(stored.grid, requests))
-    return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", read=read, workers=workers)
+    return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", read=read, processes=workers)
 
 
 def two_phase(
@@ -279,7 +323,7 @@ def two_phase(
         domains = _to_who_wants_them(domains, cut, table)
     read = {domain.rank: each for domain, each in zip(domains, cut, strict=True)}
     most = max(map(len, read.values()), default=0)
-    rounds = tuple(tuple(_nth(read.get(rank, []), k) for rank in range(ranks)) for k in range(most))
+    rounds = tuple(tuple(nth(read.get(rank, []), k) for rank in range(ranks)) for k in range(most))
     return CollectivePlan(
         stored=stored,
         requests=tuple(requests),
@@ -288,7 +332,7 @@ def two_phase(
         domains=domains,
         read=Rounds(table, rounds),
         buffer_bytes=buffer_bytes,
-        workers=workers,
+        processes=workers,
     )
 
 
@@ -321,7 +365,7 @@ def _sent(wanted: np.ndarray, readers: Sequence[int]) -> tuple[int, int]:
     return int(max(sent.max(initial=0), got.max(initial=0))), int(sent.sum())
 
 
-def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
+def nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
     return rounds[number] if number < len(rounds) else ()
 
 

@@ -15,6 +15,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import Literal, get_args
 
 import numpy as np
@@ -24,7 +26,6 @@ from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.plan.alternative import TAKEN, CountedAlternative, slower, too_large
 from oocarrays.plan.collective.cost import Means, priced
 from oocarrays.plan.collective.domains import Deal, Dealing, Partition, spaced
 from oocarrays.plan.collective.read import BUFFER_BYTES, CollectivePlan, Method, independent, two_phase
@@ -33,6 +34,7 @@ from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.exchange.schedule import Schedule, is_auto, is_coloring, is_unordered
 from oocarrays.plan.machine import MOST_TASKS
 from oocarrays.plan.memory import Resources
+from oocarrays.plan.search import cheapest
 
 UNEVEN = 1.5
 """A rank that wants more than so many times its share of the chunks may have others read for it."""
@@ -68,23 +70,19 @@ def plan_collective(
     _check_parts(requests, stored, means)
     sets = chosen_aggregators(aggregators, len(requests), dealing.disks)
     plans = list(_plans(stored, table, _methods(method), _partitions(means.dealing), sets, means))
-    if means.schedule == "auto" and (best := _cheapest(plans, budget)).method == "two-phase" and best.schedule is None:
-        plans.append(_in_steps(best, means))
-    chosen = _cheapest(plans, budget)
-    if _price(chosen).peak_bytes > budget:
-        raise BudgetError(budget, _price(chosen).peak_bytes, "this collective read")
-    considered = tuple(_judged(plan, chosen, budget) for plan in sorted(plans, key=lambda plan: _price(plan).seconds))
-    return replace(chosen, considered=considered, price=_judged(chosen, chosen, budget))
+    likely = min(plans, key=partial(_rank, budget))
+    if means.schedule == "auto" and likely.method == "two-phase" and likely.schedule is None:
+        plans.append(_in_steps(likely, means))
+    plans.sort(key=lambda plan: plan.seconds)
+    best, alternatives = cheapest(plans, attrgetter("price"), budget, "this collective read")
+    price = next(each for each in alternatives if each.taken)
+    return replace(best, alternatives=alternatives, price=price, budget=budget)
 
 
-def _judged(plan: CollectivePlan, chosen: CollectivePlan, budget: int) -> CountedAlternative:
-    """The price of a plan, with the reason why it was not chosen."""
-    price = _price(plan)
-    if plan is chosen:
-        return replace(price, reason=TAKEN)
-    if price.peak_bytes > budget:
-        return replace(price, reason=too_large(price.peak_bytes, budget))
-    return replace(price, reason=slower(price.seconds, _price(chosen).seconds))
+def _rank(budget: int, plan: CollectivePlan) -> tuple[bool, float]:
+    """Order plans by seconds; plans above the budget come last, by their bytes."""
+    excess = plan.peak_bytes > budget
+    return excess, plan.peak_bytes if excess else plan.seconds
 
 
 def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None:
@@ -98,19 +96,6 @@ def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None
     least = max(there.values())
     if least > means.resources.budget:
         raise BudgetError(means.resources.budget, least, "this collective read")
-
-
-def _cheapest(plans: Sequence[CollectivePlan], budget: int) -> CollectivePlan:
-    """The plan that takes least time among those that keep the budget; the smallest, where none does."""
-    fitting = [plan for plan in plans if _price(plan).peak_bytes <= budget]
-    if not fitting:
-        return min(plans, key=lambda plan: _price(plan).peak_bytes)
-    return min(fitting, key=lambda plan: _price(plan).seconds)
-
-
-def _price(plan: CollectivePlan) -> CountedAlternative:
-    assert plan.price is not None, "every plan here has a price"
-    return plan.price
 
 
 def _methods(method: str) -> tuple[str, ...]:
@@ -182,11 +167,7 @@ def _plans(
 def _conforms(alone: CollectivePlan, means: Means) -> bool:
     """Whether no chunk is wanted by two ranks, and none wants far more than its share: nothing is gained together."""
     even = UNEVEN * ceil_div(sum(alone.chunks_read), alone.ranks)
-    return (
-        not alone.table.are_shared
-        and max(alone.chunks_read) <= even
-        and _price(alone).peak_bytes <= means.resources.budget
-    )
+    return not alone.table.are_shared and max(alone.chunks_read) <= even and alone.peak_bytes <= means.resources.budget
 
 
 def _fitted(
@@ -211,20 +192,20 @@ def _fitted(
 
     budget, least = means.resources.budget, _least_buffer(stored, table)
     tried = [of(means.buffer_bytes)]
-    while _price(tried[-1]).peak_bytes > budget and tried[-1].buffer_bytes > least:
+    while tried[-1].peak_bytes > budget and tried[-1].buffer_bytes > least:
         last = tried[-1]
         tried.append(of(max(min(last.buffer_bytes, last.round_bytes) // 2, least)))
-    found = min(tried, key=lambda plan: _price(plan).peak_bytes)
-    if len(tried) == 1 or _price(found).peak_bytes > budget:
+    found = min(tried, key=lambda plan: plan.peak_bytes)
+    if len(tried) == 1 or found.peak_bytes > budget:
         return found
     more = of(_between(tried[-2], budget, least))
-    return more if found.buffer_bytes < more.buffer_bytes and _price(more).peak_bytes <= budget else found
+    return more if found.buffer_bytes < more.buffer_bytes and more.peak_bytes <= budget else found
 
 
 def _between(plan: CollectivePlan, budget: int, least: int) -> int:
     """Bytes of a buffer with which a plan that does not fit would."""
     fixed = plan.memory["parts"] + plan.memory["reading"]
-    left = max(budget - fixed, 0) / max(_price(plan).peak_bytes - fixed, 1)
+    left = max(budget - fixed, 0) / max(plan.peak_bytes - fixed, 1)
     return max(int(plan.round_bytes * left), least)
 
 
@@ -240,9 +221,9 @@ def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
     if means.schedule == "coloring":
         return _in_steps(plan, means)
     best = priced(replace(plan, schedule=means.schedule if isinstance(means.schedule, Schedule) else None), means)
-    if means.schedule != "auto" or _price(best).peak_bytes <= means.resources.budget:
+    if means.schedule != "auto" or best.peak_bytes <= means.resources.budget:
         return best
-    return min(best, _in_steps(plan, means), key=lambda each: _price(each).peak_bytes)
+    return min(best, _in_steps(plan, means), key=lambda each: each.peak_bytes)
 
 
 def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:

@@ -21,16 +21,18 @@ from typing import Literal
 
 import numpy as np
 
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, lengths
 from oocarrays.plan.alternative import Alternative
-from oocarrays.plan.collective.coverage import Coverage
+from oocarrays.plan.collective.coverage import Coverage, replacing
 from oocarrays.plan.collective.domains import Domain, Partition
+from oocarrays.plan.collective.read import nth
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.plan import Bytes, Facts, estimate, shared_facts
 
 Method = Literal["independent", "two-phase"]
 AHEAD = 2
@@ -67,10 +69,31 @@ class CollectiveWritePlan(Holding):
     """Bytes that a process may hold beside the parts."""
     coded_ratio: float = 1.0
     """Stored bytes over those of elements: an estimate."""
-    seconds: float = 0.0
-    """Predicted."""
-    considered: tuple[Alternative, ...] = ()
-    """Every number of aggregators that was looked at."""
+    alternatives: tuple[Alternative, ...] = ()
+    """Every number of aggregators that was compared."""
+
+    def facts(self) -> Facts:
+        traffic, unit = self.traffic, self.stored.unit
+        way = "independent: each rank writes for itself, as no chunk is written by two"
+        if self.method == "two-phase":
+            some = f"{len(self.aggregators)} of {self.ranks} ranks write for all, in {len(self.rounds)} rounds"
+            way = f"two-phase, {self.partition}: {some}"
+        order = f", {self.schedule.name}" if self.schedule else ", views of parts"
+        covered = traffic.write_requests - traffic.read_requests
+        written = Bytes(traffic.written_bytes), estimate(self.stored.made)
+        return [
+            ("method", (way,)),
+            ("writes", (f"{traffic.write_requests} {unit}, ", *written)),
+            ("reads first", (f"{traffic.read_requests} {unit}; {covered} are covered by what ranks write",)),
+            *shared_facts(self, messages=order if traffic.messages else ""),
+            *shared_facts(self, peak_memory=", beside the parts", predicted=""),
+            ("overlaps", ("the highest rank's elements stay",)),
+        ]
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+        return next((each.seconds or 0.0 for each in self.alternatives if each.taken), 0.0)
 
     @property
     def ranks(self) -> int:
@@ -85,16 +108,14 @@ class CollectiveWritePlan(Holding):
     @cached_property
     def inner(self) -> Coverage:
         """The same of the chunks in shards, where there are any."""
-        shard = self.stored.shard_chunks
-        grid = ChunkGrid.of(self.stored.grid.shape, shard) if shard else self.stored.grid
-        return Coverage(grid=grid, requests=self.requests) if shard else self.coverage
+        return Coverage(grid=self.stored.inner, requests=self.requests) if self.stored.shard_chunks else self.coverage
 
     @cached_property
     def rounds(self) -> tuple[tuple[tuple[Section, ...], ...], ...]:
         """The boxes of chunks that each rank writes at one time, by round and rank, in file order."""
         each = {domain.rank: list(domain.rounds(self.chunks)) for domain in self.domains}
         most = max(map(len, each.values()), default=0)
-        return tuple(tuple(_nth(each.get(rank, []), number) for rank in range(self.ranks)) for number in range(most))
+        return tuple(tuple(nth(each.get(rank, []), number) for rank in range(self.ranks)) for number in range(most))
 
     @property
     def aggregators(self) -> tuple[int, ...]:
@@ -143,19 +164,9 @@ class CollectiveWritePlan(Holding):
     @cached_property
     def traffic(self) -> Traffic:
         """Count what is read, written and sent: exact where nothing is coded, no chunk missing, and none all fill."""
-        stored, units, inner = self.stored, self.coverage, self.inner
-        coded = stored.itemsize * inner.grid.chunk_size if stored.coded else 0
         messages, exchanged = self._messages()
-        return Traffic(
-            read_requests=units.reads,
-            read_bytes=int(units.reads * stored.chunk_bytes * self.coded_ratio),
-            decoded_bytes=inner.reads * coded,
-            write_requests=units.wanted.count,
-            written_bytes=int(units.wanted.count * stored.chunk_bytes * self.coded_ratio),
-            encoded_bytes=inner.wanted.count * coded,
-            messages=messages,
-            exchanged_bytes=exchanged,
-        )
+        moved = replacing(self.stored, self.coverage, self.inner, self.coded_ratio)
+        return moved + Traffic(messages=messages, exchanged_bytes=exchanged)
 
     def _messages(self) -> tuple[int, int]:
         """Messages between ranks, and their bytes: those that are sent on count again."""
@@ -188,7 +199,3 @@ class CollectiveWritePlan(Holding):
             f"written by {len(self.aggregators)} of {self.ranks} ranks in {len(self.rounds)} rounds, "
             f"{traffic.messages} messages>"
         )
-
-
-def _nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
-    return rounds[number] if number < len(rounds) else ()

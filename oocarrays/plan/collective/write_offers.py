@@ -12,25 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
 
-from oocarrays.errors import BudgetError, InputError
+from oocarrays.errors import InputError
 from oocarrays.mapping.given import chosen
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
-from oocarrays.plan.alternative import TAKEN, Alternative, slower, too_large
+from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.collective.coverage import Coverage
 from oocarrays.plan.collective.domains import BLOCKS, Dealing, Domain, Share, file_domains
 from oocarrays.plan.collective.read_offers import Aggregators, chosen_aggregators
 from oocarrays.plan.collective.wanted import check_boxes, chunks_of
 from oocarrays.plan.collective.write import BUFFER_BYTES, CollectiveWritePlan, Method
+from oocarrays.plan.cost import Work, seconds
 from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, order_for, schedule_seconds
-from oocarrays.plan.machine import Costs, check_rounds, speed
+from oocarrays.plan.machine import Costs, check_rounds
 from oocarrays.plan.memory import Resources
+from oocarrays.plan.search import cheapest
 
 
 def plan_collective_write(
@@ -68,27 +71,15 @@ def plan_collective_write(
         budget=resources.budget,
         coded_ratio=costs.stored_ratio(stored),
     )
-    return _cheapest([_ordered(replace(plan, domains=domains), resources) for domains in ways], costs, dealing)
+    plans = [_fitted(_ordered(replace(plan, domains=domains), resources)) for domains in ways]
+    best, alternatives = cheapest(plans, partial(_price, costs, dealing), plan.budget, "this collective write")
+    return replace(best, alternatives=alternatives)
 
 
-def _cheapest(plans: Sequence[CollectiveWritePlan], costs: Costs, dealing: Dealing) -> CollectiveWritePlan:
-    """The plan of least predicted time among those that can be made to keep the budget."""
-    fitted = [_fitted(plan) for plan in plans]
-    priced = [None if plan.peak_bytes > plan.budget else _seconds(plan, costs, dealing) for plan in fitted]
-    kept = [(seconds, number) for number, seconds in enumerate(priced) if seconds is not None]
-    if not kept:
-        raise BudgetError(plans[0].budget, min(plan.peak_bytes for plan in fitted), "this collective write")
-    seconds, number = min(kept)
-    considered = tuple(_alternative(plan, each, seconds) for plan, each in zip(fitted, priced, strict=True))
-    taken = replace(considered[number], reason=TAKEN)
-    return replace(fitted[number], seconds=seconds, considered=(*considered[:number], taken, *considered[number + 1 :]))
-
-
-def _alternative(plan: CollectiveWritePlan, seconds: float | None, best: float) -> Alternative:
-    reason = too_large(plan.peak_bytes, plan.budget) if seconds is None else slower(seconds, best)
-    return Alternative(
-        name=plan.method, ranks=len(plan.aggregators), seconds=seconds, peak_bytes=plan.peak_bytes, reason=reason
-    )
+def _price(costs: Costs, dealing: Dealing, plan: CollectiveWritePlan) -> Alternative:
+    fits = plan.peak_bytes <= plan.budget
+    seconds = _seconds(plan, costs, dealing) if fits else None
+    return Alternative(name=plan.method, ranks=len(plan.aggregators), seconds=seconds, peak_bytes=plan.peak_bytes)
 
 
 def _method(asked: str, *, shared: bool) -> Method:
@@ -141,20 +132,17 @@ def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
 def _seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float:
     """Predicted, of reading first, encoding and writing by all aggregators side by side; and of the messages."""
     stored, traffic = plan.stored, plan.traffic
-    request = costs.request_seconds if stored.local else costs.store_request_seconds
-    each = request + costs.piece_seconds + stored.chunk_bytes / costs.copy_bandwidth
-    coding = traffic.encoded_bytes / speed(costs.encode_bandwidth, stored.codec)
-    coding += traffic.decoded_bytes / speed(costs.decode_bandwidth, stored.codec)
-    work = (traffic.read_requests + traffic.write_requests) * each + coding
+    chunks = traffic.read_requests + traffic.write_requests
+    work = Work(
+        requests=chunks, pieces=chunks, copied=chunks * stored.chunk_bytes, decoded=traffic.decoded_bytes,
+        encoded=traffic.encoded_bytes, read=traffic.read_bytes, written=traffic.written_bytes,
+        waits=ceil_div(chunks, max(len(plan.aggregators) * plan.at_once, 1)),
+    )  # fmt: skip
+    took = seconds(work, costs, stored)
     counts = np.array([domain.count for domain in plan.domains])
     side_by_side = max(counts.max(initial=0) / max(counts.sum(), 1), 1 / costs.cores)
-    device = traffic.read_bytes / costs.read_bandwidth + traffic.written_bytes / costs.write_bandwidth
-    if stored.remote:
-        waits = ceil_div(traffic.read_requests + traffic.write_requests, max(len(plan.aggregators) * plan.at_once, 1))
-        moved = traffic.read_bytes + traffic.written_bytes
-        device = waits * costs.remote_request_seconds + moved / costs.remote_bandwidth
-    device = _measured_seconds(plan, costs, dealing) or device
-    return float(max(work * side_by_side, device)) + _exchange_seconds(plan, costs)
+    device = _measured_seconds(plan, costs, dealing) or took.device
+    return float(max(took.processor * side_by_side, device)) + _exchange_seconds(plan, costs)
 
 
 def _measured_seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float | None:

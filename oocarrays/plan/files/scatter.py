@@ -20,26 +20,24 @@ from typing import Literal
 
 import numpy as np
 
-from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import Depth, LocalPart
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Taken, within
 from oocarrays.plan.collective.domains import file_domains
-from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.ordering import schedule_for
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.files.partitions import FileBlock, Partitions, alike_spans, before, chunk_count, partitions
-from oocarrays.plan.machine import Costs, check_count
-from oocarrays.plan.memory import Holding, Memory, Resources
-from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
+from oocarrays.plan.machine import check_count
+from oocarrays.plan.memory import Memory, Resources
+from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, OnePass, estimate, plural, shared_facts, where
+from oocarrays.plan.search import first_fitting, halvings
 from oocarrays.plan.sections.read import SectionPlan
 
 Way = Literal["scatter", "gather"]
-REQUESTS = 16
-"""Requests that a rank has under way at one time, in stores that are not local files."""
 ROUND_BYTES = 2**26
 """Bytes of a round, at most, where a chunk is no larger: more would only be more memory that is touched first."""
 UNDER_WAY = 2
@@ -47,7 +45,7 @@ UNDER_WAY = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesPlan(Holding, OnePass):
+class FilesPlan(OnePass):
     """Everything that a scatter or a gather will do."""
 
     way: Way
@@ -66,14 +64,26 @@ class FilesPlan(Holding, OnePass):
     """Boxes of whole chunks of the global file."""
     schedule: Schedule
     """The order in which ranks exchange, where they are on workers."""
-    budget: int
-    """Bytes that each process may hold above its idle level."""
-    processes: int | None
-    """Workers of the cluster that it is made for; None for threads of one process."""
-    costs: Costs
-    """What things take."""
     room: int = 1
     """Chunks of the global file in a round, at most: with it, rounds are cut again as they were."""
+
+    def facts(self) -> Facts:
+        sent, about = self.traffic, estimate(self.whole.coded, self.local.coded)
+        halo = (", halo of depth ", tuple(self.depth)) if any(self.depth) else ()
+        changed = f", {sum(self.changed)} of them of chunks that a round before began" if any(self.changed) else ""
+        sends = f"{sent.messages}, at most ", Bytes(sent.exchanged_bytes), f", {self.schedule.name}"
+        return [
+            ("array", (self.layout.shape, ", ", Bytes(self.whole.nbytes))),
+            ("layout", (str(self.layout), *halo)),
+            ("rounds", (f"{len(self.rounds)} of ", self.rounds[0].shape if self.rounds else "nothing")),
+            *shared_facts(self, reads=about + changed, writes=about),
+            ("messages", sends if self.processes else (NO_MESSAGES,)),
+            *shared_facts(self, tasks="", peak_memory=where(self.processes), predicted=""),
+        ]
+
+    @property
+    def title(self) -> str:
+        return plural(len(self.rounds), "round")
 
     @property
     def ranks(self) -> int:
@@ -210,10 +220,7 @@ class FilesPlan(Holding, OnePass):
             along = map(alike_spans, self._spans(rank), grid.chunks, grid.shape)
             stored = replace(self.local, grid=grid)
             for kinds in product(*along):
-                plan = SectionPlan(
-                    stored=stored, axes=tuple(axis for axis, _ in kinds), buffer_bytes=BUFFER_BYTES,
-                    gap=gap_bytes("auto", stored, self.costs, REQUESTS), packed=stored.local, costs=self.costs,
-                )  # fmt: skip
+                plan = SectionPlan.of(stored, tuple(axis for axis, _ in kinds), self.costs)
                 found.append((plan, math.prod(times for _, times in kinds)))
         return found
 
@@ -312,21 +319,18 @@ def plan_files(
     """Choose rounds that fit a budget: as few as can be."""
     order = schedule_for(resources.schedule, layout.ranks)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes) if room is None else room
-    tried: list[int] = []
-    while True:
-        rounds = partitions(whole.grid, max(room, 1))
+
+    def plan_of(room: int) -> FilesPlan:
+        rounds = partitions(whole.grid, room)
         check_count(_tasks(rounds.box.count, layout.ranks), f"this {way}", "give larger chunks")
-        plan = FilesPlan(
+        return FilesPlan(
             way=way, whole=whole, local=local, grids=tuple(grids), layout=layout, depth=depth,
             rounds=rounds, schedule=order, budget=resources.budget, processes=resources.workers,
-            costs=resources.costs, room=max(room, 1),
+            costs=resources.costs, room=room,
         )  # fmt: skip
-        if plan.peak_bytes <= plan.budget:
-            return plan
-        tried.append(plan.peak_bytes)
-        if room <= 1:
-            raise BudgetError(plan.budget, min(tried), f"this {way}")
-        room //= 2
+
+    plan, refused = first_fitting(map(plan_of, halvings(max(room, 1))), resources.budget, f"this {way}")
+    return plan.after(refused)
 
 
 def _tasks(rounds: int, ranks: int) -> int:

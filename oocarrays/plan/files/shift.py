@@ -17,29 +17,26 @@ from functools import cached_property
 from typing import Literal
 
 from oocarrays.errors import BudgetError
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
+from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.mapping.union import Union, product_of
-from oocarrays.plan.collective.coverage import Coverage
-from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.collective.coverage import Coverage, replacing
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.exchange import Exchange
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.halos import Halos
-from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Holding, Memory
-from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
+from oocarrays.plan.memory import Memory
+from oocarrays.plan.plan import NO_MESSAGES, Bytes, Facts, OnePass, estimate, shared_facts, where
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
 
-REQUESTS = 16
-"""Requests that a rank has under way at one time, in stores that are not local files."""
 Way = Literal["direct", "replace"]
 """How halos are written: each run where it is, or each chunk read, changed and replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShiftPlan(Holding, OnePass):
+class ShiftPlan(OnePass):
     """Everything that a shift of local array files will do."""
 
     halos: Halos
@@ -50,12 +47,23 @@ class ShiftPlan(Holding, OnePass):
     """The same, as it is written: its chunks are shards, where there are any."""
     schedule: Schedule
     """The order in which ranks exchange, where they are on workers."""
-    budget: int
-    """Bytes that each process may hold above its idle level."""
-    processes: int | None
-    """Workers of the cluster that it is made for; None for threads of one process."""
-    costs: Costs
-    """What things take."""
+
+    def facts(self) -> Facts:
+        sent, about = self.traffic, estimate(self.written[0].made, self.read[0].coded)
+        how = "where they are" if self.title == "direct" else "in chunks that are read first, and replaced at once"
+        sends = f"{sent.messages}, ", Bytes(sent.exchanged_bytes), f", {self.schedule.name}"
+        return [
+            ("files", (f"{self.halos.layout}, halo of depth ", tuple(self.halos.depth))),
+            ("boundary", (repr(self.halos.boundary),)),
+            *shared_facts(self, reads=about, writes=f"{about}, halos {how}"),
+            ("messages", sends if self.processes else (NO_MESSAGES,)),
+            *shared_facts(self, peak_memory=where(self.processes), predicted=""),
+        ]
+
+    @property
+    def title(self) -> str:
+        ways = {self.way(rank) for rank in range(self.ranks)}
+        return ", ".join(sorted(ways)) or "nothing to move"
 
     @property
     def ranks(self) -> int:
@@ -92,11 +100,7 @@ class ShiftPlan(Holding, OnePass):
 
     def section(self, rank: int, box: Section) -> SectionPlan:
         """How one of these is read, where byte ranges can be."""
-        stored = self.read[rank]
-        gap = gap_bytes("auto", stored, self.costs, REQUESTS)
-        return SectionPlan(
-            stored=stored, axes=box.axes, gap=gap, buffer_bytes=BUFFER_BYTES, packed=stored.local, costs=self.costs
-        )
+        return SectionPlan.of(self.read[rank], box.axes, self.costs)
 
     def chunks(self, rank: int) -> Union:
         return Union.of(product_of(box.axes, self.read[rank].grid.chunks) for box in self.borders(rank))
@@ -130,9 +134,7 @@ class ShiftPlan(Holding, OnePass):
 
     def inner(self, rank: int) -> Coverage:
         """The same of the chunks in shards, where there are any."""
-        stored = self.written[rank]
-        grid = ChunkGrid.of(stored.grid.shape, stored.shard_chunks or stored.grid.chunks)
-        return Coverage(grid=grid, requests=self._written(rank))
+        return Coverage(grid=self.written[rank].inner, requests=self._written(rank))
 
     def _written(self, rank: int) -> tuple[Axes, ...]:
         return tuple(box.axes for _, box in self.halo(rank))
@@ -171,16 +173,8 @@ class ShiftPlan(Holding, OnePass):
 
     def _replaced(self, rank: int) -> Traffic:
         """Count what replacing the chunks, or shards, of a rank's halo reads and writes."""
-        stored, units, inner = self.written[rank], self.coverage(rank), self.inner(rank)
-        ratio, coded = self.costs.stored_ratio(stored), inner.grid.chunk_size * self.itemsize if stored.coded else 0
-        return Traffic(
-            read_requests=units.reads,
-            read_bytes=int(units.reads * stored.chunk_bytes * ratio),
-            decoded_bytes=inner.reads * coded,
-            write_requests=units.wanted.count,
-            written_bytes=int(units.wanted.count * stored.chunk_bytes * ratio),
-            encoded_bytes=inner.wanted.count * coded,
-        )
+        stored = self.written[rank]
+        return replacing(stored, self.coverage(rank), self.inner(rank), self.costs.stored_ratio(stored))
 
     @cached_property
     def exchange(self) -> Exchange:

@@ -20,17 +20,16 @@ from typing import Self
 
 import numpy as np
 
-from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Index, Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
-from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, Resources
-from oocarrays.plan.sections.batches import BUFFER_BYTES, gap_bytes
+from oocarrays.plan.collective.coverage import replacing
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.memory import PROCESS_BYTES, Memory, Resources
+from oocarrays.plan.plan import Bytes, Facts, OnePass, estimate, plural, shared_facts, where
+from oocarrays.plan.search import first_fitting
+from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
 
-REQUESTS = 16
-"""Requests that a rank has under way at one time, in stores that are not local files."""
 MORE_READS = 1.5
 """How much more may be read so that each worker has a part."""
 
@@ -71,13 +70,18 @@ class Filled:
         return self.elements.get(index, 0) < self.grid.section(index).size
 
     @property
+    def count(self) -> int:
+        """Chunks of which something is written."""
+        return len(self.elements)
+
+    @property
     def reads(self) -> int:
         """Chunks that are read first."""
         return sum(map(self.needs, self.elements))
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdatePlan(Holding, OnePass):
+class UpdatePlan(OnePass):
     """Everything that bringing an array up to date will do."""
 
     source: Stored
@@ -90,16 +94,27 @@ class UpdatePlan(Holding, OnePass):
     """Target chunks of a part along each axis."""
     ranks: int
     """Who does parts, in turn: one on threads, which read and write for it; each worker."""
-    budget: int
-    """Bytes that each process may hold above its idle level."""
-    processes: int | None
-    """Workers of the cluster that it is made for; None for threads of one process."""
     threads: int
     """Threads that read and write in a process."""
-    costs: Costs
-    """What things take."""
 
     # ------------------------------------------------------------------ parts
+
+    def facts(self) -> Facts:
+        if not self.changed:
+            return [("changed", ("nothing: the target is up to date",))]
+        about = estimate(self.source.coded, self.target.made)
+        changed = Bytes(sum(box.size for box in self.changed) * self.source.itemsize)
+        replaced = f"{self.touched} of {self.target.grid.count} {self.target.unit} of the target"
+        return [
+            ("changed", (f"{_percent(self.source_share)} of the source, ", changed)),
+            ("replaced", (f"{replaced}, {_percent(self.target_share)}",)),
+            ("parts", (f"{len(self._all)}, by {self.ranks} ranks",)),
+            *shared_facts(self, reads=about, writes=about, tasks="", peak_memory=where(self.processes), predicted=""),
+        ]
+
+    @property
+    def title(self) -> str:
+        return plural(len(self._all), "part")
 
     @cached_property
     def _pieces(self) -> dict[Index, list[Section]]:
@@ -133,11 +148,7 @@ class UpdatePlan(Holding, OnePass):
         return range(rank, len(self._all), self.ranks)
 
     def read(self, piece: Section) -> SectionPlan:
-        gap = gap_bytes("auto", self.source, self.costs, REQUESTS)
-        return SectionPlan(
-            stored=self.source, axes=piece.axes, gap=gap, buffer_bytes=BUFFER_BYTES, packed=self.source.local,
-            costs=self.costs,
-        )  # fmt: skip
+        return SectionPlan.of(self.source, piece.axes, self.costs)
 
     def units(self, number: int) -> Filled:
         """Return the chunks, or shards, that a part replaces."""
@@ -145,8 +156,7 @@ class UpdatePlan(Holding, OnePass):
 
     def inner(self, number: int) -> Filled:
         """Return the same of the chunks in shards, where there are any."""
-        grid = self.target.grid
-        return Filled.of(ChunkGrid.of(grid.shape, self.target.shard_chunks or grid.chunks), self.pieces(number))
+        return Filled.of(self.target.inner, self.pieces(number))
 
     @cached_property
     def at_once(self) -> int:
@@ -190,16 +200,7 @@ class UpdatePlan(Holding, OnePass):
         )
 
     def _written(self, number: int) -> Traffic:
-        stored, units, inner = self.target, self.units(number), self.inner(number)
-        ratio, coded = self.costs.stored_ratio(stored), inner.grid.chunk_size * stored.itemsize if stored.coded else 0
-        return Traffic(
-            read_requests=units.reads,
-            read_bytes=int(units.reads * stored.chunk_bytes * ratio),
-            decoded_bytes=inner.reads * coded,
-            write_requests=len(units.elements),
-            written_bytes=int(len(units.elements) * stored.chunk_bytes * ratio),
-            encoded_bytes=len(inner.elements) * coded,
-        )
+        return replacing(self.target, self.units(number), self.inner(number), self.costs.stored_ratio(self.target))
 
     @cached_property
     def _held(self) -> int:
@@ -222,6 +223,15 @@ class UpdatePlan(Holding, OnePass):
         cores = self.threads * (self.processes or 1)
         pipeline = Pipeline(ranks=cores, turns=1, workers=self.processes is not None)
         return pass_seconds(self.traffic, self.costs, self.source, self.target, pipeline)
+
+
+def _percent(share: float) -> str:
+    """Show a share; a small one is not none.
+
+    >>> _percent(0.5), _percent(0.00001), _percent(0.0)
+    ('50 %', '0.001 %', '0 %')
+    """
+    return f"{100 * share:.3g} %"
 
 
 def _part_shape(grid: ChunkGrid, lengths: Sequence[int]) -> tuple[int, ...]:
@@ -251,12 +261,9 @@ def plan_update(
     reading = source.chunk_bytes + source.decode_workspace if source.coded else BUFFER_BYTES
     room = (resources.budget - PROCESS_BYTES) // shares - max(_unit_bytes(target), reading)
     cut = _Cut(source, target.grid, changed)
-    plan = planned(cut.within(room // source.itemsize, ranks))
-    while plan.peak_bytes > resources.budget and math.prod(plan.lengths) > 1:
-        plan = planned(cut.halved(plan.lengths))
-    if plan.peak_bytes > resources.budget:
-        raise BudgetError(resources.budget, plan.peak_bytes, "this update")
-    return plan
+    smaller = map(planned, cut.halvings(cut.within(room // source.itemsize, ranks)))
+    plan, refused = first_fitting(smaller, resources.budget, "this update")
+    return plan.after(refused)
 
 
 class _Cut:
@@ -280,6 +287,13 @@ class _Cut:
                 break
             lengths = less
         return lengths
+
+    def halvings(self, lengths: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Yield smaller and smaller parts, down to one target chunk."""
+        yield lengths
+        while math.prod(lengths) > 1:
+            lengths = self.halved(lengths)
+            yield lengths
 
     def halved(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return half of a part: cut where least is read again."""

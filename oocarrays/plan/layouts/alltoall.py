@@ -20,6 +20,7 @@ from oocarrays.errors import LayoutError
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import held_messages
 from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.plan import Facts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,10 +122,9 @@ class AlltoallPlan(Holding):
     def title(self) -> str:
         return f"{int(self.counts.sum())} rows from rank to rank"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Describe the result, as names and values for a person."""
+    def facts(self) -> Facts:
         gets = self.counts.sum(axis=0)
-        return [("exchange", self.title), ("ranks get", f"{int(gets.min())} to {int(gets.max())} rows")]
+        return [("exchange", (self.title,)), ("ranks get", (f"{int(gets.min())} to {int(gets.max())} rows",))]
 
 
 def _whole(given: object, name: str, ranks: int) -> np.ndarray:

@@ -27,8 +27,6 @@ from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.plan.machine import Costs
 
 Assembly = Literal["synchronous", "asynchronous"]
-PIECE_SECONDS = 2e-9
-"""Seconds that each piece, copied as one wide element, adds to a copy: measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +81,7 @@ def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bo
     """Seconds in which a rank that has a core copies what stays with it, or between threads all that it is to hold."""
     work = transfer.work
     copied = int((work.kept if messages else work.due).max(initial=0)) * itemsize
-    pieces = int(work.pieces.max(initial=0)) * PIECE_SECONDS
+    pieces = int(work.pieces.max(initial=0)) * costs.element_seconds
     return copied / costs.copy_bandwidth + copied / costs.touch_bandwidth + pieces
 
 

@@ -32,6 +32,7 @@ from oocarrays.mapping.selection import Axes, Taken, index_of, lengths
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts.assembly import held_messages
 from oocarrays.plan.memory import Holding, Memory
+from oocarrays.plan.plan import Facts
 
 Place = tuple[Any, ...]
 """A numpy index that gives a view."""
@@ -264,10 +265,9 @@ class HaloPlan(Holding):
         depth = " × ".join(map(str, self.halos.depth))
         return f"{self.halos.layout} with a halo of depth {depth}, boundary {self.halos.boundary!r}"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Describe the result, as names and values for a person."""
-        extents = [" × ".join(map(str, self.shape(rank))) for rank in (0, self.ranks // 2)]
-        return [("layout", self.title), ("ranks see", f"{extents[0]} of rank 0, {extents[1]} of {self.ranks // 2}")]
+    def facts(self) -> Facts:
+        first, middle = self.shape(0), self.shape(self.ranks // 2)
+        return [("layout", (self.title,)), ("ranks see", (first, " of rank 0, ", middle, f" of {self.ranks // 2}"))]
 
 
 def put(halos: Halos, source: int, rank: int, lent: np.ndarray, window: np.ndarray) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.layouts.local import LocalPart, shared
 from oocarrays.mapping.selection import Axes, Selection, lengths
+from oocarrays.plan.plan import Facts
 
 Piece = tuple[Axes, Axes]
 """What a rank has of a section: its places there, and with the rank."""
@@ -103,13 +104,12 @@ class MulticastPlan:
     def title(self) -> str:
         return f"{' × '.join(map(str, self.selection.shape)) or '1'} elements of {self.layout} to all"
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Who has it, as names and values for a person."""
+    def facts(self) -> Facts:
         held = ", ".join(map(str, self.holders[:8])) + (", …" if len(self.holders) > 8 else "")
         return [
-            ("section", self.title),
-            ("held by", f"rank{'s' * (len(self.holders) > 1)} {held or 'none'}"),
-            ("root", str(self.root)),
+            ("section", (self.title,)),
+            ("held by", (f"rank{'s' * (len(self.holders) > 1)} {held or 'none'}",)),
+            ("root", (self.root,)),
         ]
 
 

@@ -43,6 +43,7 @@ from oocarrays.plan.layouts.runs import formula
 from oocarrays.plan.layouts.transfer import Transfer, TransferWork
 from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Memory, largest
+from oocarrays.plan.plan import plural
 
 ONE_AXIS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general")
 BY_WAY_OF = {"gcd": math.gcd, "lcm": math.lcm}
@@ -279,8 +280,8 @@ class Redistribution:
     def __repr__(self) -> str:
         price = self.price
         return (
-            f"<Redistribution {self.source} → {self.target}: {self.method}, {_many(price.transfers, 'transfer')}, "
-            f"{_many(price.messages, 'message')}, {price.moved_bytes} bytes>"
+            f"<Redistribution {self.source} → {self.target}: {self.method}, {plural(price.transfers, 'transfer')}, "
+            f"{plural(price.messages, 'message')}, {price.moved_bytes} bytes>"
         )
 
 
@@ -403,7 +404,3 @@ def _amount(nbytes: int) -> str:
     """Bytes as Dask writes them."""
     power = next((power for power in (4, 3, 2, 1) if nbytes >= 0.9 * 1024**power), 0)
     return f"{nbytes / 1024**power:.2f} {'kMGT'[power - 1]}iB" if power else f"{nbytes} B"
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"

@@ -29,9 +29,11 @@ import numpy as np
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
+from oocarrays.plan.alternative import TAKEN, Alternative
 from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.machine import within_budget
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
+from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts
 from oocarrays.plan.rechunk.candidates import at_least
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan, nothing_to_move, plan_rechunk
@@ -243,6 +245,38 @@ class BlocksPlan(Holding):
         )
         return mine + self.rechunk.traffic
 
+    def facts(self) -> Facts:
+        ends = "straight to target" if self.aligned else "through scratch"
+        return [
+            ("array", (self.shape, ", ", Bytes(self.stored.nbytes))),
+            ("blocks", (f"{self.count}, each computed once; at most ", Bytes(self.block_bytes), " each")),
+            ("written", (f"{ends} chunks of ", self.stored.grid.chunks, f": {self.pieces} pieces")),
+            ("target chunks", (self.rechunk.target.grid.chunks,)),
+            *shared_facts(self, scratch="", peak_memory=", ours", predicted=" after the blocks"),
+            ("blocks' tasks", (f"need memory of their own, and a block on each of {self.threads} threads",)),
+        ]
+
+    @property
+    def budget(self) -> int:
+        """Bytes that each process may hold above its idle level, beside the blocks' own tasks."""
+        return self.rechunk.budget
+
+    @property
+    def processes(self) -> int | None:
+        """Workers of the cluster that it is made for; None for threads of one process."""
+        return self.rechunk.processes
+
+    @property
+    def ranks(self) -> int:
+        """Logical processors that rewrite scratch."""
+        return self.rechunk.ranks
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Ways to get from scratch to the target; one where blocks go there at once."""
+        straight = Alternative(name="straight", seconds=0.0, peak_bytes=self.peak_bytes, reason=TAKEN)
+        return (straight,) if self.aligned else self.rechunk.alternatives
+
     @property
     def phases(self) -> Phases:
         """Predicted seconds of what comes after the blocks; theirs are the user's."""
@@ -282,6 +316,22 @@ class DatasetPlan(Holding):
     processes: int | None
     """Workers of the cluster that it is made for; None for threads of one process."""
 
+    def facts(self) -> Facts:
+        ways = {True: "straight", False: "through scratch"}
+        return [
+            *(
+                (name, (f"{plan.count} blocks → chunks ", plan.rechunk.target.grid.chunks, f", {ways[plan.aligned]}"))
+                for name, plan in self.arrays
+            ),
+            *shared_facts(self, scratch="", peak_memory=", ours", predicted=" after the blocks"),
+            ("blocks' tasks", (f"need memory of their own, and a block on each of {self.threads} threads",)),
+        ]
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Ways that were compared for each array, by its name."""
+        return of_members(self.arrays)
+
     @property
     def passes(self) -> tuple[Pass, ...]:
         return tuple(step for _, plan in self.arrays for step in plan.rechunk.passes)
@@ -289,7 +339,7 @@ class DatasetPlan(Holding):
     @property
     def ranks(self) -> int:
         """Logical processors, at most."""
-        return max((plan.rechunk.ranks for _, plan in self.arrays), default=1)
+        return max((plan.ranks for _, plan in self.arrays), default=1)
 
     @property
     def threads(self) -> int:

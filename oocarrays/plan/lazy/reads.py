@@ -25,15 +25,21 @@ from typing import Literal
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.orientation import turned, turned_back
-from oocarrays.plan.alternative import TAKEN, CountedAlternative
-from oocarrays.plan.cost import Traffic
+from oocarrays.plan.alternative import TAKEN, Alternative
+from oocarrays.plan.cost import Traffic, Work, seconds
 from oocarrays.plan.lazy.blocks import BlockLengths, Grouping, cut_line, grouping, groupings, singly
-from oocarrays.plan.machine import Costs, speed
+from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
+from oocarrays.plan.plan import Bytes, Facts, shared_facts
 from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT
 from oocarrays.plan.sections.requests import Line
 
 Method = Literal["blocks", "groups", "scratch"]
+HOW = {
+    "blocks": "each block by itself",
+    "groups": "blocks in groups, each stored chunk once a group",
+    "scratch": "each stored chunk once, into a plain copy; blocks out of that",
+}
 MOST_WAYS = 4096
 """Ways to group that are compared, at most."""
 SIEVE_BYTES = IN_FLIGHT * BUFFER_BYTES
@@ -74,8 +80,44 @@ class LazyReadsPlan(Holding):
     """The same with all that lies between elements of a chunk that one task asks for, where that may be read, too."""
     seconds: float
     """Predicted, of computing every block."""
-    considered: tuple[CountedAlternative, ...]
+    alternatives: tuple[Alternative, ...]
     """Every method that was looked at."""
+
+    def facts(self) -> Facts:
+        about = "" if self.exact else " (estimate)"
+        requests = "chunks" if self.stored.coded else "contiguous runs"
+        return [
+            ("array", (self.shape, ", ", Bytes(self.nbytes))),
+            ("blocks", (f"{math.prod(map(len, self.blocks))}, at most ", Bytes(self.block_bytes), " each")),
+            ("read", (HOW[self.method],)),
+            ("a task holds", (Bytes(self.task_bytes), " at most")),
+            *shared_facts(self, peak_memory=f", {self.threads} tasks at one time"),
+            ("reads", (Bytes(self.read_bytes), f"{about} in {self.read_requests} {requests}{self._times()}")),
+            *shared_facts(self, scratch="", predicted=""),
+        ]
+
+    def _times(self) -> str:
+        """Say how often stored bytes are read, where that is not once."""
+        least, most = (f"{times:.3g}" for times in self.times_read)
+        if most == "1":
+            return ""
+        if least == most:
+            return f": each stored byte {least} times, on average"
+        return f": with what lies between, each stored byte {least} to {most} times, on average"
+
+    @property
+    def ranks(self) -> int:
+        """Tasks of a process at one time."""
+        return self.threads
+
+    @property
+    def processes(self) -> None:
+        """None: blocks are read by any scheduler."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """Requests and bytes to compute every block."""
+        return Traffic(read_requests=self.read_requests, read_bytes=self.read_bytes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -171,7 +213,7 @@ def plan_lazy_reads(
         once_bytes=problem.once(),
         most_read_bytes=best.most_read_bytes,
         seconds=best.seconds,
-        considered=tuple(_considered(way, best, problem.share) for way in _one_a_method(ways, problem.share)),
+        alternatives=tuple(_considered(way, best, problem.share) for way in _one_a_method(ways, problem.share)),
     )
 
 
@@ -314,12 +356,12 @@ class _Problem:
         """Of the device, and of the cores that have work while there are enough tasks."""
         stored, costs = self.stored, self.costs
         cores = max(min(costs.cores, tasks), 1)
-        decoded = visits * stored.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
-        cpu = (decoded + copied / costs.copy_bandwidth + visits * costs.piece_seconds) / cores
-        if stored.remote:
-            return cpu + read / costs.remote_bandwidth + runs * costs.remote_request_seconds / cores
-        request = costs.range_seconds if stored.local else costs.store_request_seconds
-        return cpu + read / costs.read_bandwidth + runs * request
+        decoded = visits * stored.chunk_bytes
+        took = seconds(
+            Work(pieces=visits, copied=copied, decoded=decoded, read=read, waits=runs / cores), costs, stored
+        )
+        asking = 0.0 if stored.remote else seconds(Work(ranges=runs), costs, stored).processor
+        return float(took.processor / cores + took.device + asking)
 
 
 def _longest(lengths: Sequence[int], groups: Iterable[tuple[int, int]]) -> int:
@@ -371,7 +413,7 @@ def _one_a_method(ways: Sequence[_Way], share: int) -> Iterator[_Way]:
             yield min(mine, key=lambda way: (way.task_bytes > share, way.seconds))
 
 
-def _considered(way: _Way, best: _Way, share: int) -> CountedAlternative:
+def _considered(way: _Way, best: _Way, share: int) -> Alternative:
     if way.method == best.method:
         way, reason = best, TAKEN
     elif way.task_bytes > share:
@@ -379,6 +421,4 @@ def _considered(way: _Way, best: _Way, share: int) -> CountedAlternative:
     else:
         reason = "slower" if way.seconds > best.seconds else "no faster, and takes more room"
     traffic = Traffic(read_requests=way.requests, read_bytes=way.read_bytes)
-    return CountedAlternative(
-        name=way.method, seconds=way.seconds, peak_bytes=way.task_bytes, reason=reason, traffic=traffic
-    )
+    return Alternative(name=way.method, seconds=way.seconds, peak_bytes=way.task_bytes, reason=reason, traffic=traffic)

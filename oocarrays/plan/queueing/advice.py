@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from oocarrays.errors import InputError
+from oocarrays.plan.plan import table
 from oocarrays.plan.queueing.striping import (
     SATURATED,
     BlockTimes,
@@ -152,7 +153,7 @@ class StripingPlan:
             [
                 f"{self.mode} on {len(self.disks)} disks: {', '.join(self.disks)}",
                 "",
-                *_aligned([head, *rows]),
+                table([head, *rows]),
                 "",
                 f"advised: --block {_size(self.block)}, {self.buffers} of each disk under way, {self.ranks} "
                 f"rank{'s' * (self.ranks > 1)} to do the I/O",
@@ -190,11 +191,6 @@ def _row(seen: Measured, chosen: int) -> tuple[str, ...]:
         _rate(best.rate),
         str(best.buffers),
     )
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _time(seconds: float) -> str:

@@ -11,6 +11,7 @@ has no infinities; they are written as text.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -41,7 +42,7 @@ def written(value: Any) -> Any:
     if isinstance(value, Memory):
         return value.nbytes
     if is_dataclass(value):
-        return {_key(field): written(getattr(value, field.name)) for field in fields(value)}
+        return {key: written(getattr(value, field.name)) for key, field in _stored(value)}
     if isinstance(value, tuple):
         return [written(item) for item in value]
     if isinstance(value, float):
@@ -87,7 +88,7 @@ def _shown(data: Any) -> str:
 def _read_fields(kind: Any, data: Any, where: str) -> Any:
     _expect(type(data) is dict, f"the fields of a {kind.__name__}", data, where)
     hints = get_type_hints(kind)
-    known = {_key(field): field for field in fields(kind)}
+    known = dict(_stored(kind))
     gained = {key for key, field in known.items() if field.metadata.get("gained")}
     if missing := sorted(known.keys() - gained - data.keys()):
         raise JournalError(f"{where} lacks {', '.join(missing)}")
@@ -100,10 +101,11 @@ def _read_fields(kind: Any, data: Any, where: str) -> Any:
     return kind(**{name: read_as(hints[name], data[key], f"{where}.{key}") for key, name in names.items()})
 
 
-def _key(field: Field[Any]) -> str:
-    """Return the name of a field in JSON, which it keeps where it gets another in code."""
-    key: str = field.metadata.get("json", field.name)
-    return key
+def _stored(kind: Any) -> Iterator[tuple[str, Field[Any]]]:
+    """Yield the fields that are written, by their names in JSON: those whose metadata name None are not."""
+    for field in fields(kind):
+        if (key := field.metadata.get("json", field.name)) is not None:
+            yield key, field
 
 
 def _read_tuple(hints: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:

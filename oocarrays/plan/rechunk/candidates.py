@@ -116,25 +116,17 @@ REGIONS = 100
 """Regions that are looked at, about, with each axis along which they are shared out."""
 
 
-class Infeasible(Exception):
-    """No pass of this kind fits the budget."""
-
-    def __init__(self, least: int):
-        self.least = least
-        super().__init__(f"needs {least} bytes")
-
-
 def counted_passes(problem: Problem, method: Method) -> Iterator[Counted]:
     """Every pass of a method in which ranks build whole target chunks, counted."""
     return (count_pass(problem, shape) for shape in _shapes(problem, method))
 
 
-def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass:
-    """The cheapest pass that fits, of those that were counted."""
+def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass | int:
+    """Return the cheapest pass that fits; the least bytes that one needs if none does."""
     ways = list(counted)
     fitting = [way for way in ways if way.peak_bytes <= problem.resources.budget]
     if not fitting:
-        raise Infeasible(min(way.peak_bytes for way in ways))
+        return min(way.peak_bytes for way in ways)
     best = min(fitting, key=lambda way: (too_many(way.traffic.tasks), way.seconds, way.peak_bytes))
     return best.made(problem)
 

@@ -17,8 +17,10 @@ from functools import reduce
 from operator import add
 
 from oocarrays.errors import BudgetError
+from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
+from oocarrays.plan.plan import Bytes, Facts, of_members, shared_facts, where
 from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 
@@ -94,6 +96,22 @@ class GroupPlan(Holding):
 
     def __getitem__(self, name: str) -> RechunkPlan:
         return dict(self.members)[name]
+
+    def facts(self) -> Facts:
+        copies = self.copies
+        copied = f"{len(copies.names)} arrays, ", Bytes(copies.nbytes), f", {len(copies.batches)} tasks"
+        return [
+            *([("workers", (self.processes,))] if self.processes else []),
+            ("arrays", (f"{len(self.members)} to rechunk, one after the other",)),
+            ("copied as stored", copied if copies.names else ("none",)),
+            *shared_facts(self, reads="", writes="", scratch="", tasks=""),
+            *shared_facts(self, peak_memory=where(self.processes), predicted=""),
+        ]
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Strategies that were compared for each array, by its path."""
+        return of_members(self.members)
 
     @property
     def passes(self) -> tuple[Pass, ...]:

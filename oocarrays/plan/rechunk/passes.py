@@ -32,6 +32,7 @@ from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import CREDIT, load_of
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, Resources
+from oocarrays.plan.plan import Value
 
 MIB = 2**20
 BASE_BYTES = 24 * MIB
@@ -135,6 +136,7 @@ Method = Literal["independent", "two-phase", "assembled"]
 ALONE: tuple[Method, ...] = ("independent", "assembled")
 """Each rank works for itself."""
 Access = Literal["ranges", "sieved", "chunks"]
+ACCESS_WORDS = {"ranges": "byte ranges", "sieved": "one byte range a chunk", "chunks": "whole chunks"}
 Part = tuple[tuple[int, ...], Section]
 """A chunk index, and the part of that chunk that is meant, as elements of the array."""
 ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
@@ -206,6 +208,18 @@ class Pass(Holding):
         what = f"{source.shape} in chunks {source.chunks} → {target.chunks}"
         order = f", schedule {self.exchange.name.lower()}" if self.exchange else ""
         return f"<Pass {self.method}, {what}, {self.units} units of {self.unit} chunks, ranks {self.ranks}{order}>"
+
+    def fact(self) -> tuple[Value, ...]:
+        """Return the parts of a row that describes the pass."""
+        unit = {"independent": "regions", "assembled": "boxes"}.get(self.method, "partitions")
+        side = "source" if self.assembled else "target"
+        return (
+            f"{self.method}: {self.units} {unit} of ", self.unit, f" {side} chunks (", self.cut.chunks,
+            f" each), {ACCESS_WORDS[self.access]}, {self.ranks} ranks",
+            "" if self.alone else f", {self.schedule.name}",
+            f", {self.traffic.placed_runs} runs in place" if self.assembled else "",
+            f", {self.requests} requests a rank under way" if self.requests > 1 else "",
+        )  # fmt: skip
 
     @property
     def assembled(self) -> bool:

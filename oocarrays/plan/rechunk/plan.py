@@ -27,9 +27,10 @@ from oocarrays.plan.cost import Phases, Traffic
 from oocarrays.plan.exchange.ordering import schedules_for
 from oocarrays.plan.exchange.schedule import is_auto
 from oocarrays.plan.memory import Holding, Memory, Resources, largest
+from oocarrays.plan.plan import Facts, estimate, shared_facts, where
 from oocarrays.plan.rechunk.assembled import can_assemble
 from oocarrays.plan.rechunk.passes import MIB, Pass, Problem
-from oocarrays.plan.rechunk.ways import METHODS, Strategy, best_of, considered, least_feasible, left_out, look
+from oocarrays.plan.rechunk.ways import METHODS, Strategy, alternative, best_of, least_feasible, left_out, look
 
 FEW_RANKS = 2
 """Ranks below which no cluster is left idle."""
@@ -53,8 +54,20 @@ class RechunkPlan(Holding):
     """One of `METHODS`."""
     passes: tuple[Pass, ...]
     """In the order in which they run; none where the array is empty."""
-    considered: tuple[Alternative, ...]
-    """Every strategy that was looked at."""
+    alternatives: tuple[Alternative, ...] = field(metadata={"json": "considered"})
+    """Every strategy that was compared."""
+
+    def facts(self) -> Facts:
+        about = estimate(self.source.coded, self.target.coded)
+        workers = "workers", (f"{self.processes}, {self.ranks} ranks",)
+        return [
+            *([workers] if self.processes else []),
+            ("strategy", (self.strategy if self.passes else "nothing to move",)),
+            ("chunks", (self.source.grid.chunks, " → ", self.target.grid.chunks)),
+            *((f"pass {number}", step.fact()) for number, step in enumerate(self.passes, 1)),
+            *shared_facts(self, reads=about, decodes="", writes=about, messages="", scratch="", tasks=""),
+            *shared_facts(self, peak_memory=where(self.processes), predicted=""),
+        ]
 
     @property
     def ranks(self) -> int:
@@ -195,7 +208,7 @@ def plan_rechunk(
         processes=resources.workers,
         strategy=best.strategy,
         passes=best.passes,
-        considered=(*(considered(way, best, resources.budget) for way in found), *left_out(found, strategies)),
+        alternatives=(*(alternative(way, best, resources.budget) for way in found), *left_out(found, strategies)),
     )
 
 
@@ -210,7 +223,7 @@ def nothing_to_move(
         processes=resources.workers,
         strategy=strategy,
         passes=(),
-        considered=(),
+        alternatives=(),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, product
 from typing import Literal
 
@@ -13,7 +14,6 @@ from oocarrays.plan.cost import RANKS_A_CORE, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.ordering import worth_trying
 from oocarrays.plan.rechunk.assembled import assembled_passes, can_assemble
 from oocarrays.plan.rechunk.candidates import (
-    Infeasible,
     best_pass,
     counted_passes,
     fits,
@@ -23,6 +23,7 @@ from oocarrays.plan.rechunk.candidates import (
 )
 from oocarrays.plan.rechunk.counting import MAX_TASKS, RUNNABLE_TASKS, Counted
 from oocarrays.plan.rechunk.passes import MIB, Method, Pass, Problem
+from oocarrays.plan.search import least
 
 Strategy = Literal["independent", "two-phase", "assembled", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "assembled", "staged")
@@ -132,7 +133,7 @@ def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], 
         too_little, enough = enough, enough + enough // 8
     if not _fits(problems, strategies, enough - 1):
         return enough
-    enough = _least_between(fewest, strategies, too_little, enough, to=MIB)
+    enough = least(partial(_fits, fewest, strategies), too_little, enough, within=MIB)
     return _to_the_byte(problems, strategies, enough)
 
 
@@ -146,20 +147,7 @@ def _to_the_byte(problems: Sequence[Problem], strategies: Sequence[Strategy], en
         enough, needed = needed, _needed(problems, strategies, needed - 1)
     if needed >= enough:
         return enough
-    return _least_between(problems, strategies, needed, enough, to=1)
-
-
-def _least_between(
-    problems: Sequence[Problem], strategies: Sequence[Strategy], too_little: int, enough: int, to: int
-) -> int:
-    """A budget that is enough, where one that is less by ``to`` bytes, or by less than that, is not."""
-    while enough - too_little > to:
-        middle = (too_little + enough) // 2
-        if _fits(problems, strategies, middle):
-            enough = middle
-        else:
-            too_little = middle
-    return enough
+    return least(partial(_fits, problems, strategies), needed, enough)
 
 
 def _needed(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> int:
@@ -241,14 +229,10 @@ def _ways(problem: Problem, strategy: Strategy, found: Sequence[Way], fewer: Seq
 
 
 def _single(problem: Problem, methods: Sequence[Method]) -> Way:
-    least, passes = [], []
-    for method in methods:
-        try:
-            passes.append(best_pass(problem, _counted(problem, method)))
-        except Infeasible as no:
-            least.append(no.least)
-    best = sorted(passes, key=lambda p: p.seconds)[:1]
-    return Way(strategy=methods[0], ranks=problem.ranks, stages=1, passes=tuple(best), least=min(least, default=0))
+    found = [best_pass(problem, _counted(problem, method)) for method in methods]
+    passes = sorted((each for each in found if isinstance(each, Pass)), key=lambda step: step.seconds)
+    needed = min((each for each in found if isinstance(each, int)), default=0)
+    return Way(strategy=methods[0], ranks=problem.ranks, stages=1, passes=tuple(passes[:1]), least=needed)
 
 
 def _assembled(problem: Problem, fewer: Sequence[Problem] = ()) -> Way:
@@ -334,12 +318,10 @@ def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[A
         yield Alternative(name="staged", ranks=best.ranks, seconds=None, peak_bytes=0, reason=reason)
 
 
-def considered(way: Way, best: Way, budget: int) -> Alternative:
-    """Return a way as a plan tells of it: that it is taken, or why not."""
-    if not way.passes:
-        seconds, reason = None, too_large(way.least, budget)
-    else:
-        seconds, reason = way.seconds, TAKEN if way is best else _slower(way, best)
+def alternative(way: Way, best: Way, budget: int) -> Alternative:
+    """Return a way, with the reason why it is not taken."""
+    seconds = way.seconds if way.passes else None
+    reason = TAKEN if way is best else _slower(way, best) if way.passes else too_large(way.least, budget)
     return Alternative(name=way.name, ranks=way.ranks, seconds=seconds, peak_bytes=way.peak_bytes, reason=reason)
 
 

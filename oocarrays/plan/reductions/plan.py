@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
@@ -17,18 +17,13 @@ from oocarrays.errors import BudgetError
 from oocarrays.kernels.reductions import PIECE
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
-from oocarrays.plan.cost import OnePass, Phases, Pipeline, Traffic, pass_seconds
+from oocarrays.plan.cost import Phases, Pipeline, Traffic, pass_seconds
 from oocarrays.plan.exchange.schedule import Schedule
-from oocarrays.plan.machine import Costs
-from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.memory import PROCESS_BYTES, Memory, largest
+from oocarrays.plan.plan import Bytes, Facts, OnePass, estimate, plural, shared_facts, where
 from oocarrays.plan.reductions.cut import ReduceCut, spread_over
-from oocarrays.plan.sections.batches import gap_bytes
 from oocarrays.plan.sections.read import SectionPlan
 
-REQUESTS = 16
-"""Requests that a box has under way at one time, in stores that are not local files."""
-PROCESS_BYTES = 3 * 2**20
-"""Bytes that a process takes to run it on workers: stacks of threads, open arrays."""
 FOLD_BYTES = 40
 """Of an element of what folding two states makes on its way."""
 WORK = {"var": 6, "std": 6}
@@ -36,7 +31,7 @@ WORK = {"var": 6, "std": 6}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReducePlan(Holding, OnePass):
+class ReducePlan(OnePass):
     """Everything that a reduction will do."""
 
     cut: ReduceCut
@@ -57,16 +52,29 @@ class ReducePlan(Holding, OnePass):
     """Who has runs of segments: one on threads, each worker."""
     threads: int
     """Boxes that a rank reduces at one time."""
-    budget: int
-    """Bytes that each process may hold above its idle level."""
-    processes: int | None
-    """Workers of the cluster that it is made for; None for threads of one process."""
     schedule: Schedule | None
     """The order in which partial results go to the owners of what they are of; None where none go."""
-    costs: Costs = field(default_factory=Costs)
-    """What things take."""
 
     # ------------------------------------------------------------------ who does what
+
+    def facts(self) -> Facts:
+        cut = self.cut
+        groups = f", by {cut.groups} groups" if cut.groups else ""
+        parts = f"{cut.units} of {cut.parts} parts; {len(self.shared)} parts lie on several ranks"
+        more = f", {self.threads} at one time, {self.ranks} ranks"
+        return [
+            ("array", (cut.shape, ", ", Bytes(cut.source.nbytes))),
+            ("reduction", (f"{self.how} along {', '.join(map(str, cut.axes))}{groups} → ", cut.result_shape)),
+            ("boxes", (f"{cut.parts * cut.deep} of ", cut.lengths, more)),
+            ("partial results", (parts,)),
+            *shared_facts(self, reads=estimate(cut.source.coded), decodes="", writes=" (estimate)", messages=""),
+            *shared_facts(self, tasks="", peak_memory=where(self.processes), predicted=""),
+        ]
+
+    @property
+    def title(self) -> str:
+        boxes = plural(self.threads, "box", "es") + " at one time"
+        return boxes if self.schedule is None else f"{boxes}, {self.schedule.name}"
 
     def mine(self, rank: int) -> range:
         return spread_over(self.cut.units, self.ranks, rank)
@@ -210,10 +218,9 @@ class ReducePlan(Holding, OnePass):
     def traffic(self) -> Traffic:
         """Count what moves; exact where nothing is coded and no chunk is missing."""
         cut, target = self.cut, self.target
-        gap = gap_bytes("auto", cut.source, self.costs, REQUESTS)
         total = Traffic(tasks=self._tasks, messages=self._messages, exchanged_bytes=self._exchanged)
         for box, times in self._boxes().items():
-            plan = SectionPlan(stored=cut.source, axes=tuple(map(range, *box)), gap=gap, costs=self.costs)
+            plan = SectionPlan.of(cut.source, tuple(map(range, *box)), self.costs)
             total += Traffic(
                 read_requests=plan.requests * times,
                 read_bytes=plan.asked_bytes * times,

@@ -21,10 +21,22 @@ import numpy as np
 from oocarrays.mapping.grid import Stored, boxes, ceil_div
 from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.selection import Axes, lengths
-from oocarrays.plan.machine import Costs, speed
-from oocarrays.plan.sections.batches import BUFFER_BYTES, IN_FLIGHT, READ_AHEAD_BYTES, Batch, Part, held_by_parts
+from oocarrays.plan.cost import Work, seconds
+from oocarrays.plan.machine import Costs
+from oocarrays.plan.plan import table
+from oocarrays.plan.sections.batches import (
+    BUFFER_BYTES,
+    IN_FLIGHT,
+    READ_AHEAD_BYTES,
+    Batch,
+    Part,
+    gap_bytes,
+    held_by_parts,
+)
 from oocarrays.plan.sections.sieve import MOST_RANGES, RANGE_BYTES, AxisCut, Sieve, cuts
 
+REQUESTS = 16
+"""Requests that a rank has under way at one time, in stores that are not local files."""
 FEW_BYTES = 2**18
 """Bytes that one core decodes before another would have begun."""
 LISTED = 2**10
@@ -49,6 +61,14 @@ class SectionPlan:
     """Whether the result lies in one piece, as elements lie in chunks, and takes what local files are asked for."""
     costs: Costs = field(default_factory=Costs)
     """What work costs."""
+
+    @classmethod
+    def of(
+        cls, stored: Stored, axes: Axes, costs: Costs, *, packed: bool = True, requests: int = REQUESTS, most: int = 0
+    ) -> SectionPlan:
+        """Return the plan that reads holes which take less time than a request, in buffers of ``most`` bytes."""
+        gap, packed = gap_bytes("auto", stored, costs, requests), packed and stored.local
+        return cls(stored=stored, axes=axes, gap=gap, buffer_bytes=most or BUFFER_BYTES, packed=packed, costs=costs)
 
     @cached_property
     def lying(self) -> tuple[Stored, Axes]:
@@ -145,15 +165,12 @@ class SectionPlan:
     @property
     def seconds(self) -> float:
         """Predicted seconds of one processor, and of the way to a store that is not on this machine."""
-        costs, stored = self.costs, self.stored
-        request = costs.range_seconds if stored.local else costs.store_request_seconds
-        return (
-            self.requests * request
-            + self.chunks * costs.piece_seconds
-            + self.asked_bytes / costs.copy_bandwidth
-            + self.decoded_bytes / speed(costs.decode_bandwidth, stored.codec)
-            + self.asked_bytes / (costs.remote_bandwidth if stored.remote else math.inf)
-        )
+        asked = self.asked_bytes
+        work = Work(
+            ranges=self.requests, pieces=self.chunks, copied=asked, decoded=self.decoded_bytes, read=asked
+        )  # fmt: skip
+        took = seconds(work, self.costs, self.stored)
+        return float(sum(took) if self.stored.remote else took.processor)
 
     def rows(self) -> list[tuple[str, ...]]:
         """List the requests for each kind of chunk, under a row of names."""
@@ -161,16 +178,8 @@ class SectionPlan:
         return [names, *(kind.row() for kind in self.kinds)]
 
     def explain(self) -> str:
-        """Describe what is read and held, and how: lines for whoever looks."""
-        rows = self.rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            [
-                f"{self.requests} requests for {self.asked_bytes} bytes, of which {self.useful_bytes} are wanted; "
-                f"{self.held_bytes} bytes are held",
-                *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
-            ]
-        )
+        asked = f"{self.requests} requests for {self.asked_bytes} bytes, of which {self.useful_bytes} are wanted"
+        return f"{asked}; {self.held_bytes} bytes are held\n{table(self.rows())}"
 
 
 class Kind:

@@ -26,6 +26,7 @@ from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.overlap import tile_shape
 from oocarrays.mapping.selection import Axes, Taken, within
 from oocarrays.plan.machine import Costs
+from oocarrays.plan.plan import table
 
 WriteMethod = Literal["auto", "direct", "sieve"]
 """How chunks are written of which a part is written: ``"direct"`` each run where it is, which a reader, or a process
@@ -181,7 +182,7 @@ class SectionWritePlan:
     def rows(self) -> list[tuple[str, str]]:
         """Describe what it does, and how, as names and values for a person."""
         about = " (estimated)" if self.stored.coded else ""
-        unit = "shards" if self.stored.shard_chunks else "chunks"
+        unit = self.stored.unit
         return [
             ("writes", f"{self.touched} {unit}: {self.whole} replaced, {self.touched - self.whole} changed"),
             ("method", f"{self.method}: {self._reason()}"),
@@ -191,9 +192,7 @@ class SectionWritePlan:
         ]
 
     def explain(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+        return table(self.rows())
 
     def _reason(self) -> str:
         if self.method == "direct":

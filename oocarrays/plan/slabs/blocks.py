@@ -23,8 +23,6 @@ SHAPES = 200
 """Shapes that are looked at, about: the more axes there are, the fewer along each."""
 KERNEL_COPIES = 8
 """Copies of its block that one core makes in the time of a kernel: a guess, for any."""
-RUN_SECONDS = 1e-5
-"""Seconds of a request for a part of one row, at least: of so many, each waits for the interpreter's lock."""
 
 
 def shapes(
@@ -80,7 +78,7 @@ def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, th
     """Predicted seconds of a pass, by a slab that is like most: to tell which of two takes more."""
     if not plan.count:
         return 0.0
-    costs, ranks = Costs(), max(plan.ranks, 1)
+    costs, ranks = plan.costs, max(plan.ranks, 1)
     read = [_read(plan, source, costs) for source in plan.sources]
     targets = zip(plan.targets, plan.shapes_made(plan.heights, plan.targets), strict=True)
     written = sum(math.prod(shape) * each.itemsize * costs.stored_ratio(each) for each, shape in targets)
@@ -105,7 +103,7 @@ def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:
     for width, times in _pieces(*ends[-1], chunks[-1]):
         apart = (chunks[-1] - width) * source.itemsize >= costs.range_seconds * costs.copy_bandwidth
         nbytes += times * rows * (width if apart else chunks[-1]) * source.itemsize
-        taken += times * (rows * max(each, RUN_SECONDS) if apart else whole * each)
+        taken += times * (rows * max(each, costs.row_seconds) if apart else whole * each)
     return nbytes, taken
 
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.plan.search import largest
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
 from oocarrays.plan.slabs.coarser import gathered_bytes, units
@@ -35,15 +36,26 @@ Price = Callable[[SlabPlan], float]
 """Seconds of a plan, to tell which of two takes more."""
 
 
-def plan_slabs(
-    sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions, price: Price = seconds
-) -> SlabPlan:
+def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions) -> SlabPlan:
     """Choose the axis and the height of slabs, cut on chunk boundaries of sources and targets, within a budget.
 
     Where none fits, and no axis or height is asked for, they are cut along as many axes as it takes: on chunk
     boundaries of targets. Where they fit for some of the ranks only, they may be cut so for more, but along no axis in
     which a kernel sees no neighbours: it may need all of that.
     """
+    best, others = best_slabs(sources, targets, options, seconds)
+    others = [each for each in others if each.title != best.title]
+    least = {each.title: each for each in sorted(others, key=lambda each: each.bare.nbytes, reverse=True)}
+    priced = [best.alternative(seconds(best))]
+    priced += (each.alternative(seconds(each) if each.fits else None) for each in least.values())
+    alternatives = tuple(each.judged(priced[0], best.budget) for each in priced)
+    return replace(best, pass_seconds=priced[0].seconds or 0.0, alternatives=alternatives)
+
+
+def best_slabs(
+    sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions, price: Price
+) -> tuple[SlabPlan, list[SlabPlan]]:
+    """Return the best slabs, without seconds and alternatives, and others that were compared."""
     shape = options.shape_of(sources)
     asked = options.checked(shape)
     cut = _Cut(shape=shape, sources=tuple(sources), targets=tuple(targets), options=asked)
@@ -54,15 +66,16 @@ def plan_slabs(
         if plan.fits:
             more = max((other.ranks for other in tried), default=0) > plan.ranks
             others = [found] if more and (found := cut.windows([], price, plan.ranks + 1)) else []
-            return min([plan, *others], key=price)
+            return min([plan, *others], key=price), [plan, *others, *tried]
         tried.append(plan)
-    found = cut.windows(tried, price)
+    refused = list(tried)
+    found = cut.windows(refused, price)
     if found is None:
-        raise BudgetError(asked.budget, _least(tried), "one slab")
-    return found
+        raise BudgetError(asked.budget, _least(refused), "one slab")
+    return found, tried
 
 
-def _coarser(cut: _Cut, price: Price) -> SlabPlan:
+def _coarser(cut: _Cut, price: Price) -> tuple[SlabPlan, list[SlabPlan]]:
     """The best of slabs and windows for targets of unlike shapes: the more a window has of each axis, the less is
     gathered. Where none fits that has whole chunks of the largest, those are looked at of which all is gathered."""
     tried: list[SlabPlan] = []
@@ -78,7 +91,7 @@ def _coarser(cut: _Cut, price: Price) -> SlabPlan:
         raise BudgetError(cut.options.budget, _least(tried), f"one slab{cuts}")
     best = min(fitting, key=price)
     cut.options.check_whole(best.shape, best.heights)
-    return best
+    return best, [*fitting, *slabs]
 
 
 def _least(plans: Iterable[SlabPlan]) -> int:
@@ -211,7 +224,8 @@ class _Cut:
         if found is None:
             yield from plans.values()
         else:
-            yield self._taller(axis, found, min(2 * found, wanted), ranks)
+            tallest = largest(lambda n: self.plan(axis, n * unit, ranks).fits, found, min(2 * found, wanted))
+            yield self.plan(axis, min(tallest * unit, extent), ranks)
 
     def _wanted(self, axis: int, ranks: int) -> int:
         """The height that were best if there were memory enough, in units."""
@@ -221,15 +235,6 @@ class _Cut:
         fewest = FEWEST * (ranks if self.options.edges is None else 1)
         most = max(EVEN_BYTES // row_bytes, extent // MOST)
         return max(min(most, ceil_div(extent, fewest)) // self.unit(axis), 1)
-
-    def _taller(self, axis: int, low: int, high: int, ranks: int) -> SlabPlan:
-        """As tall as fits, between so many units that do and more."""
-        unit, extent = self.unit(axis), self.extent(axis)
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = self.plan(axis, middle * unit, ranks).fits
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return self.plan(axis, min(low * unit, extent), ranks)
 
     # ------------------------------------------------------------------ along any axes
 

@@ -14,21 +14,23 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from itertools import chain, repeat
 from typing import Any, Literal
 
 from oocarrays.errors import BudgetError, InputError
 from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.layouts.halo import joined, of_each
+from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
-from oocarrays.plan.machine import Costs
 from oocarrays.plan.memory import Holding, Memory, largest
+from oocarrays.plan.plan import Bytes, Facts, cache_words, plural, shared_facts
+from oocarrays.plan.search import cheapest
 from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.blocks import seconds
-from oocarrays.plan.slabs.cuts import WORKSPACE, plan_slabs
+from oocarrays.plan.slabs.cuts import WORKSPACE, best_slabs
 from oocarrays.plan.slabs.options import SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 from oocarrays.plan.slabs.sweeps import LARGEST, SMALLER, Sweeps, fitting_tile
@@ -41,7 +43,7 @@ MOST_FUSED = 128
 """Sweeps that are fused at most, where nothing is said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SweptPass:
     """One pass: so many sweeps of every slab."""
 
@@ -64,9 +66,15 @@ class SweptPass:
         """Of one array, of all ranks."""
         return math.prod(self.slabs.shape)
 
-    def seconds(self, costs: Costs) -> float:
+    @cached_property
+    def memory(self) -> Memory:
+        """Held by one process at one time, at most."""
+        return self.slabs.memory
+
+    @cached_property
+    def seconds(self) -> float:
         """Predicted seconds: of disk or processors, whichever is slower, and one slab's of the other."""
-        slabs = self.slabs
+        slabs, costs = self.slabs, self.slabs.costs
         itemsize = sum(each.itemsize for each in slabs.sources)
         read = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.sources) / itemsize
         disk = slabs.read_bytes * read / costs.read_bandwidth
@@ -98,6 +106,31 @@ class IteratePlan(Holding):
     """How the target is written where the residual is small enough before the last pass; None where none is wanted."""
     seconds: float
     """Predicted seconds of all passes."""
+    alternatives: tuple[Alternative, ...] = field(default=(), compare=False)
+    """Every number of sweeps of a pass that was compared."""
+
+    def facts(self) -> Facts:
+        one = self.passes[0]
+        slabs, swept = one.slabs, one.sweeps
+        fields, beside = len(slabs.targets), len(slabs.sources) - len(slabs.targets)
+        arrays, them = ("array", "it") if fields == 1 else ("arrays", "them")
+        more = f"; {beside} beside {them} are read in each pass" if beside else ""
+        return [
+            (arrays, (f"{fields} of " if fields > 1 else "", slabs.shape, ", ", Bytes(one.nbytes), more)),
+            ("sweeps", (f"{self.sweeps}; depth ", swept.depth, f", boundary {swept.boundary!r}")),
+            ("passes", (f"{len(self.passes)}, of {self.fuse} sweeps at most",)),
+            ("slabs", (*slabs.cut_fact(), f", {self.ranks} ranks")),
+            *([("halo", slabs.reuse_fact())] if len(slabs.cut_axes) > 1 else []),
+            ("tiles", (swept.tile, f", {one.threads} at one time in a rank")),
+            *shared_facts(self, reads="", writes="", scratch=""),
+            ("local files", (cache_words(slabs.past_cache),)),
+            *shared_facts(self, peak_memory="", predicted=""),
+        ]
+
+    def priced(self) -> Alternative:
+        """Return the plan as an alternative to others."""
+        name = plural(self.fuse, "sweep") + " a pass"
+        return Alternative(name=name, ranks=self.ranks, seconds=self.seconds, peak_bytes=self.peak_bytes)
 
     @property
     def cut(self) -> Document:
@@ -112,6 +145,11 @@ class IteratePlan(Holding):
     @property
     def ranks(self) -> int:
         return self.passes[0].slabs.ranks
+
+    @property
+    def processes(self) -> int:
+        """Processes among which the ranks are shared out."""
+        return self.passes[0].slabs.processes
 
     @property
     def budget(self) -> int:
@@ -138,7 +176,7 @@ class IteratePlan(Holding):
     def memory(self) -> Memory:
         """Held by one process at one time, at most."""
         copy = [(self.copy, 1)] if self.copy else []
-        return largest(*(each.slabs.memory for each, _ in [*alike(self.passes), *copy]))
+        return largest(*(each.memory for each, _ in [*alike(self.passes), *copy]))
 
     @property
     def scratch_bytes(self) -> int:
@@ -170,7 +208,6 @@ def plan_iterate(
     targets: Sequence[Stored],
     options: SweepOptions,
     *,
-    costs: Costs,
     threads: int = 1,
 ) -> IteratePlan:
     """Choose how many sweeps are fused, and the slabs."""
@@ -178,22 +215,25 @@ def plan_iterate(
     _check_counts(sweeps, fuse)
     swept, beside = tuple(sources[: len(targets)]), tuple(sources[len(targets) :])
     pass_of = _Passes(
-        sources=swept, scratch=tuple(scratch), targets=tuple(targets), beside=beside, options=asked, costs=costs,
+        sources=swept, scratch=tuple(scratch), targets=tuple(targets), beside=beside, options=asked,
         threads=threads,
     )  # fmt: skip
     if fuse != "auto":
-        return pass_of.plan(sweeps, fuse)
-    plans, refused = [], None
+        return _cheapest([pass_of.plan(sweeps, fuse)])
+    plans: list[IteratePlan] = []
     for count in _candidates(sweeps, max(sweeps // NOTICED, 1) if options.watched else sweeps):
         try:
             plans.append(pass_of.plan(sweeps, count))
-        except BudgetError as error:
-            refused = refused or error
-            break
-    if not plans:
-        assert refused is not None, "there is a candidate"
-        raise refused
-    return min(plans, key=lambda plan: plan.seconds)
+        except BudgetError:
+            if plans:
+                break
+            raise
+    return _cheapest(plans)
+
+
+def _cheapest(plans: Sequence[IteratePlan]) -> IteratePlan:
+    best, alternatives = cheapest(plans, IteratePlan.priced, 2**62, "these sweeps")
+    return replace(best, alternatives=alternatives)
 
 
 MOST_SWEEPS = 2**31
@@ -235,7 +275,6 @@ class _Passes:
     targets: tuple[Stored, ...]
     beside: tuple[Stored, ...]
     options: SweepOptions
-    costs: Costs
     threads: int
     counts: frozenset[int] = frozenset()
     """Sweeps of each pass."""
@@ -262,7 +301,7 @@ class _Passes:
             fuse=max(*counts, 1),
             passes=passes,
             copy=one(0, False, True) if self.options.watched and len(passes) > 1 else None,
-            seconds=sum(count * each.seconds(self.costs) for each, count in alike(passes)),
+            seconds=sum(count * each.seconds for each, count in alike(passes)),
         )
 
     def _best(self, count: int) -> SweptPass:
@@ -278,7 +317,7 @@ class _Passes:
                 other = self._pass(count, self.sources, self.targets, taller)
             except BudgetError:
                 break
-            if other.slabs.ranks < best.slabs.ranks or other.seconds(self.costs) >= best.seconds(self.costs):
+            if other.slabs.ranks < best.slabs.ranks or other.seconds >= best.seconds:
                 break
             best = other
         return best
@@ -307,7 +346,7 @@ class _Passes:
                 break
         if not found:
             raise min(refused, key=lambda error: error.least)
-        return min(found, key=lambda each: each.seconds(self.costs))
+        return min(found, key=lambda each: each.seconds)
 
     def _cut(
         self,
@@ -345,7 +384,7 @@ class _Passes:
         asked = replace(options, depth=reach, boundary=beyond, workspace=held, cores_only=True)
         if options.halos and sources is not self.sources:  # scratch has none
             asked = replace(asked, halos=((),) * len(sources) + options.halos[len(sources) :])
-        slabs = plan_slabs(arrays, targets, asked, partial(seconds, work=swept_bytes, threads=self.threads))
+        slabs, _ = best_slabs(arrays, targets, asked, partial(seconds, work=swept_bytes, threads=self.threads))
         idle = self.threads // slabs.ranks_here
         if idle > threads == 1:
             with suppress(BudgetError):  # where they do not fit, they stay idle

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,11 +18,13 @@ from oocarrays.mapping.given import axis_of, by_axis, is_sequence, whole
 from oocarrays.mapping.grid import Stored
 from oocarrays.mapping.layouts.halo import Boundaries, of_each
 from oocarrays.plan.documents import Document
+from oocarrays.plan.machine import Costs
 
 DepthLike = int | Sequence[int] | Mapping[Any, int]
 """Neighbours on each side as a person asks for them: in all axes, in each, or in some by number or name."""
 WindowLike = Sequence[int | None] | Mapping[Any, int | None]
 """Elements of a slab along each axis, or along some by number or name."""
+COSTS = Costs()
 Edges = tuple[tuple[int, ...], ...]
 """Where the regions of ranks begin along each axis, and the extent."""
 
@@ -53,6 +55,8 @@ class SlabTerms:
     """Processes among which the ranks are shared out."""
     budget: int = 0
     """Bytes that each process may hold."""
+    costs: Costs = field(default=COSTS, compare=False, repr=False)
+    """Costs of this machine."""
 
     def shapes_made(self, shape: Sequence[int], targets: Sequence[Stored]) -> list[tuple[int, ...]]:
         """Return the shape that is made for each target of so much of the sources."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from itertools import product, zip_longest
 from operator import add, mod
@@ -19,16 +19,19 @@ import numpy as np
 from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, moved
+from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import PROCESS_BYTES, Holding, Memory, largest
+from oocarrays.plan.plan import Bytes, Duration, Facts, Value, cache_words, estimate, shared_facts
+from oocarrays.plan.sections.batches import BUFFER_BYTES, STORE_BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.coarser import all_of, gathered, gathered_bytes, written
 from oocarrays.plan.slabs.geometry import Slab, SlabGeometry
 from oocarrays.plan.slabs.kinds import alike, neighbours, read_elements
-from oocarrays.plan.slabs.reads import reading
+from oocarrays.plan.slabs.options import COSTS
 
 
 @lru_cache(8)
@@ -68,6 +71,18 @@ def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
     tasks = Traffic(tasks=_tasks(plan, slab))
     reads = (_read(each) for each in _readings(plan, slab))
     return reduce(add, (*reads, *(_written(plan, slab, number) for number in written(plan))), tasks)
+
+
+def reading(stored: Stored, axes: Axes, *, packed: bool = False) -> SectionPlan:
+    """How a part of a source is read."""
+    most = buffer_bytes(stored, math.prod(map(len, axes)))
+    return SectionPlan.of(stored, axes, COSTS, packed=packed, most=most)
+
+
+def buffer_bytes(stored: Stored, elements: int) -> int:
+    """Bytes of a buffer for reading so many elements: it holds no more than they are."""
+    most = BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES
+    return min(most, max(elements, 1) * stored.itemsize)
 
 
 def _readings(plan: SlabGeometry, slab: Slab) -> Iterator[SectionPlan]:
@@ -198,6 +213,81 @@ class SlabPlan(SlabGeometry, Holding):
 
     copies: SourceCopies | None = None
     """Copies that the pass reads; then ``sources`` are as these are stored."""
+    pass_seconds: float = field(default=0.0, compare=False)
+    """Predicted seconds of the pass, with a kernel as fast as a few copies of its blocks."""
+    alternatives: tuple[Alternative, ...] = field(default=(), compare=False)
+    """The ways to cut slabs that were compared."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock, copies included."""
+        return self.pass_seconds + (self.copies.seconds if self.copies else 0.0)
+
+    def facts(self) -> Facts:
+        about = estimate(*(stored.coded for stored in (*self.sources, *self.targets)))
+        several = len(self.sources + self.targets) > 2
+        arrays = f"{len(self.sources)} → {len(self.targets)} arrays, "
+        halo: tuple[Value, ...] = ("depth ", tuple(self.depth), f", boundary {self.boundary!r}")
+        verified = (", ", tuple(self.margin), " of it to verify") if self.margin else ()
+        window = Bytes(self.window_bytes()), f", {self.held} a rank at a time, {self.prefetch} ahead"
+        kernel = " with a kernel as fast as a few copies of its blocks"
+        return [
+            ("array", (arrays * several, self.shape, ", ", Bytes(self.source_bytes))),
+            *self._made(),
+            ("slabs", (*self.cut_fact(), f", {self.ranks} ranks")),
+            ("window", window),
+            ("halo", (*halo, *verified) if any(self.depth) else ("none",)),
+            ("reuse", self.reuse_fact()),
+            *self._copied(),
+            *shared_facts(self, reads=about, writes=about),
+            ("local files", (cache_words(self.past_cache),)),
+            *shared_facts(self, tasks=""),
+            ("workspace", (Bytes(self.workspace), " for the kernel of each rank")),
+            *shared_facts(self, peak_memory="", predicted=kernel),
+        ]
+
+    def alternative(self, seconds: float | None) -> Alternative:
+        """Return the plan as an alternative to others."""
+        return Alternative(name=self.title, ranks=self.ranks, seconds=seconds, peak_bytes=self.peak_bytes)
+
+    def cut_fact(self, name: str = "") -> tuple[Value, ...]:
+        """Return the number of slabs, and their cut."""
+        if len(self.cut_axes) > 1:
+            return f"{self.count}{name} of ", self.heights
+        return (f"{self.count}{name} of height {self.height} along axis {self.axis}",)
+
+    def reuse_fact(self) -> tuple[Value, ...]:
+        """Return the bytes that are not read again, and those that are."""
+        if not self.reuse:
+            return ("none: slabs are read with their halo",)
+        again = self.again_bytes
+        return "saves ", Bytes(self.saved_bytes), *((", ", Bytes(again), " are read again") if again else ())
+
+    def _made(self) -> Facts:
+        """Shapes of targets that differ from the sources, and when these are written."""
+        if not self.coarser:
+            return []
+        shapes, kept = (
+            [part for each in arrays for part in (", ", each.grid.shape)][1:]
+            for arrays in (self.targets, self._gathered)
+        )
+        later = ("; ", *kept, " kept in memory, and written at the end") if kept else ()
+        return [("targets", (*shapes, *later))]
+
+    def _copied(self) -> Facts:
+        """Chunks of copies that are read instead of sources, and what they take."""
+        if self.copies is None:
+            return []
+        pairs = zip(self.copies.sources, self.sources, strict=True)
+        made = [part for source, copy in pairs if source != copy for part in (", ", copy.grid.chunks)][1:]
+        took = Bytes(self.copies.scratch_bytes), " of scratch, ", Duration(self.copies.seconds)
+        return [("copied first", ("into chunks of ", *made, ", not coded: ", *took))]
+
+    @property
+    def title(self) -> str:
+        if len(self.cut_axes) < 2:
+            return f"slabs along axis {self.axis}"
+        return f"windows along axes {', '.join(map(str, self.cut_axes))}"
 
     @property
     def cut(self) -> Document:

@@ -26,9 +26,9 @@ from oocarrays.mapping.orientation import inverse, turned
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, index_of, moved
 from oocarrays.plan.machine import Costs
+from oocarrays.plan.sections.read import REQUESTS
 from oocarrays.plan.slabs.geometry import Piece, Slab
-from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.plan.slabs.reads import REQUESTS, buffer_bytes
+from oocarrays.plan.slabs.plan import SlabPlan, buffer_bytes
 from oocarrays.storage.chunks.reader import ChunkReader
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.rank_files import RankFiles, placed

@@ -1,4 +1,4 @@
-"""Slabs and windows as a person reads them."""
+"""A sweep: the plan of one rechunk for each of several clusters, as rows of a table."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from dask.utils import format_bytes
 
-from oocarrays.plan.slabs.plan import SlabPlan
-from oocarrays.show.report import seconds_text, shape_text
+from oocarrays.show.report import seconds_text
 
 HEAD = ("workers", "memory", "threads", "strategy", "predicted", "tasks", "exchanged", "a worker holds")
 """Names of the columns."""
@@ -44,18 +43,3 @@ class SweptPlan:
             return (*cluster, "–", self.why or "", "", "", "")
         moved = format_bytes(self.bytes or 0), format_bytes(self.peak_bytes or 0)
         return (*cluster, self.strategy or "", seconds_text(self.seconds), str(self.tasks), *moved)
-
-
-def slabs_text(plan: SlabPlan, name: str = "") -> str:
-    count = f"{plan.count} {name}".strip()
-    if len(plan.cut_axes) > 1:
-        return f"{count} of {shape_text(plan.heights)}"
-    return f"{count} of height {plan.height} along axis {plan.axis}"
-
-
-def reuse_text(plan: SlabPlan) -> str:
-    """How windows come by what they share with others."""
-    if not plan.reuse:
-        return "none: slabs are read with their halo"
-    again = plan.again_bytes
-    return f"saves {format_bytes(plan.saved_bytes)}" + (f", {format_bytes(again)} are read again" if again else "")

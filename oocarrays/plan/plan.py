@@ -1,0 +1,182 @@
+"""Plans: the properties that every kind has, and the base of plans of one pass."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+from oocarrays.plan.alternative import TAKEN, Alternative, too_large
+from oocarrays.plan.cost import Phases, Traffic
+from oocarrays.plan.machine import Costs
+from oocarrays.plan.memory import Holding, Memory
+
+
+class Bytes(int):
+    """Number of bytes: shown with a unit."""
+
+
+class Duration(float):
+    """Number of seconds: shown with a unit."""
+
+
+NO_MESSAGES = "none: ranks are threads"
+Value = str | int | float | tuple[int, ...]
+"""Part of a fact: text, a number, or a shape."""
+Facts = list[tuple[str, tuple[Value, ...]]]
+"""Names, each with the parts of what is known: explain(), repr and HTML show them as rows."""
+
+
+@runtime_checkable
+class Plan(Protocol):
+    """Properties of every plan of a job."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """Requests, bytes, messages and tasks of a run without faults."""
+
+    @property
+    def memory(self) -> Memory:
+        """Most that one process holds, by what holds it."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of that."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+
+    @property
+    def budget(self) -> int:
+        """Bytes that each process may hold above its idle level."""
+
+    @property
+    def ranks(self) -> int:
+        """Logical processors."""
+
+    @property
+    def processes(self) -> int | None:
+        """Workers of the cluster that it is made for; None for threads of one process."""
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Ways that were compared, the one that is taken among them."""
+
+    def facts(self) -> Facts:
+        """Return the rows that describe the plan."""
+
+
+_COMMON: dict[str, Callable[[Any], tuple[Value, ...]]] = {
+    "reads": lambda plan: (plan.traffic.read_requests, " requests, ", Bytes(plan.traffic.read_bytes)),
+    "decodes": lambda plan: (Bytes(plan.traffic.decoded_bytes),),
+    "writes": lambda plan: (plan.traffic.write_requests, " requests, ", Bytes(plan.traffic.written_bytes)),
+    "messages": lambda plan: (plan.traffic.messages, ", ", Bytes(plan.traffic.exchanged_bytes)),
+    "scratch": lambda plan: (Bytes(plan.scratch_bytes),),
+    "tasks": lambda plan: (plan.traffic.tasks, *_scheduled(plan)),
+    "peak memory": lambda plan: (Bytes(plan.peak_bytes), " of ", Bytes(plan.budget)),
+    "predicted": lambda plan: (Duration(plan.seconds),),
+}
+
+
+def _scheduled(plan: Any) -> tuple[Value, ...]:
+    if not getattr(plan, "graph_bytes", 0):
+        return ()
+    share = plan.scheduler_seconds / plan.seconds if plan.seconds else 0
+    return ", ", Bytes(plan.graph_bytes), ", scheduler ", Duration(plan.scheduler_seconds), f" ({share:.0%})"
+
+
+def shared_facts(plan: Any, **behind: str) -> Facts:
+    """Return some of the facts that plans have in common, in the order of the keywords, each with a text behind it."""
+    names = {name.replace("_", " "): text for name, text in behind.items()}
+    return [(name, (*_COMMON[name](plan), text)) for name, text in names.items()]
+
+
+def of_members(members: Iterable[tuple[str, Plan]]) -> tuple[Alternative, ...]:
+    """Return the alternatives of several plans, with their names before those of the ways."""
+    every = ((name, each) for name, plan in members for each in plan.alternatives)
+    return tuple(replace(each, name=f"{name}: {each.name}") for name, each in every)
+
+
+def plural(number: int, noun: str, ending: str = "s") -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}{ending * (number != 1)}"
+
+
+def where(processes: int | None) -> str:
+    """Return the words behind the memory of each process."""
+    return " in each worker" if processes else ""
+
+
+def cache_words(past_cache: bool) -> str:
+    """Return how local files are read and written."""
+    return f"{'past' if past_cache else 'through'} the system's cache"
+
+
+def estimate(*arrays: bool) -> str:
+    """Return the words behind a number that is estimated if any of the conditions holds."""
+    return " (estimate)" if any(arrays) else ""
+
+
+def table(rows: Sequence[tuple[str, ...]], *, indent: str = "") -> str:
+    """Return rows with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(indent + line.rstrip() for line in lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnePass(Holding):
+    """Base of plans of one pass."""
+
+    budget: int
+    """Bytes that each process may hold above its idle level."""
+    processes: int | None
+    """Workers of the cluster that it is made for; None for threads of one process."""
+    costs: Costs = field(default_factory=Costs)
+    """Costs of this machine."""
+    refused: tuple[Alternative, ...] = ()
+    """Ways that exceed the budget."""
+
+    if TYPE_CHECKING:  # a field of some plans: a property here would be taken for its default
+
+        @property
+        def ranks(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Name among alternatives."""
+
+    @property
+    @abstractmethod
+    def _predicted(self) -> tuple[float, Phases]:
+        """Seconds by the clock, and of all ranks together by phase."""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds by the clock."""
+        return self._predicted[0]
+
+    @property
+    def phases(self) -> Phases:
+        """Predicted seconds of all ranks together."""
+        return self._predicted[1]
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Ways that were compared, the one that is taken first."""
+        taken = self.alternative(seconds=self.seconds, reason=TAKEN)
+        return taken, *self.refused
+
+    def alternative(self, seconds: float | None, reason: str) -> Alternative:
+        """Return the plan as an alternative to others."""
+        return Alternative(
+            name=self.title, ranks=self.ranks, seconds=seconds, peak_bytes=self.peak_bytes, reason=reason
+        )
+
+    def after(self, refused: Iterable[OnePass]) -> Self:
+        """Return the plan with others that exceed the budget."""
+        others = tuple(each.alternative(None, too_large(each.peak_bytes, self.budget)) for each in refused)
+        return replace(self, refused=others) if others else self
