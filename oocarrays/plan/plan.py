@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from oocarrays.plan.alternative import TAKEN, Alternative, too_large
 from oocarrays.plan.cost import Phases, Traffic
@@ -33,39 +33,22 @@ class Plan(Protocol):
     """Properties of every plan of a job."""
 
     @property
-    def traffic(self) -> Traffic:
-        """Requests, bytes, messages and tasks of a run without faults."""
-
+    def traffic(self) -> Traffic: ...
     @property
-    def memory(self) -> Memory:
-        """Most that one process holds, by what holds it."""
-
+    def memory(self) -> Memory: ...
     @property
-    def peak_bytes(self) -> int:
-        """Bytes of that."""
-
+    def peak_bytes(self) -> int: ...
     @property
-    def seconds(self) -> float:
-        """Predicted seconds by the clock."""
-
+    def seconds(self) -> float: ...
     @property
-    def budget(self) -> int:
-        """Bytes that each process may hold above its idle level."""
-
+    def budget(self) -> int: ...
     @property
-    def ranks(self) -> int:
-        """Logical processors."""
-
+    def ranks(self) -> int: ...
     @property
-    def processes(self) -> int | None:
-        """Workers of the cluster that it is made for; None for threads of one process."""
-
+    def processes(self) -> int | None: ...
     @property
-    def alternatives(self) -> tuple[Alternative, ...]:
-        """Ways that were compared, the one that is taken among them."""
-
-    def facts(self) -> Facts:
-        """Return the rows that describe the plan."""
+    def alternatives(self) -> tuple[Alternative, ...]: ...
+    def facts(self) -> Facts: ...
 
 
 _COMMON: dict[str, Callable[[Any], tuple[Value, ...]]] = {
@@ -91,6 +74,11 @@ def shared_facts(plan: Any, **behind: str) -> Facts:
     """Return some of the facts that plans have in common, in the order of the keywords, each with a text behind it."""
     names = {name.replace("_", " "): text for name, text in behind.items()}
     return [(name, (*_COMMON[name](plan), text)) for name, text in names.items()]
+
+
+def alternative(plan: Any, name: str, seconds: float | None, reason: str = "") -> Alternative:
+    """Return a plan as an alternative to others."""
+    return Alternative(name=name, ranks=plan.ranks, seconds=seconds, peak_bytes=plan.peak_bytes, reason=reason)
 
 
 def of_members(members: Iterable[tuple[str, Plan]]) -> tuple[Alternative, ...]:
@@ -139,15 +127,10 @@ class OnePass(Holding):
     refused: tuple[Alternative, ...] = ()
     """Ways that exceed the budget."""
 
-    if TYPE_CHECKING:  # a field of some plans: a property here would be taken for its default
-
-        @property
-        def ranks(self) -> int: ...
-
     @property
     @abstractmethod
     def title(self) -> str:
-        """Name among alternatives."""
+        """Name of the plan among alternatives."""
 
     @property
     @abstractmethod
@@ -156,7 +139,6 @@ class OnePass(Holding):
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds by the clock."""
         return self._predicted[0]
 
     @property
@@ -166,17 +148,9 @@ class OnePass(Holding):
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
-        """Ways that were compared, the one that is taken first."""
-        taken = self.alternative(seconds=self.seconds, reason=TAKEN)
-        return taken, *self.refused
-
-    def alternative(self, seconds: float | None, reason: str) -> Alternative:
-        """Return the plan as an alternative to others."""
-        return Alternative(
-            name=self.title, ranks=self.ranks, seconds=seconds, peak_bytes=self.peak_bytes, reason=reason
-        )
+        return alternative(self, self.title, self.seconds, TAKEN), *self.refused
 
     def after(self, refused: Iterable[OnePass]) -> Self:
         """Return the plan with others that exceed the budget."""
-        others = tuple(each.alternative(None, too_large(each.peak_bytes, self.budget)) for each in refused)
-        return replace(self, refused=others) if others else self
+        others = [alternative(each, each.title, None, too_large(each.peak_bytes, self.budget)) for each in refused]
+        return replace(self, refused=tuple(others)) if others else self

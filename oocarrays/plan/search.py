@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count, takewhile
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from oocarrays.errors import BudgetError
 from oocarrays.plan.alternative import Alternative
+from oocarrays.plan.memory import Holding
 
 T = TypeVar("T")
-
-
-class _Fitted(Protocol):
-    @property
-    def peak_bytes(self) -> int: ...
-
-
-P = TypeVar("P", bound=_Fitted)
+P = TypeVar("P", bound=Holding)
 
 
 def largest(fits: Callable[[int], bool], low: int, high: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -90,14 +90,7 @@ class Coverage:
         return held[::-1]
 
 
-class _Counts(Protocol):
-    @property
-    def reads(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-
-
-def replacing(stored: Stored, units: _Counts, inner: _Counts, ratio: float) -> Traffic:
+def replacing(stored: Stored, units: Any, inner: Any, ratio: float) -> Traffic:
     """Count the reads and writes that replace chunks, or shards and the ``inner`` chunks in them."""
     coded = stored.inner.chunk_size * stored.itemsize if stored.coded else 0
     return Traffic(

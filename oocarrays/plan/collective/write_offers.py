@@ -33,6 +33,7 @@ from oocarrays.plan.exchange.network import FlatCluster
 from oocarrays.plan.exchange.prediction import flat_constants, order_for, schedule_seconds
 from oocarrays.plan.machine import Costs, check_rounds
 from oocarrays.plan.memory import Resources
+from oocarrays.plan.plan import alternative
 from oocarrays.plan.search import cheapest
 
 
@@ -78,8 +79,8 @@ def plan_collective_write(
 
 def _price(costs: Costs, dealing: Dealing, plan: CollectiveWritePlan) -> Alternative:
     fits = plan.peak_bytes <= plan.budget
-    seconds = _seconds(plan, costs, dealing) if fits else None
-    return Alternative(name=plan.method, ranks=len(plan.aggregators), seconds=seconds, peak_bytes=plan.peak_bytes)
+    price = alternative(plan, plan.method, _seconds(plan, costs, dealing) if fits else None)
+    return replace(price, ranks=len(plan.aggregators))
 
 
 def _method(asked: str, *, shared: bool) -> Method:

@@ -258,17 +258,14 @@ class BlocksPlan(Holding):
 
     @property
     def budget(self) -> int:
-        """Bytes that each process may hold above its idle level, beside the blocks' own tasks."""
         return self.rechunk.budget
 
     @property
     def processes(self) -> int | None:
-        """Workers of the cluster that it is made for; None for threads of one process."""
         return self.rechunk.processes
 
     @property
     def ranks(self) -> int:
-        """Logical processors that rewrite scratch."""
         return self.rechunk.ranks
 
     @property

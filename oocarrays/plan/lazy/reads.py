@@ -107,7 +107,6 @@ class LazyReadsPlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Tasks of a process at one time."""
         return self.threads
 
     @property
@@ -116,7 +115,6 @@ class LazyReadsPlan(Holding):
 
     @property
     def traffic(self) -> Traffic:
-        """Requests and bytes to compute every block."""
         return Traffic(read_requests=self.read_requests, read_bytes=self.read_bytes)
 
     @property

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import Stored, ceil_div
+from oocarrays.plan.plan import alternative
 from oocarrays.plan.search import largest
 from oocarrays.plan.slabs.bands import Way
 from oocarrays.plan.slabs.blocks import seconds, shapes, ways_of
@@ -46,8 +47,8 @@ def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: Sl
     best, others = best_slabs(sources, targets, options, seconds)
     others = [each for each in others if each.title != best.title]
     least = {each.title: each for each in sorted(others, key=lambda each: each.bare.nbytes, reverse=True)}
-    priced = [best.alternative(seconds(best))]
-    priced += (each.alternative(seconds(each) if each.fits else None) for each in least.values())
+    priced = [alternative(best, best.title, seconds(best))]
+    priced += (alternative(each, title, seconds(each) if each.fits else None) for title, each in least.items())
     alternatives = tuple(each.judged(priced[0], best.budget) for each in priced)
     return replace(best, pass_seconds=priced[0].seconds or 0.0, alternatives=alternatives)
 

@@ -26,7 +26,7 @@ from oocarrays.plan.alternative import Alternative
 from oocarrays.plan.cost import Traffic
 from oocarrays.plan.documents import Document
 from oocarrays.plan.memory import Holding, Memory, largest
-from oocarrays.plan.plan import Bytes, Facts, cache_words, plural, shared_facts
+from oocarrays.plan.plan import Bytes, Facts, alternative, cache_words, plural, shared_facts
 from oocarrays.plan.search import cheapest
 from oocarrays.plan.slabs.bands import longest
 from oocarrays.plan.slabs.blocks import seconds
@@ -68,7 +68,6 @@ class SweptPass:
 
     @cached_property
     def memory(self) -> Memory:
-        """Held by one process at one time, at most."""
         return self.slabs.memory
 
     @cached_property
@@ -127,11 +126,6 @@ class IteratePlan(Holding):
             *shared_facts(self, peak_memory="", predicted=""),
         ]
 
-    def priced(self) -> Alternative:
-        """Return the plan as an alternative to others."""
-        name = plural(self.fuse, "sweep") + " a pass"
-        return Alternative(name=name, ranks=self.ranks, seconds=self.seconds, peak_bytes=self.peak_bytes)
-
     @property
     def cut(self) -> Document:
         """Which slab of which pass is which: as options take it, to cut the same ones."""
@@ -148,7 +142,6 @@ class IteratePlan(Holding):
 
     @property
     def processes(self) -> int:
-        """Processes among which the ranks are shared out."""
         return self.passes[0].slabs.processes
 
     @property
@@ -231,8 +224,12 @@ def plan_iterate(
     return _cheapest(plans)
 
 
+def _price(plan: IteratePlan) -> Alternative:
+    return alternative(plan, plural(plan.fuse, "sweep") + " a pass", plan.seconds)
+
+
 def _cheapest(plans: Sequence[IteratePlan]) -> IteratePlan:
-    best, alternatives = cheapest(plans, IteratePlan.priced, 2**62, "these sweeps")
+    best, alternatives = cheapest(plans, _price, 2**62, "these sweeps")
     return replace(best, alternatives=alternatives)
 
 

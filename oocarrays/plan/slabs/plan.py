@@ -220,7 +220,6 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds by the clock, copies included."""
         return self.pass_seconds + (self.copies.seconds if self.copies else 0.0)
 
     def facts(self) -> Facts:
@@ -245,10 +244,6 @@ class SlabPlan(SlabGeometry, Holding):
             ("workspace", (Bytes(self.workspace), " for the kernel of each rank")),
             *shared_facts(self, peak_memory="", predicted=kernel),
         ]
-
-    def alternative(self, seconds: float | None) -> Alternative:
-        """Return the plan as an alternative to others."""
-        return Alternative(name=self.title, ranks=self.ranks, seconds=seconds, peak_bytes=self.peak_bytes)
 
     def cut_fact(self, name: str = "") -> tuple[Value, ...]:
         """Return the number of slabs, and their cut."""
