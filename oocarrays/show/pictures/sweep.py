@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from oocarrays.show.pictures.plans import Drawing
-from oocarrays.show.slabs import SweptPlan
+from oocarrays.show.sweep import SweptPlan
 
 
 def draw(found: Sequence[SweptPlan]) -> Figure:
