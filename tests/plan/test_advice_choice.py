@@ -20,6 +20,24 @@ pytestmark = pytest.mark.long
 RESOURCES = Resources(budget=2**30)
 
 
+def unit_of(weight: float) -> ChoiceUnit:
+    """Return columns that are read of an array of rows, `weight` times."""
+    shape = (4096, 4096)
+    stored = Stored(grid=ChunkGrid.of(shape, (64, 4096)), itemsize=8, local=True, codec="zstd")
+    columns = Footprint.of([[range(4096)], [range(i, i + 512) for i in range(0, 4096, 512)]], shape)
+    use = Use(footprints=(columns,))
+    reader = BlockReader(block="columns", weight=weight, uses=((use, 1.0),))
+    return ChoiceUnit(array="x", producer=None, stored=stored, shapes=candidates(stored, [use]), readers=(reader,))
+
+
+def test_an_array_is_rewritten_only_if_that_saves_a_tenth_or_more() -> None:
+    found = {weight: choose(priced(unit_of(weight), RESOURCES)) for weight in (0.3, 100)}
+    assert (found[0.3].kept, found[100].kept) == (True, False)
+    weights = [0.3 * 1.01**n for n in range(600)]
+    first = next(each for each in (choose(priced(unit_of(weight), RESOURCES)) for weight in weights) if not each.kept)
+    assert 0.1 <= first.saving < 0.12
+
+
 def random_unit(rng: np.random.Generator, name: str, producer: str | None, blocks: list[str]) -> ChoiceUnit:
     shape = tuple(int(n) for n in rng.integers(2, 200, rng.integers(1, 4)))
     shapes = np.stack([rng.integers(1, n + 1, 8) for n in shape], axis=1)

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from oocarrays import Layout, Section
 from oocarrays.errors import BudgetError
-from oocarrays.mapping.grid import ChunkGrid
+from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.selection import Axes, common, lengths
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import two_phase
 from oocarrays.plan.collective.read_offers import plan_collective
 from oocarrays.plan.collective.wanted import AccessTable, requests_of
+from oocarrays.plan.collective.write import AHEAD
+from oocarrays.plan.collective.write_offers import plan_collective_write
 from oocarrays.plan.memory import Resources
 from tests.plan.test_wanted import SHAPES, marked
 from tests.profiles import examples
@@ -124,3 +126,18 @@ def test_a_budget_that_parts_alone_exceed_is_refused_without_naming_every_elemen
     assert work.calls < 2 * CALLS_A_SECOND, "not a box an element: that took minutes"
     assert fitting.price is not None
     assert fitting.price.peak_bytes == caught.value.least
+
+
+def test_a_collective_write_holds_a_chunk_a_thread_what_codecs_need_and_messages_ahead() -> None:
+    chunk = 64 * 1024 * 4
+    coded = Stored(
+        grid=ChunkGrid.of((1024, 1024), (64, 1024)), itemsize=4, local=True, codec="zstd", decode_workspace=1000,
+        encode_workspace=3000,
+    )  # fmt: skip
+    wants = [(range(1024), range(0, 700)), (range(1024), range(500, 1024))]
+    here = plan_collective_write(coded, wants, Resources())
+    assert (here.memory["chunks"], here.memory["codecs"]) == (here.threads * chunk, here.threads * 4000)
+    there = plan_collective_write(coded, wants, Resources(workers=2))
+    sent = there.sent
+    messages = min(AHEAD, len(sent)) * int(sent.sum(axis=1).max()) + int(sent.max())
+    assert [there.memory[name] for name in ("chunks", "codecs", "messages")] == [chunk, 4000, messages]

@@ -1,0 +1,107 @@
+"""Windows cut along any axes: true least budgets, one writer a chunk, no more slabs than a graph takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocarrays.errors import BudgetError
+from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.plan.machine import Costs
+from oocarrays.plan.slabs.cuts import plan_slabs
+from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
+from oocarrays.plan.slabs.options import SlabOptions
+from oocarrays.plan.slabs.plan import SlabPlan
+from tests.plan.test_slabs import stored
+from tests.profiles import examples
+
+pytestmark = pytest.mark.once
+
+MIB = 2**20
+IMAGE = stored((8192, 8192), (1024, 1024), 4)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> list[Stored]:
+    shape = tuple(draw(st.lists(st.sampled_from([1, 7, 96, 500, 3000]), min_size=1, max_size=3)))
+    chunks = st.sampled_from([1, 8, 60, 64, 1000])
+    return [
+        Stored(
+            grid=ChunkGrid(shape, tuple(min(draw(chunks), n) for n in shape)),
+            itemsize=draw(st.sampled_from([1, 8])),
+            local=draw(st.booleans()),
+            codec=draw(st.sampled_from([None, "zstd"])),
+        )
+        for _ in range(3)
+    ]
+
+
+@examples(25)
+@given(arrays(), st.integers(0, 2), st.integers(0, 9), st.sampled_from([1, 3, 64]), st.booleans())
+def test_the_least_budget_is_the_least(known: list[Stored], targets: int, depth: int, ranks: int, reuse: bool) -> None:
+    def plan(budget: int) -> SlabPlan:
+        options = SlabOptions(budget=budget, depth=depth, ranks=ranks, reuse=reuse)
+        return plan_slabs(known[: 3 - targets], known[3 - targets :], options)
+
+    with pytest.raises(BudgetError) as caught:
+        plan(1)
+    least = caught.value.least
+    assert plan(least).peak_bytes <= least
+    with pytest.raises(BudgetError) as again:
+        plan(least - 1)
+    assert again.value.least == least
+
+
+@examples(40)
+@given(arrays(), st.integers(0, 4), st.sampled_from([1, 3]), st.floats(1, 4))
+def test_no_chunk_of_a_target_is_written_by_two(known: list[Stored], depth: int, ranks: int, more: float) -> None:
+    sources, targets = known[:2], known[2:]
+    with pytest.raises(BudgetError) as caught:
+        plan_slabs(sources, targets, SlabOptions(budget=1, depth=depth, ranks=ranks))
+    plan = plan_slabs(sources, targets, SlabOptions(budget=int(more * caught.value.least), depth=depth, ranks=ranks))
+    for axis, chunk in enumerate(targets[0].grid.chunks):
+        assert axis not in plan.cut_axes or plan.heights[axis] % chunk == 0
+        assert all(edge % chunk == 0 for edge in plan.edges[axis][:-1])
+
+
+@examples(15)
+@given(arrays(), st.sampled_from([1, 7, 40]), st.sampled_from(["auto", 1, 4]), st.booleans(), st.sampled_from([1, 2]))
+def test_the_least_budget_of_an_iteration_is_the_least(
+    known: list[Stored], sweeps: int, fuse: Any, watched: bool, threads: int
+) -> None:
+    source, other, target = (replace(each, itemsize=8) for each in known)
+    scratch = replace(source, codec=None, local=other.local)
+
+    def plan(budget: int) -> IteratePlan:
+        options = SweepOptions(budget=budget, depth=1, ranks=2, sweeps=sweeps, fuse=fuse, watched=watched)
+        return plan_iterate([source], [scratch], [target], options, costs=Costs(), threads=threads)
+
+    with pytest.raises(BudgetError) as caught:
+        plan(1)
+    least = caught.value.least
+    assert plan(least).peak_bytes <= least
+    with pytest.raises(BudgetError):
+        plan(least - 1)
+
+
+# ---------------------------------------------------------------------- bounds that golden plans do not see
+
+
+def test_an_iteration_holds_what_its_largest_pass_does() -> None:
+    rows = Stored(grid=ChunkGrid.of((1024, 1024), (64, 1024)), itemsize=4, local=True)
+    asked = SweepOptions(sweeps=7, depth=1, budget=2**26, fuse=3, watched=True)
+    plan = plan_iterate([rows], [rows], [rows], asked, costs=Costs())
+    passes = [each.slabs.memory for each in (*plan.passes, plan.copy) if each]
+    assert plan.memory in passes
+    assert plan.peak_bytes == max(each.nbytes for each in passes)
+
+
+def test_large_arrays_have_no_more_slabs_than_a_graph_can_take() -> None:
+    rows = stored((2**24, 2**14), (16, 2**14))
+    plan = plan_slabs([rows], [rows], SlabOptions(budget=2**33, ranks=2))
+    assert plan.count <= 2**12 + 2
+    assert plan.traffic.read_bytes == plan.source_bytes == 2**41
