@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.benchmarked import FOLDER, beside
+from tests.benchmarked import beside
 
-with beside(FOLDER):
-    from thesis_sections import TABLES, Case, Count, cases, counts
+with beside(Path(__file__).parents[1] / "benchmarks"):
+    from papers.requests import TABLES, Asked, Count, cases, counts
 
 EVERY = cases(*TABLES)
 FIRST_SIX = [case for case in EVERY if case.table < "6_7"]
 
 
-def as_printed(case: Case, rank: int) -> list[set[int]]:
+def as_printed(case: Asked, rank: int) -> list[set[int]]:
     """What the text in the table says, from 1 and to the end: in each axis the indices from 0."""
     axes = []
     for axis, extent in zip(case.text.strip("()").split(","), case.shape, strict=True):
@@ -46,7 +47,7 @@ def test_each_rank_asks_for_what_is_printed(table: str) -> None:
             assert [set(axis) for axis in requests[rank]] == as_printed(case, rank), case.name
 
 
-def masks(case: Case) -> tuple[Count, int]:
+def masks(case: Asked) -> tuple[Count, int]:
     """By elements: the requests of the direct method, and the columns that anybody wants."""
     columns, each = set(), []
     for rows, cols in case.requests:
@@ -59,15 +60,9 @@ def masks(case: Case) -> tuple[Count, int]:
 
 
 @pytest.mark.parametrize("case", FIRST_SIX, ids=lambda case: case.name)
-def test_dynamic_domains_balance_at_least_as_well_and_columns_are_read_once(case: Case) -> None:
+def test_dynamic_domains_balance_at_least_as_well_and_columns_are_read_once(case: Asked) -> None:
     found, (direct, columns) = counts(case), masks(case)
     assert found["direct"] == direct
     assert found["static"].requests == found["dynamic"].requests == columns
     assert found["dynamic"].most_requests <= found["static"].most_requests
     assert found["dynamic"].nbytes <= columns * case.shape[0] * 4
-
-
-def test_what_is_scaled_down_still_lies_inside_and_asks_for_something() -> None:
-    for case in (case.scaled(16) for case in FIRST_SIX):
-        for axes in case.requests:
-            assert all(len(axis) and axis[-1] < n for axis, n in zip(axes, case.shape, strict=True)), case.name

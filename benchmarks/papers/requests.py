@@ -1,36 +1,36 @@
-"""The sections of Thakur 1995, Tables 6.1 to 6.8: what each rank asks for, and the seconds that are printed.
+"""Thakur 1995, Tables 6.1 to 6.8: requests and bytes of sections of a file that is stored by columns.
 
     (1+50p:100+50p:1, 1:100:1)      rank p asks for rows 50p to 100+50p and columns 0 to 100, counted from 0
 
-The thesis's file is stored by columns. What its methods ask of such a file is counted here in closed form: *direct*
-asks for each run of each rank by itself; *two-phase* gives each rank a domain of whole columns, of whose tight section
-it reads every column once, holes and all (section 6.3.1).
+*Direct* asks for each run of each rank by itself. *Two-phase* gives each rank a domain of whole columns, and reads
+every column of the domain's tight section once, holes and all (section 6.3.1), in *static* or *dynamic* partitions.
+Requests and bytes are counted in closed form; nothing is read.
 """
 
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.selection import Axes, common, hull, lengths
-from oocarrays.plan.collective.domains import Dealing, Partition, file_domains
+from case import Case, Job, way
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
 TABLES = ("6_1", "6_2", "6_3", "6_4", "6_5", "6_6", "6_7", "6_8")
-PARTITIONS: tuple[Partition, ...] = ("static", "dynamic")
+PARTITIONS = ("static", "dynamic")
+METHODS = ("dynamic", "static", "direct")
 ITEM = 4
 """Bytes of an element: single precision."""
+Axes = tuple[range, ...]
+"""The indices that are asked for along each axis."""
 Bound = tuple[int, int]
 """Where a section begins or ends along an axis: for rank 0, and by how much more for each rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Asked:
     """One row of a table."""
 
     table: str
@@ -66,49 +66,31 @@ class Case:
         return range(low + rank * low_more, min(high + rank * high_more, self.shape[axis]), self.strides[axis])
 
     @property
-    def keys(self) -> list[tuple[slice, ...]]:
-        """The same as numpy's indices."""
-        return [tuple(slice(axis.start, axis.stop, axis.step) for axis in axes) for axes in self.requests]
-
-    @property
-    def wanted(self) -> int:
-        """Elements that the ranks ask for, together."""
-        return sum(math.prod(lengths(axes)) for axes in self.requests)
-
-    @property
     def name(self) -> str:
         """Such as ``6.7 VIII on 64``."""
         return f"{self.table.replace('_', '.')} {self.number} on {self.ranks}"
 
-    def scaled(self, factor: int) -> Case:
-        """The same with every bound divided: at least as much is asked for as a whole number of elements can be."""
-        down = tuple((low // factor, more // factor) for low, more in self.lower)
-        up = tuple(
-            (max(-(-high // factor), low + 1), more) for (high, _), (low, more) in zip(self.upper, down, strict=True)
-        )
-        return replace(self, shape=tuple(n // factor for n in self.shape), lower=down, upper=up)
 
-
-def cases(*tables: str) -> list[Case]:
+def cases(*tables: str) -> list[Asked]:
     """Return the rows of tables, in their order."""
     return [case for table in tables for case in _cases(table)]
 
 
-def _cases(table: str) -> Iterator[Case]:
+def _cases(table: str) -> Iterator[Asked]:
     with (DATA / f"thesis_table{table}.csv").open() as file:
         rows = list(csv.DictReader(file))
     for _, group in groupby(rows, lambda row: (row["case"], row["operation"], row["processors"])):
         yield _case(table, list(group))
 
 
-def _case(table: str, rows: Sequence[dict[str, str]]) -> Case:
+def _case(table: str, rows: Sequence[dict[str, str]]) -> Asked:
     """One case: its rows differ in method and seconds."""
     row = rows[0]
 
     def bound(end: str, axis: int) -> Bound:
         return int(row[f"{end}_{axis}"]), int(row[f"{end}_{axis}_per_rank"])
 
-    return Case(
+    return Asked(
         table=table,
         number=row["case"],
         kind=row["kind"],
@@ -146,7 +128,7 @@ class Count:
         return cls(requests=sum(requests), nbytes=sum(nbytes), most_requests=max(requests), most_bytes=max(nbytes))
 
 
-def direct(case: Case) -> Count:
+def direct(case: Asked) -> Count:
     """Each rank by itself: a column's piece at a time, or an element, where rows have a stride (section 6.5.5)."""
     return Count.of([_runs(axes) for axes in case.requests])
 
@@ -154,11 +136,15 @@ def direct(case: Case) -> Count:
 def _runs(axes: Axes) -> tuple[int, int]:
     rows, columns = axes
     size = len(rows) * len(columns)
-    return len(columns) if isinstance(rows, range) and rows.step == 1 else size, size * ITEM
+    return len(columns) if rows.step == 1 else size, size * ITEM
 
 
-def two_phase(case: Case, partition: Partition) -> Count:
+def two_phase(case: Asked, partition: str) -> Count:
     """Each rank its domain: of the tight section every column that anybody wants is read once, with its holes."""
+    from oocarrays.mapping.grid import ChunkGrid
+    from oocarrays.mapping.selection import common, hull
+    from oocarrays.plan.collective.domains import Dealing, file_domains
+
     grid = ChunkGrid.of(case.shape, (case.shape[0], 1))
     requests = case.requests
     each = []
@@ -170,6 +156,34 @@ def two_phase(case: Case, partition: Partition) -> Count:
     return Count.of(each)
 
 
-def counts(case: Case) -> dict[str, Count]:
+def counts(case: Asked) -> dict[str, Count]:
     """By method."""
     return {"direct": direct(case), **{partition: two_phase(case, partition) for partition in PARTITIONS}}
+
+
+def counted(job: Job) -> dict:
+    """Requests and bytes by one method, by table, and the printed seconds of its rows."""
+    numbers = {}
+    for table in TABLES[: job.items]:
+        read = [case for case in cases(table) if job.method in case.seconds]
+        found = [counts(case)[job.method] for case in read]
+        title = f"Table {table.replace('_', '.')}"
+        if read:
+            numbers[f"{title}: requests"] = sum(each.requests for each in found)
+            numbers[f"{title}: MB"] = sum(each.nbytes for each in found) / 1e6
+            numbers[f"{title}: seconds printed"] = sum(case.seconds[job.method] for case in read)
+    return {"numbers": numbers}
+
+
+CASES = (
+    Case(
+        name="thesis-requests",
+        question="Requests, bytes and printed seconds of the sections of Thakur 1995, chapter 6",
+        params={"items": 8},
+        tiny={"items": 1},
+        ways=tuple(way(method, "papers.requests:counted", method=method) for method in METHODS),
+        measure="figures",
+        cache=("warm",),
+        rounds=1,
+    ),
+)
