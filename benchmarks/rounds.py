@@ -38,7 +38,7 @@ class Options:
     rest: bool = True
     """Whether each run waits until the machine rests."""
     inside: bool = False
-    """Whether ways run in this process, unwatched, without pauses: for tests."""
+    """Whether ways run in this process, their workers as threads, unwatched, without pauses: for tests."""
     pythons: Mapping[str, str] = field(default_factory=dict)
     """Interpreters of environments, by the names that ways have for them."""
 
@@ -82,6 +82,8 @@ def once(case: Case, chosen: Way, cache: str, options: Options, server: Any = No
         return {"verdict": f"not installed: see --python {chosen.python}=PATH"}
     folder = clean(os.path.join(options.workdir, "run"), options)
     sources = os.path.join(options.workdir, "sources")
+    if options.inside and not chosen.fault:
+        case = replace(case, params={**case.params, "processes": False})
     job, tiny = case.job(chosen, sources, folder), _tiny(case, chosen, sources, folder)
     for asked, found in ((job, case.source(chosen)), (tiny, case.warmed().source(chosen))):
         if found:

@@ -40,7 +40,7 @@ def cluster(job: Job, *modules: str) -> Iterator[Client]:
             n_workers=number,
             threads_per_worker=1,
             processes=processes,
-            memory_limit=job.memory // number,
+            memory_limit=job.memory // number if processes else 0,
             local_directory=job.scratch,
             dashboard_address=None,
         ) as made,
