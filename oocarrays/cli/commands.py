@@ -23,10 +23,10 @@ class Command(NamedTuple):
 
 GROUPS = {
     "work": (
-        Command("demo", "rechunk an array larger than its budget, and check it", "demo.demo_options"),
+        Command("demo", "rechunk an array larger than its budget, and check it", "runs.demo_options"),
         Command("rechunk", "write an array again in other chunks", "runs.rechunk_options"),
         Command("update", "bring a rechunked array up to date with its source", "runs.update_options"),
-        Command("pyramid", "write an image in several resolutions, as OME-Zarr", "pyramids.pyramid_options"),
+        Command("pyramid", "write an image in several resolutions, as OME-Zarr", "runs.pyramid_options"),
         Command("resume", "go on with a run that stopped", "runs.resume_options"),
         Command("stripe", "lay an array out over several disks, add or empty one, verify", "stripes.stripe_options"),
         Command("clean", "remove what dead runs have left in a folder", "stores.clean_options"),
@@ -42,7 +42,7 @@ GROUPS = {
         Command("calibrate", "measure this machine, and plan by it from now on", "machine.calibrate_options"),
         Command("schedule", "show who sends to whom in each step of an exchange", "exchange.schedule_options"),
         Command("redistribute", "show what a change of an array's layout costs", "exchange.redistribute_options"),
-        Command("requests", "count the requests of ranks that read their parts", "requests.requests_options"),
+        Command("requests", "count the requests of ranks that read their parts", "exchange.requests_options"),
     ),
 }
 

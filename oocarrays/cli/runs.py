@@ -1,17 +1,25 @@
-"""Runs: ``oocarrays rechunk`` and ``oocarrays resume``, what they print before, while and after they run."""
+"""Runs: ``oocarrays rechunk``, ``update``, ``pyramid``, ``resume`` and ``demo``, and the lines that they print."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import shlex
+import shutil
 import sys
+import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import zarr
 from dask.utils import format_bytes
 
+from oocarrays.arrays.array import open_array
+from oocarrays.cli.commands import FAILED
 from oocarrays.cli.options import (
     concat_option,
     draw_option,
@@ -24,11 +32,14 @@ from oocarrays.cli.options import (
     store_options,
 )
 from oocarrays.cli.planning import asked_cluster, cluster_options
-from oocarrays.errors import ChunksError, OocError, UnsupportedError
+from oocarrays.errors import ChunksError, InputError, OocError, UnsupportedError
+from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.jobs.group import GroupJob
 from oocarrays.jobs.job import Job
+from oocarrays.jobs.pyramid import pyramid
 from oocarrays.jobs.rechunking import RechunkJob, rechunk
 from oocarrays.jobs.updating import update
+from oocarrays.kernels.levels import METHODS as LEVEL_METHODS
 from oocarrays.leftovers.resume import kind_left, resume, standing
 from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.rechunks import read_chunks
@@ -38,9 +49,125 @@ from oocarrays.show.pictures import load_picture
 from oocarrays.storage.files.formats import NAMED_CODECS
 from oocarrays.storage.files.group_file import holds_group
 from oocarrays.storage.meter import MemoryWatch, anonymous_bytes
+from oocarrays.storage.stores.urls import check_path
 from oocarrays.storage.streams.rebuilding import Rebuilt
 from oocarrays.stored.array import placer
 from oocarrays.streaming.opening import holds_streams, rebuilt
+
+
+def pyramid_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``pyramid`` take an image, a target, and how levels are made."""
+    parser.add_argument("source", metavar="SOURCE", help="an image: a Zarr array, an OME-Zarr group, a TIFF file, …")
+    parser.add_argument("target", metavar="TARGET", help="the group of levels, OME-Zarr: a path or a URL")
+    store_options(parser)
+    concat_option(parser)
+    parser.add_argument("--levels", type=int, help="how many (default: until axes have at most 256 elements)")
+    parser.add_argument(
+        "--factor", default="2", help="from level to level, in space: 2; of each axis: 1,2,2; by name: z=1,y=2,x=2"
+    )
+    parser.add_argument("--scale", help="distance of two elements in space: 0.5; of each axis: 2,1,1; by name: z=2")
+    parser.add_argument("--unit", help="of the scale in space: µm; of each axis, or by name: t=second,y=µm")
+    parser.add_argument(
+        "--method", choices=LEVEL_METHODS, default="mean", help="how values are made (default: %(default)s)"
+    )
+    parser.add_argument("--chunks", help="of the levels, as of rechunk (default: the source's)")
+    parser.add_argument("--memory", help="as of rechunk")
+    parser.add_argument("--ranks", type=int, help="logical processors (default: the plan chooses)")
+    scheduler_option(parser, "run on the workers of a cluster (default: on threads of this process)")
+    missing_option(parser)
+    parser.add_argument("--dry-run", action="store_true", help="show the plan; do nothing")
+    parser.add_argument("--overwrite", action="store_true", help="replace a Zarr group at TARGET")
+    resume_option(parser)
+    parser.add_argument("--quiet", action="store_true", help="no plan, no bar")
+    parser.set_defaults(command=_pyramid, what_now=what_now, draw=None)
+
+
+def _pyramid(options: argparse.Namespace) -> None:
+    names = ("levels", "method", "memory", "ranks", "missing", "overwrite", "resume")
+    how = {name: getattr(options, name) for name in names}
+    chunks = None if options.chunks is None else _lengths("chunks", options.chunks)
+    where = options.scheduler or "threads"
+    (source,) = sources_of(options, options.source)
+    job = pyramid(
+        source, options.target, factor=_lengths("factor", options.factor), chunks=chunks, scheduler=where,
+        scale=_values("scale", options.scale, float), unit=_values("unit", options.unit, str),
+        storage_options=dict(options.storage_option), **how,
+    )  # fmt: skip
+    show_and_run(job, options)
+
+
+def _lengths(name: str, text: str) -> Any:
+    """Lengths as they are typed; one number is of all axes."""
+    try:
+        found = parsed_chunks(text)
+    except ValueError:
+        raise InputError(f"--{name} {text}: give a number, one for each axis (1,2,2), or by name (y=2,x=2)") from None
+    return found[0] if isinstance(found, tuple) and len(found) == 1 else found
+
+
+def _values(name: str, text: str | None, kind: Callable[[str], Any]) -> Any:
+    """Values as they are typed: one of all axes, one of each, or by name."""
+    if text is None:
+        return None
+    pairs = [each.rpartition("=") for each in text.split(",")]
+    try:
+        values = {axis.strip() or number: kind(value.strip()) for number, (axis, _, value) in enumerate(pairs)}
+    except ValueError:
+        values = {}
+    named = {bool(equals) for _, equals, _ in pairs}
+    if len(values) != len(pairs) or len(named) > 1:
+        raise InputError(f"--{name} {text}: give one value, one for each axis (a,b,c), or by name (y=a,x=b)")
+    return values if named == {True} else values[0] if len(values) == 1 else tuple(values.values())
+
+
+def demo_options(parser: argparse.ArgumentParser) -> None:
+    """Let ``demo`` take a size and a budget."""
+    parser.add_argument("--size", default="512MiB", help="bytes of the array (default: %(default)s)")
+    parser.add_argument("--memory", default="128MiB", help="the budget (default: %(default)s)")
+    parser.add_argument("--folder", help="where to work (default: the system's temporary folder)")
+    parser.set_defaults(command=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    if options.folder is not None:
+        check_path(options.folder, "--folder")
+        if not (os.path.isdir(options.folder) and os.access(options.folder, os.W_OK)):
+            raise InputError(f"--folder {options.folder} is not a folder that can be written to")
+    nbytes, free = size_in_bytes(options.size, "size"), shutil.disk_usage(options.folder or tempfile.gettempdir()).free
+    if 2 * nbytes > free:
+        raise InputError(f"--size {options.size}: source and target need {2 * nbytes} bytes, and {free} are free")
+    with tempfile.TemporaryDirectory(prefix="oocarrays-demo-", dir=options.folder) as folder:
+        rows, columns = Path(folder, "rows.zarr"), Path(folder, "columns.zarr")
+        print(f"making an array of {options.size} in row slabs, to be rewritten in column slabs with {options.memory}")
+        edge = _demo_array(rows, nbytes)
+        job = rechunk(rows, columns, chunks=(edge, max(edge // 64, 1)), memory=options.memory, scheduler="threads")
+        print(job)
+        run_and_tell(job, progress=True)
+        wrong = _wrong_columns(columns, edge)
+    print("checked: every element is right" if not wrong else f"WRONG: {wrong} columns differ")
+    return FAILED if wrong else 0
+
+
+def _demo_array(path: Path, nbytes: int) -> int:
+    """Make a square array whose element (i, j) is ``i * edge + j``, in row slabs; returns the edge."""
+    edge = max(int((nbytes / 8) ** 0.5), 1)
+    array = zarr.create_array(path, shape=(edge, edge), chunks=(max(edge // 64, 1), edge), dtype="i8", compressors=None)
+    step = max(edge // 64, 1)
+    for start in range(0, edge, step):
+        stop = min(start + step, edge)
+        array[start:stop] = np.arange(start * edge, stop * edge).reshape(stop - start, edge)
+    return edge
+
+
+def _wrong_columns(path: Path, edge: int) -> int:
+    """Columns of the demo's target that do not hold what they should."""
+    array = open_array(path)
+    step: int = array.chunks[1]
+    first = np.arange(edge)[:, None] * edge
+    return sum(
+        int((array[:, start : start + step] != first + np.arange(start, min(start + step, edge))).any(axis=0).sum())
+        for start in range(0, edge, step)
+    )
 
 
 def rechunk_options(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,6 @@ from zarr.storage import WrapperStore
 from zarr.storage._utils import _normalize_byte_range_index
 
 from oocarrays.errors import NotFoundError, StoreFailure
-from oocarrays.storage.local.blobs import LocalBlobs
 from oocarrays.storage.local.names import names_below
 
 T = TypeVar("T", bound=Store)
@@ -91,8 +90,8 @@ class Joined(Store):
     def below(self, folder: str) -> Joined:
         """Return what is made of the same parts' folders of that name."""
 
-    def files(self, prefix: str, *, past_cache: bool = False) -> LocalBlobs | None:
-        """Return the chunks of an array as local files; None where they are not, each whole, in such."""
+    def files(self, prefix: str, *, past_cache: bool = False) -> Any:
+        """Return an array's chunks as `LocalBlobs` where each is one local file, or None."""
         return None
 
     def disk_of(self, key: str) -> int:

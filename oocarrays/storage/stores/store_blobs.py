@@ -189,7 +189,7 @@ def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) 
         return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
     if (joined := joined_in(store)) is not None:
         there, prefix = joined
-        files = there.files(prefix + path, past_cache=past_cache)
+        files: LocalBlobs | None = there.files(prefix + path, past_cache=past_cache)
         if files is not None:
             return files
     return StoreBlobs(store, path, requests)
