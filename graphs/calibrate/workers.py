@@ -24,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Task, TaskRef
 
 from oocarrays.errors import InputError, RunError
-from oocarrays.graphs.calibrate.exchange import await_all, calibrate_exchange
+from oocarrays.graphs.calibrate.exchange import TIMEOUT_SECONDS, await_all, calibrate_exchange
 from oocarrays.graphs.calibrate.rounds import whole_step_seconds
 from oocarrays.graphs.cluster.placement import cores_of, known_workers, workers_of
 from oocarrays.plan.cost import PAGE_BYTES, crowding
@@ -42,8 +42,6 @@ SMALL_BYTES, LARGE_BYTES = 4096, 8 * 2**20
 REPEATS = 3
 NOISE = 0.1
 """Share of a step that two measurements of it may differ by, and say nothing."""
-TIMEOUT_SECONDS = 60
-"""Seconds after which a graph that should take less than one is given up: a worker is gone, paused or busy."""
 
 Key = tuple[str, int, int]
 """Name, rank, number: a task is pinned to the worker of its rank."""

@@ -16,11 +16,10 @@ from typing import Any
 from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
 from oocarrays.errors import RunError
+from oocarrays.graphs.lazy.in_time import Key
 from oocarrays.graphs.lazy.read_first import names_read
 from oocarrays.graphs.run.telling import noted, this_worker, write_down
 from oocarrays.storage.journal.receipts import contents
-
-Key = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,14 @@ from typing import Any, Generic, TypeVar
 
 import cloudpickle
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 
 
-class Sealed(Generic[T]):
+class Sealed(Generic[Value]):
     """A value that is opened where it is used: the scheduler, which it passes on its way, may not see its store."""
 
-    def __init__(self, value: T) -> None:
-        self._value: T = value
+    def __init__(self, value: Value) -> None:
+        self._value: Value = value
         self._closed: bytes | None = None
         self._opening = threading.Lock()
 
@@ -23,7 +23,7 @@ class Sealed(Generic[T]):
         return _come, (cloudpickle.dumps(self._value) if self._closed is None else self._closed,)
 
     @property
-    def value(self) -> T:
+    def value(self) -> Value:
         with self._opening:
             if self._closed is not None:
                 self._value, self._closed = pickle.loads(self._closed), None  # our own bytes

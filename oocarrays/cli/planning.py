@@ -85,7 +85,7 @@ def _plan(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps([asdict(each) for each in found]))
     else:
-        print(table([HEAD, *(each.row() for each in found)]))
+        print(table([SWEEP_HEAD, *(each.row() for each in found)]))
     if options.draw:
         _draw(found, options.draw)
 

@@ -8,7 +8,7 @@ from dask.utils import format_bytes
 
 from oocarrays.show.report import seconds_text
 
-HEAD = ("workers", "memory", "threads", "strategy", "predicted", "tasks", "exchanged", "a worker holds")
+SWEEP_HEAD = ("workers", "memory", "threads", "strategy", "predicted", "tasks", "exchanged", "a worker holds")
 """Names of the columns."""
 
 

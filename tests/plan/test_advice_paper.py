@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from benchmarks.papers.classification import representative, select
 from oocarrays.errors import InputError
 from oocarrays.plan.advice.graph import CommunicationGraph, Reference
-from oocarrays.plan.advice.paper import representative, select
 
 pytestmark = pytest.mark.once
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -129,8 +128,3 @@ def plan_multicast(layout: Layout, selection: Selection, root: int | None, items
             itemsize=itemsize,
         )
     return plan
-
-
-def example_plan(ranks: int, root: int | None = None, **_: Any) -> MulticastPlan:
-    """One element a rank, of which all want two: for examples."""
-    return plan_multicast(Layout.of((ranks,), "block", ranks=ranks), Selection.of(slice(0, 2), (ranks,)), root, 8)

@@ -32,11 +32,6 @@ class Centre:
     """Requests that it serves at one time: 1 is a queueing centre, infinity a delay centre; what lies between is taken
     for a queueing centre that is as many times as fast, and a delay for the rest of the time (Seidmann)."""
 
-    @property
-    def delay_share(self) -> float:
-        """The share of a service during which nobody else waits."""
-        return 1 - 1 / self.servers
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestClass:

@@ -28,10 +28,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from oocarrays.mapping.grid import ChunkGrid, Stored, ceil_div, ravel, unravel
-from oocarrays.mapping.layouts.halo import Boundaries, of_axis, of_each
+from oocarrays.mapping.grid import Stored, ceil_div, ravel, unravel
+from oocarrays.mapping.layouts.halo import of_axis, of_each
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes
 from oocarrays.plan.slabs.bands import Along, Stretch, Way, longest, regions_before
@@ -320,20 +320,3 @@ def _takers(plan: SlabGeometry) -> dict[Slab, list[Slab]]:
         for giver in plan.givers(slab):
             found[giver].append(slab)
     return found
-
-
-def example_plan(ranks: Literal[1, 2] = 1, boundary: Boundaries = "none") -> SlabGeometry:
-    """Nine rows in chunks of two, with one neighbour on each side: for examples."""
-    rows = Stored(grid=ChunkGrid((9, 4), (2, 4)), itemsize=8, local=True)
-    return SlabGeometry(
-        edges=((0, 9) if ranks == 1 else (0, 6, 9), (0, 4)),
-        axis=0,
-        heights=(2, 4),
-        ways=("handed", "handed"),
-        depth=(1, 0),
-        boundary=boundary,
-        sources=(rows,),
-        targets=(),
-        workspace=0,
-        budget=2**23,
-    )

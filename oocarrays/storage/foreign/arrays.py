@@ -20,7 +20,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -199,11 +198,6 @@ def _check_shape(name: str, first: Facts, each: Facts, axis: int, paths: tuple[s
             f"{name or 'the array'} has shape {first.shape} in {paths[0]} and {each.shape} in {paths[1]}: along "
             f"another axis than number {axis} files that are joined have the same length"
         )
-
-
-def rows_taken(array: ForeignArray) -> list[int]:
-    """Elements of each file along the axis that is joined."""
-    return [stop - start for start, stop in pairwise(array.bounds)]
 
 
 Read = Callable[[int, Section], np.ndarray]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oocarrays import Hypercube
-from oocarrays.plan.queueing.routing import channel_nodes, routings
 from oocarrays.plan.queueing.striping import CPU, NETWORK, BlockTimes, StripedRate, striped_rate
+from tests.plan.queueing.routing import channel_nodes, routings
 
 pytestmark = pytest.mark.once
 

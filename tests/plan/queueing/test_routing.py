@@ -10,7 +10,7 @@ import pytest
 from oocarrays import Dragonfly, FatTree, FlatCluster, Hypercube, Mesh, Torus
 from oocarrays.errors import ScheduleError
 from oocarrays.plan.exchange.network import Network
-from oocarrays.plan.queueing.routing import by_routings, channel_nodes, ecube_route, first_channel, routings
+from tests.plan.queueing.routing import by_routings, channel_nodes, ecube_route, first_channel, routings
 
 pytestmark = pytest.mark.once
 

@@ -33,7 +33,15 @@ class Preferred:
 def preferred(
     counted: Iterable[tuple[Hashable, float]], cost: Callable[[Hashable], float] | None = None
 ) -> Preferred | None:
-    """Add up counts by pattern and choose the highest; None where there are no patterns."""
+    """Add up counts by pattern and choose the highest; None where there are no patterns.
+
+    Examples
+    --------
+    >>> preferred([("row", 2), ("column", 3), ("row", 2)]).pattern
+    'row'
+    >>> preferred([("row", 2), ("column", 2)], cost={"row": 5.0, "column": 1.0}.get)
+    Preferred(pattern='column', counts=(('row', 2.0), ('column', 2.0)), tied=('row', 'column'))
+    """
     counts: dict[Hashable, float] = {}
     for pattern, count in counted:
         counts[pattern] = counts.get(pattern, 0.0) + count
@@ -69,7 +77,19 @@ class Selected:
 
 
 def select(graph: CommunicationGraph, cost: Callable[[Hashable], float] | None = None) -> tuple[Selected, ...]:
-    """Choose the storage pattern of each dataset once for each of its producers, and each consumer's strategy."""
+    """Choose the storage pattern of each dataset once for each of its producers, and each consumer's strategy.
+
+    Examples
+    --------
+    >>> use = [
+    ...     Reference(block="make", dataset="x", pattern="row", writes=True),
+    ...     Reference(block="sum", dataset="x", pattern="column", count=7),
+    ...     Reference(block="plot", dataset="x", pattern="row"),
+    ... ]
+    >>> (chosen,) = select(CommunicationGraph.of(use, {("make", "sum"): 1, ("make", "plot"): 4}))
+    >>> chosen.storage.pattern, chosen.strategies
+    ('row', {'sum': 'collective', 'plot': 'independent'})
+    """
     uses = graph.uses()
     found = []
     for subgraph in graph.subgraphs:

@@ -22,7 +22,11 @@ from oocarrays.plan.exchange.topologies import Hypercube
 
 
 def first_channel(x: np.ndarray | int, y: np.ndarray | int) -> np.ndarray:
-    """Return P̄(x, y): the right-most bit in which they differ, counted from 0; -1 where they are the same."""
+    """Return P̄(x, y): the right-most bit in which they differ, counted from 0; -1 where they are the same.
+
+    >>> first_channel(3, np.array([7, 11, 15, 3])).tolist()
+    [2, 3, 2, -1]
+    """
     differ = np.bitwise_xor(x, y)
     lowest = differ & -differ
     channel: np.ndarray = np.bitwise_count(np.maximum(lowest - 1, 0)).astype(np.int64) - (differ == 0)
@@ -30,7 +34,11 @@ def first_channel(x: np.ndarray | int, y: np.ndarray | int) -> np.ndarray:
 
 
 def ecube_route(source: int, destination: int) -> list[int]:
-    """Return the nodes that a message comes by in a hypercube, both ends among them."""
+    """Return the nodes that a message comes by in a hypercube, both ends among them.
+
+    >>> ecube_route(3, 15), ecube_route(5, 5)
+    ([3, 7, 15], [5])
+    """
     nodes = [source]
     while nodes[-1] != destination:
         nodes.append(nodes[-1] ^ 1 << int(first_channel(nodes[-1], destination)))
@@ -48,11 +56,21 @@ class Routings:
 
     @property
     def count(self) -> int:
+        """Routings that share no link."""
         return len(set(self.of))
 
 
 def routings(network: Network, source: int, places: Sequence[int]) -> Routings:
-    """Return which of the messages from a rank to some places wait for each other."""
+    """Return which of the messages from a rank to some places wait for each other.
+
+    Examples
+    --------
+    >>> routings(Hypercube(dimensions=10), 3, [7, 11, 15])
+    Routings(source=3, of=(0, 1, 0))
+    >>> from oocarrays.plan.exchange.network import FatTree, Mesh
+    >>> routings(Mesh(rows=3, columns=3), 4, [0, 1, 5, 8]).of, routings(FatTree(ranks=16), 0, [4, 8, 12]).of
+    ((0, 1, 2, 2), (0, 1, 0))
+    """
     wrong = [rank for rank in (source, *places) if not 0 <= rank < network.ranks]
     if wrong:
         raise ScheduleError(f"rank {wrong[0]} is none of the {network.ranks} of the network")
@@ -82,17 +100,36 @@ def _sharing(network: Network, source: int, places: Sequence[int]) -> list[tuple
 
 
 def nearest(network: Hypercube, rank: int, candidates: Sequence[int]) -> int:
-    """Return the node nearest to a rank, by links, among several that lead to a disk."""
+    """Return the node of fewest links from a rank: where its messages go that have several nodes with a way to a disk.
+
+    >>> nearest(Hypercube(dimensions=10), 130, [3, 67, 131, 195])
+    131
+    """
     return min(candidates, key=lambda node: ((rank ^ node).bit_count(), node))
 
 
 def channel_nodes(io_node: int, channels: int = 8) -> tuple[int, ...]:
-    """Return the compute nodes that are linked to an I/O node of an nCUBE 2's board, by channel (Table 1)."""
+    """Return the compute nodes that are linked to an I/O node of an nCUBE 2's board, by channel (Table 1).
+
+    >>> channel_nodes(2)
+    (11, 75, 139, 203, 267, 331, 395, 459)
+    """
     return tuple(3 + 4 * io_node + 64 * channel for channel in range(channels))
 
 
 def by_routings(network: Network, places: Sequence[int | Sequence[int]]) -> list[Routings]:
-    """Return every rank's routings to some disks, those with the most first: who should do the I/O for all."""
+    """Return every rank's routings to some disks, those with the most first: who should do the I/O for all.
+
+    Examples
+    --------
+    >>> cube, disks = Hypercube(dimensions=10), [channel_nodes(io_node) for io_node in range(8)]
+    >>> best = by_routings(cube, disks)[0]
+    >>> best.source, best.count, by_routings(cube, disks)[-1].count
+    (3, 4, 1)
+    >>> from oocarrays.plan.exchange.network import Mesh
+    >>> [(each.source, each.count) for each in by_routings(Mesh(rows=3, columns=3), [1, 3, 5, 7])[:4]]
+    [(1, 4), (4, 4), (7, 4), (0, 2)]
+    """
     found = (routings(network, rank, _chosen(network, rank, places)) for rank in range(network.ranks))
     return sorted(found, key=lambda each: (-each.count, each.source))
 
