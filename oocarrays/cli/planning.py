@@ -18,7 +18,7 @@ from oocarrays.options.clusters import planned_cluster
 from oocarrays.options.networks import NETWORKS
 from oocarrays.show.pictures import load_picture
 from oocarrays.show.report import table
-from oocarrays.show.sweep import HEAD, SweptPlan
+from oocarrays.show.sweep import SWEEP_HEAD, SweptPlan
 
 SWEPT = ("workers", "memory", "threads")
 MOST_PLANS = 256
