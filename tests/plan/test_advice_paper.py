@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks.papers.classification import representative, select
+from benchmarks.peers.classification import representative, select
 from oocarrays.errors import InputError
 from oocarrays.plan.advice.graph import CommunicationGraph, Reference
 
