@@ -17,6 +17,14 @@ with benchmarked.beside(ROOT / "benchmarks"):
     import cases
     import results
 
+GENERATED = {"api.md", "settings.md"}
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "examples" / "README.md",
+    *(page for page in sorted((ROOT / "examples" / "guide").glob("*.md")) if page.name not in GENERATED),
+]
+UNIT = r"(?:ms|µs|s|seconds|minutes|min|×|times|%|[kKMGT]i?B)(?!\w)"
+QUANTITY = re.compile(rf"(?<![\w.])\d+(?:[\d,.]*\d)?(?:(?:–| to | and |, )\d+(?:\.\d+)?)*\s?{UNIT}(?! \d)")
 RUN = {"verdict": "ok", "seconds": 2.0, "peak": 2**21, "budget": 2**30, "busy_elsewhere": 0.1, "told": {}}
 RESULT: dict[str, Any] = {
     "case": "rechunk-1g",
@@ -36,6 +44,53 @@ RESULT: dict[str, Any] = {
         {"cache": "cold", "runs": {"ours": RUN, "TensorStore": {**RUN, "seconds": seconds}}} for seconds in (3.0, 5.0)
     ],
 }
+
+
+def passages(text: str) -> list[str]:
+    """Return paragraphs, list items and rows of a page, each in one line, without code and rendered tables.
+
+    >>> passages("one\\ntwo\\n\\n| a |\\n- c\\n  d\\n```\\ne\\n```\\n<!-- results: x -->\\n\\n| 3 s |\\n")
+    ['one two', '| a |', '- c d']
+    """
+    bare = results.MARK.sub("", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    parts = re.split(r"\n\s*\n|\n(?=[|#]|\s*- )", bare)
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+def quantities(text: str) -> list[str]:
+    """Return all that looks measured: numbers with a unit.
+
+    >>> quantities("in 3 rows, 1.25 s and 8 to 11 ms, 5.1 × as long on 3 × 3 of 2,000 `x 4 s`, 70% of 2 GiB")
+    ['1.25 s', '8 to 11 ms', '5.1 ×', '70%', '2 GiB']
+    """
+    return QUANTITY.findall(re.sub(r"`[^`]*`", "", text))
+
+
+def unclaimed(page: str, text: str, claims: list[Any]) -> list[str]:
+    """Return the quantities of a page that no claim knows, each with its passage."""
+    found = []
+    for passage in passages(text):
+        known = {known for c in claims if c.page == page and c.at in passage for known in (*c.figures, *c.given)}
+        found += [f"{quantity}: {passage}" for quantity in quantities(passage) if quantity not in known]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_states_a_figure_that_no_result_holds(page: Path) -> None:
+    assert unclaimed(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"), results.claims()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("It takes 3 s.", ["3 s: It takes 3 s."]),
+        ("It takes 4 s of a GiB, 8 MiB.", []),
+        ("It takes 4 s.\n\nAnother takes 4 s.", ["4 s: Another takes 4 s."]),
+    ],
+)
+def test_a_figure_that_no_result_holds_is_found(text: str, wrong: list[str]) -> None:
+    claim = results.Claim(page="p.md", at="It takes", figures={"4 s": "case"}, given=("8 MiB",))
+    assert unclaimed("p.md", text, [claim]) == wrong
 
 
 def test_a_stored_result_was_written_by_a_run_of_the_whole_case() -> None:

@@ -16,7 +16,7 @@ from tests.pages import fences, play
 
 ROOT = Path(__file__).parents[1]
 GUIDE = sorted((ROOT / "examples" / "guide").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", ROOT / "benchmarks" / "old" / "README.md", *GUIDE]
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", ROOT / "benchmarks" / "README.md", *GUIDE]
 LINK = re.compile(r"\]\(([^)#]+)\)")
 
 

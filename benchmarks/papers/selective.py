@@ -53,8 +53,9 @@ the pattern that is chosen has 50 to 60 % of them, as the paper says (4.3)."""
 
 def reads(setup: int, version: str) -> Iterator[tuple[Read, int]]:
     """Yield each read of a setup in one version, and how often it is done."""
-    from oocarrays.plan.advice.graph import CommunicationGraph, Reference
     from peers.classification import select
+
+    from oocarrays.plan.advice.graph import CommunicationGraph, Reference
 
     edges, changed = SETUPS[setup]
     patterns = {**BLOCKS, **changed}

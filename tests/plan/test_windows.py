@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from oocarrays.errors import BudgetError
 from oocarrays.mapping.grid import ChunkGrid, Stored
-from oocarrays.plan.machine import Costs
 from oocarrays.plan.slabs.cuts import plan_slabs
 from oocarrays.plan.slabs.iterate import IteratePlan, SweepOptions, plan_iterate
 from oocarrays.plan.slabs.options import SlabOptions
@@ -78,7 +77,7 @@ def test_the_least_budget_of_an_iteration_is_the_least(
 
     def plan(budget: int) -> IteratePlan:
         options = SweepOptions(budget=budget, depth=1, ranks=2, sweeps=sweeps, fuse=fuse, watched=watched)
-        return plan_iterate([source], [scratch], [target], options, costs=Costs(), threads=threads)
+        return plan_iterate([source], [scratch], [target], options, threads=threads)
 
     with pytest.raises(BudgetError) as caught:
         plan(1)
@@ -94,7 +93,7 @@ def test_the_least_budget_of_an_iteration_is_the_least(
 def test_an_iteration_holds_what_its_largest_pass_does() -> None:
     rows = Stored(grid=ChunkGrid.of((1024, 1024), (64, 1024)), itemsize=4, local=True)
     asked = SweepOptions(sweeps=7, depth=1, budget=2**26, fuse=3, watched=True)
-    plan = plan_iterate([rows], [rows], [rows], asked, costs=Costs())
+    plan = plan_iterate([rows], [rows], [rows], asked)
     passes = [each.slabs.memory for each in (*plan.passes, plan.copy) if each]
     assert plan.memory in passes
     assert plan.peak_bytes == max(each.nbytes for each in passes)
