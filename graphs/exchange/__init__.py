@@ -1,1 +1,1 @@
-"""Bytes from rank to rank between workers: what every exchange sends, carries and receives, as tasks."""
+"""Exchanges between workers: tasks that send, carry and receive the bytes of each rank."""

@@ -1,16 +1,17 @@
-"""Messages of whole rounds, from worker to worker: what ranks hold here is found here, and given when it is asked for.
+"""Messages of whole rounds, from worker to worker: a rank's data is registered at its worker and sent on request.
 
     worker of rank 0                               worker of rank 1
-    RankRound ─► fetch(stage, 1) ──── asks ─────► take ─ waits until rank 1 is at that stage
-                 a Message      ◄──── bytes ────       ─ a view of what it holds, or packed now
+    RankRound ─► fetch(stage, 1) ── request ────► take ─ waits until rank 1 is at that stage
+                 a Message      ◄──── bytes ────       ─ a view of the held data, or packed now
                  unpacked       ───── taken ────►      ─ and rank 1 knows that it was taken
 
-Who receives asks, so that nothing comes for which there is no room, and nothing is kept for those who have not asked.
-What is asked goes over Dask's own connections; messages of one machine are copied by `oocarrays.graphs.cluster.nearby`,
-and ranks of one worker have each other's views. No thread waits for anything here.
+The receiver requests each message, so that none arrives without room for it, and none is kept for a rank that has not
+asked. Requests use Dask's own connections. Messages within one machine are copied by `oocarrays.graphs.cluster.nearby`,
+and ranks of one worker get views of each other's data. No thread waits here.
 
-A rank is asked at the worker on which it was put. When that is lost, the scheduler tells every worker (`pins`), and one
-that comes later asks the scheduler: the rounds of that graph are given up, and ranks take what they lack as they can.
+A rank is addressed at the worker on which it was placed. When that worker is lost, the scheduler tells every worker
+(`pins`), and a worker that joins later asks the scheduler. The rounds of that graph abandon their schedule, and ranks
+fetch their missing parts as these become available.
 """
 
 from __future__ import annotations
@@ -43,29 +44,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Place = tuple[str, tuple[int, ...], int]
-"""A run's id, a round of it, and a rank."""
+"""Run id, round and rank."""
 TAKE = "oocarrays_take"
-"""What is asked of a worker."""
+"""Name of the request to a worker for a message."""
 NAME = "oocarrays-exchanges"
-"""Under which a worker has its exchanges."""
+"""Name of the exchanges among a worker's extensions."""
 _SETUP = threading.Lock()
 
 
 class AskedMessage(NamedTuple):
-    """A message that is wanted."""
+    """Request for a message."""
 
     place: Place
-    """Of the rank that has packed it."""
+    """Run, round and rank of the sender."""
     stage: int
-    """The stage in which it goes; 0 for what a rank has for another, whatever the stage."""
+    """Stage of the message; 0 for the part of one rank for another, independent of stages."""
     destination: int
-    """The rank that asks."""
+    """Requesting rank."""
     patience: float | None
-    """Seconds to wait for it; None for as long as it takes."""
+    """Seconds to wait for the message; None for no limit."""
 
 
 class RankCourse(Protocol):
-    """A rank in the middle of a round, as its worker knows it: see `oocarrays.graphs.exchange.whole.RankRound`."""
+    """Rank in the middle of a round, as seen by its worker: see `oocarrays.graphs.exchange.whole.RankRound`."""
 
     place: Place
     key: Any
@@ -73,57 +74,57 @@ class RankCourse(Protocol):
     given_up: bool
 
     def held_by(self, source: int) -> Place:
-        """Name what a rank holds for the others."""
+        """Return the place under which ``source`` holds its data for the others."""
 
     def home_of(self, source: int) -> str:
-        """Return the worker at which that is asked for."""
+        """Return the worker at which that data is requested."""
 
     def is_at(self, stage: int) -> bool:
-        """Whether it gives what goes in a stage."""
+        """Return whether the message of a stage is ready."""
 
     def message(self, stage: int, destination: int) -> Message | None:
-        """Give what goes in a stage."""
+        """Return the message of a stage."""
 
     def went(self, stage: int) -> None:
-        """Take note that the message of a stage was taken."""
+        """Record that the message of a stage was taken."""
 
     def give_up(self) -> None:
-        """Go by the schedule no longer."""
+        """Abandon the schedule."""
 
     def stop(self) -> None:
-        """Do nothing more."""
+        """Stop the round."""
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """Memory that a rank holds for the others of a round: there from when it is read until all have written."""
+    """Memory that a rank holds for the other ranks of a round, from the read until all have written."""
 
     run: weakref.ref[Any]
-    """Which packs it."""
+    """Run that packs messages from it."""
     what: weakref.ref[Any]
-    """What Dask keeps."""
+    """Object that Dask keeps alive."""
     credit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CREDIT))
-    """Messages of it that may be under way."""
+    """Limit on the messages from it that are in transit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A message that is under way."""
+    """Message in transit."""
 
     message: Message | None
-    """Its parts; None where there is nothing."""
+    """Parts of the message; None if empty."""
     went: Callable[[], None]
-    """Takes note that it was taken."""
+    """Callback for when the message was taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A message that has come."""
+    """Message that has arrived."""
 
     message: Message | None
-    """Its parts; None where there is nothing."""
+    """Parts of the message; None if empty."""
     taken: Callable[[], Awaitable[None]]
-    """Says once that it was taken, to who holds it until then."""
+    """Acknowledgement to the sender, which holds the message until then; awaited once."""
 
 
 def _answers(dask_worker: Worker) -> None:
@@ -131,17 +132,20 @@ def _answers(dask_worker: Worker) -> None:
 
 
 def _nothing() -> None:
-    """Take no note."""
+    """Do nothing."""
 
 
 class Exchanges(WorkerPlugin):
-    """The exchanges of a worker, one for all graphs: all but `of`, `hold` and `let_go` is done in its event loop."""
+    """Exchanges of a worker, one object for all graphs.
+
+    All methods run in the worker's event loop, except `of`, `hold`, `hold_as` and `let_go`.
+    """
 
     name = NAME
 
     @classmethod
     def of(cls, worker: Worker) -> Exchanges:
-        """Return those of a worker, which answers for them from now on."""
+        """Return the exchanges of a worker, set up at the first call."""
         with _SETUP:
             if NAME not in worker.extensions:
                 cls().setup(worker)
@@ -149,7 +153,7 @@ class Exchanges(WorkerPlugin):
         return there
 
     def setup(self, worker: Worker) -> None:
-        """Answer whoever asks this worker."""
+        """Register the request handlers of this worker."""
         self.worker = worker
         self.courses: dict[Place, RankCourse] = {}
         self._held: dict[Place, Held] = {}
@@ -162,14 +166,14 @@ class Exchanges(WorkerPlugin):
         worker.handlers |= {TAKE: self.take, LOST: self.lost}
         worker.extensions[NAME] = self
 
-    # ------------------------------------------------------------------ what is held here
+    # ------------------------------------------------------------------ data held here
 
     def hold(self, run: Any, round: tuple[int, ...], rank: int, what: Any) -> None:
-        """Have what a rank holds found, as long as it is there; from any thread."""
+        """Register a rank's data for requests while the data exists; callable from any thread."""
         self.hold_as((run.id, round, rank), run, what)
 
     def hold_as(self, place: Place, run: Any, what: Any) -> None:
-        """Have it found under a name."""
+        """Register data for requests under a place; callable from any thread."""
         self.worker.loop.add_callback(self._hold, run, place, what)  # type: ignore[no-untyped-call]
 
     def _hold(self, run: Any, place: Place, what: Any) -> None:
@@ -179,34 +183,34 @@ class Exchanges(WorkerPlugin):
             self.changed()
 
     def let_go(self, place: Place) -> None:
-        """Have it found no more; from any thread."""
+        """Unregister data; callable from any thread."""
         self.worker.loop.add_callback(self._held.pop, place, None)  # type: ignore[no-untyped-call]
 
     def begin(self, course: RankCourse, run: Any, what: Any) -> None:
-        """Have a rank found that is in the middle of a round."""
+        """Register a rank in the middle of a round, and its data."""
         self._hold(run, course.place, what)
         self.enter(course)
 
     def enter(self, course: RankCourse) -> None:
-        """Have a rank told of what happens to its round."""
+        """Register a rank for notices about its round."""
         self.courses[course.place] = course
         if self._watching is None or self._watching.done():
             self._watching = asyncio.ensure_future(self._watch())
         self.changed()
 
     def end(self, course: RankCourse) -> None:
-        """Have it found no more; what it holds is."""
+        """Unregister a rank; its data stays registered."""
         if self.courses.get(course.place) is course:
             del self.courses[course.place]
         self.changed()
 
     def changed(self) -> None:
-        """Have all look again who wait for something here."""
+        """Wake every coroutine that waits for a change on this worker."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def until(self, there: Callable[[], Any], patience: float | None = None) -> Any:
-        """Wait until something is there, for so many seconds at most; returns it, or what says that it is not."""
+        """Wait up to ``patience`` seconds until ``there()`` is true; return its last value."""
         clock = asyncio.get_running_loop().time
         end = None if patience is None else clock() + patience
         while not (found := there()):
@@ -220,7 +224,7 @@ class Exchanges(WorkerPlugin):
         return found
 
     async def _watch(self) -> None:
-        """Stop rounds that nobody wants any more: Dask does not interrupt what has begun."""
+        """Stop rounds that are no longer wanted: Dask does not interrupt a running task."""
         while self.courses:
             for course in list(self.courses.values()):
                 task = self.worker.state.tasks.get(course.key)
@@ -229,10 +233,10 @@ class Exchanges(WorkerPlugin):
             self._held = {place: held for place, held in self._held.items() if held.what() is not None}
             await asyncio.sleep(LOOK_SECONDS)
 
-    # ------------------------------------------------------------------ giving
+    # ------------------------------------------------------------------ sending
 
     async def take(self, comm: Comm, *, place: Sequence[Any], **asked: Any) -> Any:
-        """Give a rank of another worker its message, and wait until it has taken it."""
+        """Send a rank of another worker its message, and wait until it was taken."""
         id, round, rank = place
         try:
             async with self._given(AskedMessage(place=(id, tuple(round), rank), **asked)) as given:
@@ -246,7 +250,7 @@ class Exchanges(WorkerPlugin):
 
     @asynccontextmanager
     async def _given(self, asked: AskedMessage) -> AsyncIterator[Given]:
-        """Wait for a message, and have it under way as long as this lasts."""
+        """Wait for a message, and count it as in transit within this context."""
         place, stage, destination, patience = asked
         if not await self.until(partial(self._can_give, place, stage), patience):
             raise NotYet
@@ -267,14 +271,14 @@ class Exchanges(WorkerPlugin):
                 yield Given(message, partial(course.went, stage) if course else _nothing)
 
     def _can_give(self, place: Place, stage: int) -> bool:
-        """Whether a rank can give what goes in a stage."""
+        """Return whether a rank's message of a stage is ready."""
         held, course = self._held.get(place), self.courses.get(place)
         if (held is None or held.what() is None) and not self._is_kept(place):
             return False
         return course is not None and course.is_at(stage) if stage else True
 
     def _is_kept(self, place: Place) -> bool:
-        """Whether this worker has what a rank holds, as it came from another worker, or was on its disk for a while."""
+        """Register data that came from another worker or from this worker's disk; return whether it is here."""
         key = held_key(place[0], place[2])
         if key not in self.worker.data:
             return False
@@ -283,21 +287,21 @@ class Exchanges(WorkerPlugin):
         return True
 
     async def in_a_thread(self, work: Callable[[], T]) -> T:
-        """Do what takes time in one of the worker's threads, of which there are as many as it may use."""
+        """Run slow work on the worker's own threads, which are as many as it may use."""
         loop, context = asyncio.get_running_loop(), copy_context()
         done: T = await asyncio.shield(loop.run_in_executor(self.worker.executors["default"], context.run, work))
         return done
 
-    # ------------------------------------------------------------------ taking
+    # ------------------------------------------------------------------ receiving
 
     async def fetch(self, course: RankCourse, source: int, stage: int, patience: float | None) -> Delivered:
-        """Get a message of another rank, wherever that is; whoever takes it says so."""
+        """Fetch a message of another rank; the caller must acknowledge it."""
         asked = AskedMessage(course.held_by(source), stage, course.place[2], patience)
         home = course.home_of(source)
         return await (self._here(asked) if home == self.worker.address else self._from(home, asked))
 
     async def _here(self, asked: AskedMessage) -> Delivered:
-        """Get a message of a rank of this worker."""
+        """Fetch a message from a rank of this worker."""
         giving = self._given(asked)
         given = await giving.__aenter__()
 
@@ -308,7 +312,7 @@ class Exchanges(WorkerPlugin):
         return Delivered(given.message, taken)
 
     async def _from(self, home: str, asked: AskedMessage) -> Delivered:
-        """Get a message of a rank of another worker."""
+        """Fetch a message from a rank of another worker."""
         await self._have_answer(home)
         comm = await self._peers.answer(home, self.worker.rpc.connect(home))
         answer: Any = None
@@ -318,7 +322,7 @@ class Exchanges(WorkerPlugin):
         except OSError as error:
             raise NotYet from error
         finally:
-            if answer is None:  # nothing else may come of what was asked over it
+            if answer is None:  # a later request must not receive this answer
                 comm.abort()
             if not isinstance(answer, Mapping) or answer["status"] != "OK":
                 self.worker.rpc.reuse(home, comm)
@@ -330,7 +334,7 @@ class Exchanges(WorkerPlugin):
         async def taken() -> None:
             try:
                 await comm.write("taken")
-            except OSError:  # whoever sent it is gone
+            except OSError:  # the sender is gone
                 comm.abort()
             finally:
                 self.worker.rpc.reuse(home, comm)
@@ -338,24 +342,24 @@ class Exchanges(WorkerPlugin):
         return Delivered(answer["message"], taken)
 
     async def _have_answer(self, home: str) -> None:
-        """Have another worker answer, which may have had nothing to do with exchanges yet; once."""
+        """Set up the exchanges of another worker once: it may not have taken part in one yet."""
         if home not in self._answer:
             said = await self._peers.answer(home, self.worker.rpc(home).run(function=dumps(_answers)))
             if said["status"] == "OK":
                 self._answer.add(home)
 
-    # ------------------------------------------------------------------ workers that are lost
+    # ------------------------------------------------------------------ lost workers
 
     def home(self, suffix: str, source: int, planned: str) -> str:
-        """Return the worker of a rank of a graph, wherever it has moved."""
+        """Return the current worker of a graph's rank, which may have moved."""
         return self._moved.get(suffix, {}).get(source, planned)
 
     def is_broken(self, suffix: str) -> bool:
-        """Whether a worker was lost that had ranks of a graph."""
+        """Return whether a worker with ranks of a graph was lost."""
         return suffix in self._moved
 
     async def know(self, suffix: str) -> None:
-        """Ask the scheduler, when something of a graph is first done here, whether a worker was lost before."""
+        """Ask the scheduler, at the first use of a graph here, whether a worker was lost before."""
         if suffix not in self._known:
             self._known[suffix] = asyncio.ensure_future(self._ask(suffix))
         await asyncio.shield(self._known[suffix])
@@ -366,7 +370,7 @@ class Exchanges(WorkerPlugin):
             self.lost(suffix, homes)
 
     def lost(self, suffix: str, homes: Sequence[tuple[int, str]]) -> None:
-        """Hear that a worker was lost, and where those ranks are that have moved."""
+        """Record the new workers of the ranks that have moved, and abandon the schedules of that graph."""
         self._moved.setdefault(suffix, {}).update((rank, home) for rank, home in homes)
         for course in list(self.courses.values()):
             if course.suffix == suffix:

@@ -1,26 +1,26 @@
-"""One task a rank and round: the whole exchange of a round, in the steps of its schedule.
+"""One task per rank and round: the whole exchange of a round, in the steps of its schedule.
 
-    rank 0   own ─► step 1: taken from 1, and 1 has taken ─► step 2: taken from 2, and 2 has taken ─► … ─► region
-    rank 1   own ─► step 1: taken from 0, and 0 has taken ─► step 2: taken from 3, and 3 has taken ─► … ─► region
+    rank 0   own ─► step 1: received from 1, taken by 1 ─► step 2: received from 2, taken by 2 ─► … ─► region
+    rank 1   own ─► step 1: received from 0, taken by 0 ─► step 2: received from 3, taken by 3 ─► … ─► region
 
-The task is a coroutine: it leaves its worker's threads at once to other tasks (`secede`), and takes one only to unpack.
-All ranks of a round are under way together, however few threads there are and whatever the scheduler starts first; so
-the schedule's promise can be kept by waiting (DESIGN, promise 4):
+The task is a coroutine: it leaves its worker's threads at once to other tasks (`secede`), and uses one only to unpack.
+All ranks of a round run together, with any number of threads and in any order of the scheduler; so the schedule's
+promise can be kept by waiting (DESIGN, promise 4):
 
-    open      rank r gives what goes in step k to whoever asks for it, when it has done with step k − 1
-    taken     it asks its partner of step k, unpacks what comes, says so: it has received
-    went      its other partner of step k has said so: its own was taken; both end the step
+    open      rank r offers its message of step k when it has finished step k − 1
+    taken     it requests the message of its partner in step k, unpacks and acknowledges it: it has received
+    went      its other partner in step k has acknowledged: its own message was taken; both end the step
 
-Of all ranks under way, one that has come least far always finds its partners there, or on their way to it: nobody waits
-in a circle. One message comes to a rank at a time, and one goes. Where steps need not wait for each other
-(asynchronous), a rank goes round all that have something for it, and takes what is there, as it is there, with credit
-for a few messages at a time: who is late holds nobody back. Thakur 1995, sections 3.4, 4.2 and 4.3.
+Among the ranks of a round, the one that is furthest behind always finds its partners waiting or on their way: no cycle
+of waiting ranks forms. A rank receives one message at a time, and sends one. If steps need not wait for each other
+(asynchronous), a rank polls all ranks with data for it and fetches each part as soon as it is ready. It has credit for
+a few messages at a time, and a late rank delays no other. Thakur 1995, sections 3.4, 4.2 and 4.3.
 
-When a worker is lost, steps have lost their meaning: some ranks of it begin the round again, and others have gone on.
-The round is given up: each rank that is under way takes what it still lacks straight from those that packed it, as they
-are there, one message at a time. What was read stays where it is until all have written (`free`), and the lost worker's
-is read again; what has come stays, and is not asked for again. A rank whose part has been written takes nothing: others
-may have let go what they had for it.
+When a worker is lost, steps lose their meaning: some of its ranks begin the round again, and others have moved on. The
+round abandons its schedule: each running rank fetches its missing parts straight from the ranks that packed them, as
+soon as they are ready, one message at a time. Data that was read stays in place until all have written (`free`), and
+the lost worker's data is read again; received parts stay, and are not requested again. A rank with its part written
+fetches nothing: others may have released the data for it.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 
 async def whole_round(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
-    """Take a rank through a round by its schedule, on a worker; returns what its region is then."""
+    """Run a round of one rank by its schedule, on a worker; return the rank's region."""
     from oocarrays.graphs.exchange.whole import RankRound
 
     return await _through(RankRound, run, key, args, held)
 
 
 async def arrivals(run: Messages, key: tuple[Any, ...], args: tuple[int, ...], held: Any, *after: Any) -> Any:
-    """Have a rank take what others hold for it, as it is there, on a worker; returns what it has then."""
+    """Fetch all parts for one rank as soon as each is ready, on a worker; return the result."""
     from oocarrays.graphs.exchange.whole import Takes
 
     return await _through(Takes, run, key, args, held)
@@ -75,7 +75,7 @@ async def _through(kind: type[RankRound], run: Messages, key: tuple[Any, ...], a
     with run._counted(), run._during("round", args):
         try:
             region = await go_through(run, key, tuple(round), rank, held, kind)
-        except (Reschedule, asyncio.CancelledError) as error:  # no fault of the run's
+        except (Reschedule, asyncio.CancelledError) as error:  # no failure of the run
             withdrawn = error
     if withdrawn is not None:
         raise withdrawn
@@ -85,20 +85,20 @@ async def _through(kind: type[RankRound], run: Messages, key: tuple[Any, ...], a
 
 T = TypeVar("T")
 PAUSE_SECONDS = 0.05
-"""Seconds that a rank waits for what is not there, before it asks others."""
+"""Seconds that a rank waits for a part that is not ready, before it asks other ranks."""
 
 MOST_PAUSE_SECONDS = 5.0
-"""Seconds at most between two looks at where something is: more and more, as long as it is not there."""
+"""Maximum seconds between two queries for the location of missing data; the pause grows up to it."""
 GONE = (None, "released", "forgotten")
-"""What the scheduler says of what was let go."""
+"""Scheduler states of data that was released."""
 
 
 class GivenUp(Exception):
-    """A worker was lost: the round goes on without its schedule."""
+    """Signal that a worker was lost, and the round continues without its schedule."""
 
 
 class Stopped(Exception):
-    """Nobody wants the round any more."""
+    """Signal that the round is no longer wanted."""
 
 
 class RankRound:
@@ -120,10 +120,10 @@ class RankRound:
         self._stopped = False
         self._unpacking = asyncio.Lock()
 
-    # ------------------------------------------------------------------ what its worker asks of it
+    # ------------------------------------------------------------------ interface for its worker
 
     def held_by(self, source: int) -> Place:
-        """Name what a rank holds for the others."""
+        """Return the place under which a rank holds its data for the others."""
         return self.run.id, self.round, source
 
     def home_of(self, source: int) -> str:
@@ -133,16 +133,16 @@ class RankRound:
         return stage in self._going
 
     def message(self, stage: int, destination: int) -> Message | None:
-        """Give what goes in a stage: it stays until it was taken."""
+        """Return the message of a stage, kept until it was taken."""
         return self._going[stage]
 
     def went(self, stage: int) -> None:
-        """Take note that the message of a stage was taken."""
+        """Record that the message of a stage was taken."""
         self._going.pop(stage, None)
         self._exchanges.changed()
 
     def give_up(self) -> None:
-        """Go by the schedule no longer."""
+        """Abandon the schedule."""
         if not self.given_up:
             self.given_up = True
             self._interrupt()
@@ -156,13 +156,13 @@ class RankRound:
             self._interrupted.set_result(None)
 
     async def _unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for what comes from others, unless there is something else to be done."""
+        """Wait for data from other ranks, unless the round is stopped or loses its schedule."""
         task = asyncio.ensure_future(work)
         try:
             either: set[asyncio.Future[Any]] = {task, self._interrupted}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             came = task.done()
-            while not task.done():  # who connects may take a cancellation for a time that is over
+            while not task.done():  # a task that connects may take a cancellation for a timeout
                 task.cancel()
                 await asyncio.wait({task}, timeout=PAUSE_SECONDS)
         finally:
@@ -171,13 +171,13 @@ class RankRound:
             return task.result()
         late: Any = None if task.cancelled() or task.exception() else task.result()
         if isinstance(late, Delivered):
-            await late.taken()  # it comes again
+            await late.taken()  # it will be sent again
         raise Stopped if self._stopped else GivenUp
 
     # ------------------------------------------------------------------ the round
 
     async def through(self) -> Any:
-        """Go through the round; returns the rank's region."""
+        """Run the round; return the rank's region."""
         self._exchanges.begin(self, self.run, self.held)
         try:
             await self._exchanges.know(self.suffix)
@@ -194,7 +194,7 @@ class RankRound:
             self._exchanges.end(self)
 
     async def _by_schedule(self) -> None:
-        """Go step by step; or take as they come what ranks have for each other, where steps need not wait."""
+        """Run step by step; or fetch parts as soon as they are ready, if steps need not wait."""
         waits = self.run.waits(self.round)
         if not (waits or self.order.forwards):
             await self._as_they_come(CREDIT)
@@ -214,19 +214,19 @@ class RankRound:
         await self._unless_interrupted(self._exchanges.until(lambda: not self._going))
 
     def _open(self, stage: int) -> None:
-        """Give what goes in a stage from now on to who asks for it."""
+        """Offer the message of a stage from now on."""
         self._going[stage] = sent_parts(self.order, stage, self.rank, self._own, self._carried)
         self._exchanges.changed()
 
     def _kept(self, stage: int, came: Sequence[Message | None]) -> Carried:
-        """Keep what this rank holds for others."""
+        """Return the parts that this rank carries for others after a stage."""
         return carried_parts(self.order, stage, self.rank, self._carried, came, self.run.rooms)
 
     def _own(self, final: int) -> Any:
         return self.run.bytes_for(self.round, self.rank, self.held, final)
 
     async def _fetched(self, source: int, stage: int) -> Delivered:
-        """Get what comes in a stage: where a worker does not answer, the scheduler will say what has become of it."""
+        """Fetch the message of a stage; retry, because the scheduler will report on a worker that does not answer."""
         while True:
             try:
                 return await self._exchanges.fetch(self, source, stage, None)
@@ -234,7 +234,7 @@ class RankRound:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _take(self, stage: int, delivered: Delivered, source: int) -> None:
-        """Put what has come where it belongs, and say so."""
+        """Unpack a message, and acknowledge it."""
         parts = arrived_parts(self.rank, [delivered.message])
         due = arriving(self.order, stage, self.rank) if stage and self.order.forwards else (source,)
         async with self._unpacking:
@@ -246,7 +246,7 @@ class RankRound:
         await delivered.taken()
 
     async def _as_they_come(self, credit: int) -> None:
-        """Take from all that it has not heard of, in the order in which they are there."""
+        """Fetch all missing parts, each as soon as it is ready."""
         if not self._stopped:
             self._interrupted = asyncio.get_running_loop().create_future()
         others = np.roll(np.arange(self.order.ranks), -self.rank)
@@ -257,7 +257,7 @@ class RankRound:
             nonlocal asked
             while left:
                 origin, asked = left.popleft(), asked - 1
-                patience = 0 if asked >= 0 else PAUSE_SECONDS  # first who is there already
+                patience = 0 if asked >= 0 else PAUSE_SECONDS  # first the ranks that are ready
                 try:
                     fetch = self._exchanges.fetch(self, origin, 0, patience)
                     delivered = await self._unless_interrupted(fetch)
@@ -274,11 +274,11 @@ class RankRound:
             raise error
 
     async def _missed(self, origin: int) -> None:
-        """Wait for a moment, as nobody has been found who has something."""
+        """Pause, because the last rank asked was not ready."""
         await asyncio.sleep(PAUSE_SECONDS / 10)
 
     async def _or_all_stop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something, and have nobody else of this round wait for anything where it fails."""
+        """Await ``work``; if it fails, end all waits of this round."""
         try:
             await work
         except BaseException:
@@ -286,15 +286,14 @@ class RankRound:
             raise
 
     async def _in_a_thread(self, work: Callable[[], T]) -> T:
-        """Do what takes time in one of the worker's threads, of which there are as many as it may use."""
         return await self._exchanges.in_a_thread(work)
 
 
 class Takes(RankRound):
-    """One rank that takes what others hold for it, in the order in which it is there: no step waits for another.
+    """Fetch of all parts for one rank, each as soon as it is ready: no step waits for another.
 
-    It needs nobody to be under way with it, but what they hold: that is kept until all have taken it, and is found
-    where it was to be, or where the scheduler says that it is.
+    The other ranks need not be running, only their data must exist. It is kept until all ranks have fetched their
+    parts, and found where it was placed, or where the scheduler reports it.
     """
 
     def __init__(self, *given: Any) -> None:
@@ -305,17 +304,17 @@ class Takes(RankRound):
         self._wanted = Wanted(self._worker, f"{self.run.id}-{self.rank}")
 
     def held_by(self, source: int) -> Place:
-        """Name what a rank holds for the others."""
+        """Return the place under which a rank holds its data for the others."""
         return self.run.sending, self.round, source
 
     def home_of(self, source: int) -> str:
         return self._homes[source]
 
     def give_up(self) -> None:
-        """Go on: there is no schedule to give up."""
+        """Do nothing: this exchange has no schedule to abandon."""
 
     async def through(self) -> Any:
-        """Take all; returns what the rank has then."""
+        """Fetch all parts; return the result."""
         self._exchanges.enter(self)
         try:
             self._region = await self._in_a_thread(lambda: self.run.begun(self.round, self.rank, self.held))
@@ -326,7 +325,7 @@ class Takes(RankRound):
             await self._wanted.release()
 
     async def _missed(self, origin: int) -> None:
-        """Ask the scheduler, now and then, where all is that was not where it was to be."""
+        """Pause, and at growing intervals ask the scheduler for the location of missing data."""
         await super()._missed(origin)
         now = asyncio.get_running_loop().time()
         if now < self._look_at:

@@ -1,1 +1,1 @@
-"""A rechunk, or that of a whole group, as tasks: begun, exchanged, finished, and gone on with."""
+"""Rechunking of an array or of a whole group as tasks: begin, exchange, finish and resume."""

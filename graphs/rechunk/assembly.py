@@ -1,10 +1,10 @@
-"""The chunks of a target that ranks assemble: who has still to write to each, and what has been placed in it.
+"""Assembly of target chunks by several ranks: the writers left for each chunk, and the pieces placed in it.
 
-Between threads a chunk gets its name when its last piece is in it: writers are counted. Between workers nobody can
-count: all chunks get their names at the end of the pass. A piece of nothing but the fill value is left out; where
-anything else is in its chunk, it is placed before that gets its name.
+Between threads a chunk gets its final name when its last piece has been placed: writers are counted. Workers cannot
+count, so all chunks get their names at the end of the pass. A piece of only fill values is left out; if its chunk holds
+other data, the piece is placed before the chunk gets its name.
 
-source chunks ─► parts ─► region: its chunks one behind the other ─► chunks, as they are written
+source chunks ─► parts ─► region: its chunks, one after the other ─► chunks as written
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from oocarrays.storage.pool import shaped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPass:
-    """The files that one pass reads from and writes to, in this process."""
+    """Files that one pass reads from and writes to, in this process."""
 
     step: Pass
-    """The pass."""
+    """Pass that reads and writes the files."""
     reader: Reader
-    """Reads what it reads."""
+    """Reader of the source."""
     writer: Writer
-    """Writes what it writes."""
+    """Writer of the target."""
     assembly: Assembly | None
-    """Chunks that are assembled, where any are."""
+    """State of the chunks being assembled; None if the pass assembles none."""
     fill_value: Any
-    """The value of what is not stored."""
+    """Value of elements that are not stored."""
 
     def parts(
         self, indices: Iterable[Index], section: Section, chunk: np.ndarray
     ) -> Iterator[tuple[Section, np.ndarray | None]]:
-        """Yield what some source chunks have of ``section``, as the pass reads it; None for a chunk that is missing."""
+        """Yield the parts of ``section`` in some source chunks, as the pass accesses them; None for a missing chunk."""
         step, reader = self.step, self.reader
         if step.access == "sieved":
             yield from reader.sieved(indices, section)
@@ -59,11 +59,11 @@ class OpenPass:
                 yield from common(step.source.grid.section(index), section, data)
 
     def chunk_view(self, buffer: np.ndarray) -> np.ndarray:
-        """View a buffer as one chunk of what the pass reads."""
+        """View a buffer as one source chunk of the pass."""
         return shaped(buffer, self.reader.grid.chunks, self.reader.dtype)
 
     def region(self, box: ChunkBox, buffer: np.ndarray, blank: bool = True) -> np.ndarray:
-        """View the chunks of a box in a buffer, one contiguous chunk after the other."""
+        """View a buffer as the chunks of a box, each contiguous, one after the other."""
         grid, file = self.step.target.grid, self.writer.file
         counts = tuple(b - a for a, b in zip(*box, strict=True))
         region = chunk_major(buffer, counts, grid.chunks, file.dtype, file.stored.order)
@@ -78,7 +78,7 @@ class OpenPass:
     def chunks(
         self, box: ChunkBox, region: np.ndarray, stored: Container[str] = ()
     ) -> Iterator[tuple[Index, np.ndarray]]:
-        """Yield the chunks of a region, but for those that are ``stored`` under their keys."""
+        """Yield the chunks of a region, except those with their key in ``stored``."""
         key = self.writer.file.chunk_key
         for index in product(*map(range, *box)):
             if not (stored and key(index) in stored):
@@ -87,45 +87,45 @@ class OpenPass:
 
 
 Told = Mapping[tuple[int, ...], Mapping[str, Receipt]]
-"""What parts of a pass have placed, by the keys of chunks; None where they placed nothing."""
+"""Receipts of the parts of a pass, by chunk key; None for a chunk in which the part has placed nothing."""
 MOST_SUM = 2**32
-"""What checksums of pieces are added up to at most, to begin again from 0."""
+"""Modulus of the sums of the checksums of pieces."""
 NAMED = -1
-"""Stands for the writers of a chunk that has got its name."""
+"""Number of writers that marks a chunk with its final name."""
 
 
 class Assembly:
-    """State that the ranks of a process share while they assemble the target of a pass."""
+    """State shared by the ranks of a process that assemble the target of a pass."""
 
     def __init__(self, step: Pass, assembler: Assembler, *, counts: bool, fresh: bool, kept: Iterable[str]) -> None:
         self.step, self.assembler = step, assembler
         self.counts, self.fresh, self.kept = counts, fresh, frozenset(kept)
         self._lock = threading.Lock()
         self._left = _writers(step)
-        """How many units have still to write to each chunk."""
+        """Number of units still to write to each chunk."""
         self._stored = np.zeros(step.target.grid.counts, bool)
-        """In which chunks something has been placed, as far as is known here."""
+        """Whether a piece has been placed in each chunk, as far as this process knows."""
         self._fills: defaultdict[Index, set[int]] = defaultdict(set)
-        """The units of which a chunk has nothing but the fill value, which has not been placed."""
+        """Units that have only fill values for a chunk, which have not been placed."""
 
     def key(self, index: Index) -> str:
         return self.assembler.key(index)
 
     @property
     def leaves_fill(self) -> bool:
-        """Whether the fill value is there where nothing is placed."""
+        """Whether chunks hold the fill value where nothing is placed."""
         return self.fresh and self.assembler.fill_is_zeros
 
     def touched(self, unit: int) -> Iterator[Index]:
-        """The chunks in which a unit has a piece, but for those that are kept."""
+        """Yield the chunks in which a unit has a piece, except kept ones."""
         for index in product(*([place for place, _, _ in axis] for axis in self.step.places_along(unit))):
             if not self.kept or self.key(index) not in self.kept:
                 yield index
 
-    # ------------------------------------------------------------------ going on
+    # ------------------------------------------------------------------ resuming
 
     def learn(self, told: Told) -> None:
-        """Know what parts have placed that were done before, or elsewhere."""
+        """Update the state with the pieces of parts that were done before, or by other processes."""
         for (_, batch, rank), receipts in told.items():
             for unit in self.step.batch_units(batch, rank):
                 for index in self.touched(unit):
@@ -136,15 +136,15 @@ class Assembly:
                         self._fills[index].add(unit)
 
     def reopen(self) -> None:
-        """Take their names from chunks to which something must be written again."""
+        """Remove the final names of chunks that need further writes."""
         for index in map(tuple, np.argwhere((self._left > 0) & self._stored).tolist()):
             if self.key(index) not in self.kept:
                 self.assembler.chunks.reopen(self.key(index))
 
-    # ------------------------------------------------------------------ what a unit does
+    # ------------------------------------------------------------------ work of a unit
 
     def place(self, unit: int, rank: int, stage: np.ndarray, take: Take) -> Counter[Index]:
-        """Place what was read of a unit in all chunks that it touches: each rank begins with another one."""
+        """Place a unit's pieces in its chunks, and return their checksums; each rank begins with different chunks."""
         sums: Counter[Index] = Counter()
         boxes = list(groups(self.step, unit, len(stage) // self.step.target.itemsize))
         start = rank * len(boxes) // self.step.ranks
@@ -159,7 +159,7 @@ class Assembly:
         return sums
 
     def end(self, units: Iterable[int], stage: np.ndarray, sums: Mapping[Index, int], receipts: Receipts) -> None:
-        """Say what some units have placed, and give the chunks their names of which nothing is missing."""
+        """Record the pieces of some units, and name the chunks that are complete."""
         here: defaultdict[Index, list[int]] = defaultdict(list)
         for unit in units:
             for index in self.touched(unit):
@@ -175,7 +175,7 @@ class Assembly:
             self.name(index, stage)
 
     def _put_fills(self, index: Index, units: Iterable[int], stage: np.ndarray) -> None:
-        """Place what some units have left out of a chunk in which there is something else."""
+        """Place the fill values that some units have left out of a chunk with other data."""
         with self._lock:
             mine = self._fills[index].intersection(units) if index in self._fills else ()
             if mine:
@@ -184,7 +184,7 @@ class Assembly:
             self.assembler.place_fill(index, dict(self.step.places(unit))[index], stage, self.step.tile)
 
     def _whole(self, here: Mapping[Index, list[int]]) -> list[Index]:
-        """The chunks that nobody has still to write to, where that is known."""
+        """Return the chunks without further writers, if writers are counted."""
         with self._lock:
             for index, mine in here.items():
                 self._left[index] -= len(mine)
@@ -193,7 +193,7 @@ class Assembly:
     # ------------------------------------------------------------------ the end
 
     def name(self, index: Index, stage: np.ndarray) -> None:
-        """Give a chunk its name, where it has none yet; one in which nothing was placed is not stored."""
+        """Give a chunk its final name, if it has none yet; a chunk with nothing placed is not stored."""
         key, stored = self.key(index), self._stored[index]
         if stored and index in self._fills and self.assembler.chunks.is_there(key):
             self._put_fills(index, tuple(self._fills[index]), stage)
@@ -204,7 +204,7 @@ class Assembly:
             self.assembler.skip(index, fresh=self.fresh)
 
     def name_all(self, stage: np.ndarray) -> None:
-        """Give all other chunks their names: nothing is missing of any."""
+        """Give all other chunks their final names: every chunk is complete."""
         for index in product(*map(range, self.step.target.grid.counts)):
             if not (self.counts and self._left[index] == NAMED) and self.key(index) not in self.kept:
                 self.name(index, stage)
@@ -212,6 +212,6 @@ class Assembly:
 
 
 def _writers(step: Pass) -> np.ndarray:
-    """How many units write to each target chunk."""
+    """Return the number of units that write to each target chunk."""
     along = [np.array(axis, np.int32) for axis in step.writers]
     return reduce(np.multiply.outer, along, np.ones((), np.int32)).reshape(step.target.grid.counts)

@@ -1,4 +1,4 @@
-"""Where a rechunk writes, and which of its parts need not be done again."""
+"""Destination of a rechunk, and the parts that need not be repeated."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from oocarrays.storage.files.target import TargetSpec
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 MOST_PASSES = STAGES.stop - 1
-"""Of any plan."""
+"""Maximum number of passes of a plan."""
 Part = tuple[int, ...]
-"""A piece of work that is recorded when it is done: pass, partition or batch, rank."""
+"""Piece of work recorded when it is done: pass, partition or batch, rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination(TargetSpec):
-    """Where a rechunk writes, how the array there is made, and what is beside it."""
+    """Destination of a rechunk: the target with its settings, its scratch and its use of the system's cache."""
 
     scratch: str | RemoteStore
-    """Folder, or prefix of a store, in which scratch arrays are made."""
+    """Folder, or prefix in a store, for scratch arrays."""
     past_cache_above: int
-    """Bytes: a target of more is written past the system's cache."""
+    """Size in bytes above which a target is written past the system's cache."""
 
 
 def usable_parts(plan: RechunkPlan, parts: set[Part], scratch: str | RemoteStore) -> set[Part]:
-    """Return what need not be done again: what was written to scratch that is gone must, unless it was all used."""
+    """Return the parts that need not be repeated; parts in missing scratch must be, unless a later pass is complete."""
     every = [set(step.parts(number)) for number, step in enumerate(plan.passes)]
     usable: set[Part] = set()
     for number, mine in reversed(list(enumerate(every))):

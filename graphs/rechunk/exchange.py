@@ -1,12 +1,12 @@
-"""The work that ranks do together on workers: each packs one message for every other, and unpacks those that it gets.
+"""Joint work of ranks on workers: each packs one message for every other rank, and unpacks those that it receives.
 
-    read      every chunk that this rank reads of a partition, packed at once: its outbox
-    …         messages, of the outbox and into the region: see `oocarrays.graphs.exchange.messages`
+    read      every source chunk of this rank in a partition, packed at once: its outbox
+    …         messages, from the outbox and into the region: see `oocarrays.graphs.exchange.messages`
     write     the region's chunks, and a record in the journal
     free      the outbox, when all ranks have written: until then a lost worker's messages need not be read again
 
-What a worker held can be made again from the others' outboxes and from what it read itself; what has been recorded is
-not made again at all. Regions and outboxes travel along local edges only; between workers go messages, and ``taken``.
+The data of a lost worker is made again from the other ranks' outboxes and from its own sources; recorded parts are not
+made again. Regions and outboxes travel along local edges only; messages and ``taken`` travel between workers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # importing it takes longer than most commands
 
 
 def read(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
-    """Read this rank's chunks of a partition, and pack what each rank needs of them; where others ask for it."""
+    """Read this rank's chunks of a partition, and pack each rank's part; offer them if they are fetched on request."""
     outbox = _packed(run, number, unit, rank)
     if run.plan.passes[number].whole:
         answer(run).hold(run, (number, unit), rank, outbox)
@@ -55,7 +55,7 @@ def _packed(run: RechunkState, number: int, unit: int, rank: int) -> Outbox:
 
 
 def answer(run: RechunkState) -> Exchanges:
-    """Return what answers on this worker whoever asks for messages."""
+    """Return the exchanges of this worker, which answer requests for messages."""
     from oocarrays.graphs.exchange.between import Exchanges
 
     worker = this_worker()
@@ -71,7 +71,7 @@ def _wanted(run: RechunkState, number: int, unit: int, source: int, destination:
 
 
 def _outbox(buffer: np.ndarray, wanted: list[list[MessageBlock]], itemsize: int) -> Outbox:
-    """Cut a buffer into messages, one behind the other."""
+    """Cut a buffer into messages, one after the other."""
     ends = list(accumulate(sum(block.size for block in blocks) * itemsize for blocks in wanted))
     pieces = (buffer[start:end] for start, end in pairwise([0, *ends]))
     return Outbox([piece if len(piece) else None for piece in pieces], buffer)
@@ -80,7 +80,7 @@ def _outbox(buffer: np.ndarray, wanted: list[list[MessageBlock]], itemsize: int)
 def _views(
     run: RechunkState, order: tuple[int, ...] | None, blocks: list[MessageBlock], message: np.ndarray | None
 ) -> list[tuple[MessageBlock, np.ndarray]]:
-    """Return each block of a message, and its elements there, which lie as the target stores them."""
+    """Return each block of a message with a view of its elements, in the order in which the target stores them."""
     views, start = [], 0
     for block in blocks:
         assert message is not None, "a message has the blocks that are wanted"
@@ -115,7 +115,7 @@ def unpack(
     *,
     blank: bool,
 ) -> Region:
-    """Put what each origin has packed for this rank where it lies in its region, which is made where there is none."""
+    """Place the part from each origin in this rank's region; make the region if it is None."""
     number, unit = round
     step = run.plan.passes[number]
     box = step.share(unit, rank)
@@ -142,7 +142,7 @@ def _held(region: Region) -> np.ndarray:
 
 
 def write(run: RechunkState, number: int, unit: int, rank: int, region: Region) -> None:
-    """Write this rank's target chunks of a partition, keep that it is done, and let the region go."""
+    """Write this rank's target chunks of a partition, record the part as done, and release the region."""
     step = run.plan.passes[number]
     box = step.share(unit, rank)
     if box is not None and not run.is_done((number, unit, rank)):
@@ -155,11 +155,11 @@ def write(run: RechunkState, number: int, unit: int, rank: int, region: Region) 
 
 
 def free(run: RechunkState, number: int, unit: int, rank: int, outbox: Outbox) -> None:
-    """Let an outbox go."""
+    """Release an outbox."""
     if run.plan.passes[number].whole:
         answer(run).let_go((run.id, (number, unit), rank))
     outbox.buffer, outbox.messages = None, [None] * len(outbox.messages)
 
 
 VERBS = {"read": read, "write": write, "free": free}
-"""Tasks of workers in two phases, beside exchanging messages."""
+"""Tasks of two-phase passes on workers, besides the exchange of messages."""

@@ -1,21 +1,21 @@
-"""A rechunk plan as a Dask graph.
+"""Rechunk plan as a Dask graph.
 
-    create ─► start pass ─┬─► copy ─► copy ─► copy ──┬─► start next pass ─► … ─► finish   independent: a chain a rank
-                          └─► copy ─► copy ──────────┘
+    create ─► start pass ─┬─► copy ─► copy ─► copy ──┬─► start next pass ─► … ─► finish   independent: one chain
+                          └─► copy ─► copy ──────────┘                                    per rank
 
     read ──┬─► exchange step 0 ─► step 1 ─► … ─► write        two-phase: in each round of a partition every rank reads
-    read ──┴─► exchange step 0 ─► step 1 ─► … ─► write        its slab, then takes from one partner a step
+    read ──┴─► exchange step 0 ─► step 1 ─► … ─► write        its slab, then copies from one partner per step
 
-                          ┌─► assemble ─► assemble ──┬─► name ─► …             assembled: a chain a rank, too
+                          ┌─► assemble ─► assemble ──┬─► name ─► …             assembled: one chain per rank
                           └─► assemble ─► assemble ──┘
 
     read ─┬─► receive step 0 ─► receive step 1 ─► … ─► write ─┬─► free      between workers: see `steps`
           └─► send step 1 ─────►┘
 
-Every edge carries the buffer that the next task fills, or says that a slab has been taken. That bounds memory: a
-rank never holds more than ``slabs`` slabs or outboxes and ``depth`` regions, whatever the scheduler's mood.
+Every edge carries the buffer that the next task fills, or signals that a slab has been read. That bounds memory: a rank
+never holds more than ``slabs`` slabs or outboxes and ``depth`` regions, in any order of the scheduler.
 
-Every key ends with the rank whose work it is: `placement` pins by it.
+Every key ends with the rank that does the work: `placement` pins by it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from oocarrays.plan.rechunk.passes import Pass
 
 
 class GraphBuilder(Builder):
-    """Builds the graph of one run."""
+    """Builder of the graph of one run."""
 
     def __init__(self, run: RechunkRun, suffix: str, addresses: Sequence[str] = ()) -> None:
         super().__init__(suffix, RechunkRun.task, run)
@@ -42,7 +42,7 @@ class GraphBuilder(Builder):
         self.addresses = addresses
 
     def build(self, after: Iterable[Key] = ()) -> Key:
-        """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
+        """Add all tasks, the first ones ``after`` others; return the key of the last one."""
         self.run.homes = tuple(self.addresses)
         done = [self.create(self.addresses, after)]
         for number, step in enumerate(self.run.plan.passes):
@@ -61,7 +61,7 @@ class GraphBuilder(Builder):
         return self._packed(number, step, start) if step.packed else self._two_phase(number, step, start)
 
     def _chains(self, verb: str, number: int, step: Pass, start: Key) -> list[Key]:
-        """The batches of each rank, one after the other; returns the last ones."""
+        """Add the batches of each rank as a chain; return the last key of each chain."""
         ends = []
         for rank in range(step.ranks):
             last = None
@@ -73,7 +73,7 @@ class GraphBuilder(Builder):
         return ends
 
     def _two_phase(self, number: int, step: Pass, start: Key) -> list[Key]:
-        """Partitions between threads."""
+        """Add the tasks of partitions that are exchanged between threads."""
         ranks, order = range(step.ranks), Order(step.ranks)
         nothing: list[Key | None] = [None] * step.ranks
         regions = RoundsAhead[Sequence[Key | None]](step.depth, nothing)
@@ -97,9 +97,10 @@ class GraphBuilder(Builder):
     def _exchange(
         self, round: Round, stage: int, filled: list[Key | None], reads: Sequence[Key], order: Order
     ) -> Iterator[tuple[int, Key]]:
-        """One step: every rank takes from its partners, once it has received and been taken from in the step before.
+        """Add one step: each rank copies from its partners, after it has received and been copied from in the step
+        before.
 
-        Each rank that is taken from is yielded, with the task that does it.
+        Yield each source rank with the key of the task that copies from it.
         """
         sources = {rank: partners for rank in range(len(reads)) if (partners := self.run.sources(round, stage, rank))}
         now = {}
@@ -120,7 +121,7 @@ class GraphBuilder(Builder):
         yield from ((source, now[rank]) for source, rank in pairs)
 
     def _whole(self, number: int, step: Pass, start: Key) -> list[Key]:
-        """Partitions between workers, of which one task a rank holds the whole exchange."""
+        """Add the tasks of partitions between workers, with one task per rank for the whole exchange."""
         ranks, gone = range(step.ranks), [start] * step.ranks
         freed, written = RoundsAhead(step.slabs, gone), RoundsAhead(step.depth, gone)
         for unit in self.run.units(number):
@@ -140,7 +141,7 @@ class GraphBuilder(Builder):
         return [key for keys in freed for key in keys if key != start]
 
     def _packed(self, number: int, step: Pass, start: Key) -> list[Key]:
-        """Partitions between workers."""
+        """Add the tasks of partitions between workers, with separate tasks for each step of the exchange."""
         ranks = range(step.ranks)
         exchange = ExchangeTasks(step.schedule, self.add, synchronous=step.synchronous)
         freed, written = RoundsAhead(step.slabs, [start] * step.ranks), RoundsAhead(step.depth, [start] * step.ranks)
@@ -161,7 +162,7 @@ class GraphBuilder(Builder):
 
 
 def build_graph(run: RechunkRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a run, and the key of its last task, whose value is the name of the target."""
+    """Return the graph of a run and the key of its last task, which returns the name of the target."""
     builder = GraphBuilder(run, new_suffix(), addresses)
     last = builder.build()
     return builder.graph, last

@@ -1,7 +1,7 @@
-"""The graph of a group: a beginning, copies, the graphs of all arrays one behind the other, an end.
+"""Graph of a group: a beginning, copies, the graphs of all arrays one after the other, an end.
 
 create group ─┬─► copy ─► copy ──┬─► create ─► … ─► finish ─► create ─► … ─► finish ─► finish group
-              └─► copy ─► copy ──┘   └── air, as `rechunk` draws it ──┘
+              └─► copy ─► copy ──┘   └── air, as drawn in `graph` ──┘
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from oocarrays.storage.journal.texts import Kept
 
 
 class GroupGraphBuilder:
-    """Builds the graph of one run of a group."""
+    """Builder of the graph of one run of a group."""
 
     def __init__(self, run: GroupRun, addresses: Sequence[str] = ()) -> None:
         self.run = run
         self.suffix = new_suffix()
         self.homes: dict[str, Sequence[str]] = {self.suffix: addresses}
-        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        """Worker of each rank, by the suffix in the keys of the pinned tasks."""
         self.graph: dict[Key, Task] = {}
 
     def build(self) -> Key:
-        """Add every task; returns the key of the last one."""
+        """Add all tasks; return the key of the last one."""
         create = (f"create group-{self.suffix}", 0)
         members = tuple(self.run.members.values())
         self.graph[create] = Task(create, Work.task, self.run, "create", (), 1, members)
@@ -60,11 +60,11 @@ class GroupGraphBuilder:
         return finish
 
     def _shared(self, create: Key) -> GroupRun | TaskRef:
-        """On a cluster the run is the result of its first task, so that it travels once to each worker."""
+        """Return the run; on a cluster, the result of its first task, so that the run travels once to each worker."""
         return TaskRef(create) if self.homes[self.suffix] else self.run
 
     def _lane(self, lane: int, create: Key) -> Iterator[Key]:
-        """Copies, one after the other; the last of them, if there is one."""
+        """Add a chain of copies; yield the key of the last one, if any."""
         last = create
         rank = lane % max(len(self.homes[self.suffix]), 1)
         for batch in self.run.copies.lane(lane):
@@ -78,7 +78,7 @@ class GroupGraphBuilder:
             yield last
 
     def _member(self, member: MemberRun, after: Sequence[Key]) -> Key:
-        """All that is done to one array; returns the last key."""
+        """Add all tasks of one array; return the key of the last one."""
         workers = list(dict.fromkeys(self.homes[self.suffix]))
         addresses = spread(member.plan.ranks, evenly(member.plan.ranks, workers))
         builder = GraphBuilder(member, new_suffix(), addresses)
@@ -88,11 +88,11 @@ class GroupGraphBuilder:
         return last
 
 
-# ---------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------- resuming
 
 
 def group_content(plan: GroupPlan, source: GroupFile) -> Document:
-    """Return the record of a group for its journal: each array that is rewritten has a journal of its own."""
+    """Return the content of a group's journal; each rewritten array has a journal of its own."""
     copies = plan.copies
     return {
         "source": place_name(source.zarr.store_path.store, source.zarr.store_path.path),
@@ -109,7 +109,7 @@ def group_content(plan: GroupPlan, source: GroupFile) -> Document:
 def resumed_group(
     target: StoreLike, asked: GoingOn, copying: Callable[[GroupFile, Mapping[str, Any], Resources], CopyPlan]
 ) -> tuple[GroupRun, Any]:
-    """A run of a group that stopped, less what it has done; and where it goes on."""
+    """Return the interrupted run of a group without its finished parts, and where it continues."""
     journal, id, content = journal_of(target, "group")
     trust = asked.trust
     _check_names(target, content)
@@ -161,7 +161,7 @@ def resumed_group(
 
 
 def _plan_of(content: Mapping[str, Any], members: Mapping[str, RechunkPlan]) -> GroupPlan:
-    """The plan of which a journal keeps all but its members."""
+    """Return the plan in a journal's content, with the given plans of its arrays."""
     return GroupPlan(
         members=tuple(members.items()),
         copies=_copies(content),
@@ -171,7 +171,7 @@ def _plan_of(content: Mapping[str, Any], members: Mapping[str, RechunkPlan]) -> 
 
 
 def _joined(kept: Sequence[Kept], odd: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Receipt]]:
-    """The objects of several parts, less those that are not as they were stored, by array."""
+    """Return the receipts of several parts, by array, without objects that are not as they were stored."""
     all: dict[str, dict[str, Receipt]] = {}
     for name, chunks in (each for part in kept for each in part.items()):
         all.setdefault(name, {}).update({key: r for key, r in chunks.items() if key not in odd.get(name, ())})
@@ -179,7 +179,7 @@ def _joined(kept: Sequence[Kept], odd: Mapping[str, Sequence[str]]) -> dict[str,
 
 
 def _check_arrays(source: GroupFile, content: Mapping[str, Any], target: StoreLike, trust: Trust) -> list[str]:
-    """Refuse to go on with arrays that have changed, also those that are finished; what a person is to know of them."""
+    """Return notices about changed arrays, finished ones too; raise if ``trust`` does not accept a change."""
     kept = content.get(CHUNKS_READ) or {}
     names = [name for name in kept if name in source.arrays]
     before = {CHUNKS_READ: [kept[name] for name in names]}
@@ -187,7 +187,7 @@ def _check_arrays(source: GroupFile, content: Mapping[str, Any], target: StoreLi
 
 
 def _looked(stored: Mapping[Part, Stored | None], target: StoreLike, *, verify: bool) -> Found:
-    """Which copies are not as they were stored; those without receipts are made again."""
+    """Return the copies that are not as they were stored; parts without receipts are not checked, but copied again."""
     kept = {part: receipts for part, receipts in stored.items() if receipts is not None}
     return look(kept, lambda _, name: member_store(target, name), lambda _: (None, {}), verify=verify)
 
@@ -200,7 +200,7 @@ def _source(content: Mapping[str, Any], given: Any, target: StoreLike, place: Ca
 
 
 def _check_names(target: StoreLike, content: Mapping[str, Any]) -> None:
-    """Refuse names that lead out of the group."""
+    """Raise if a name leads out of the group."""
     names = [*content["members"], *(name for batch in content["batches"] for name, *_ in batch)]
     for name in names:
         if not isinstance(name, str) or {"", ".", ".."} & set(name.split("/")):

@@ -1,7 +1,7 @@
-"""The tasks of a group: its beginning and end, and the copies of what is not rewritten.
+"""Tasks of a group: its beginning and end, and the copies of arrays that are not rewritten.
 
-Every array that is rewritten has a run of its own, of the same id, with a journal beside its target: all targets are
-made at the beginning, so that whatever stops later leaves arrays of which each can be gone on with.
+Every rewritten array has a run of its own, with the same id, and a journal beside its target. All targets are made at
+the beginning, so that each array can be resumed after any interruption.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from oocarrays.storage.meter import Meter
 
 
 class MemberRun(RechunkRun):
-    """The run of one array of a group, whose target is made when the group's is."""
+    """Run of one array of a group; its target is made together with the group's."""
 
     unsent: ClassVar[tuple[str, ...]] = ("group", "_finished")
     group: weakref.ref[GroupRun] | None = None
-    """The group's run, in the process that planned it."""
+    """Run of the group, in the process that planned it."""
     reopens = False
-    """Whether the array is written again though it was finished: what it was read from may have changed since."""
+    """Whether the array is written again although it was finished, because its source may have changed since."""
     _finished = False
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:
-        """Nowhere: the group says for all that they have ended."""
+        """Empty: the group's run records the end of all its arrays."""
         return []
 
     def prepare(self) -> None:
-        """Make the target and begin the journal, where that was not done before."""
+        """Make the target and begin the journal, unless that was done before."""
         if self.destination.resumed or is_finished(self.destination.store):
             return
         if not self.journal.is_there():
@@ -65,19 +65,19 @@ class MemberRun(RechunkRun):
             )
 
     def reopen(self) -> None:
-        """Mark an array unfinished that is to be written again."""
+        """Mark a finished array as unfinished if it is to be written again."""
         store = self.destination.store
         if self.reopens and not self.destination.resumed and is_finished(store):
             create_target(store, self.destination.settings, self.id, overwrite=True, durable=self.durable)
 
     def _begin_anew(self) -> None:
-        """The meter is that of the whole group."""
+        """Begin again, but keep the meter of the whole group."""
         meter = self.meter
         super()._begin_anew()
         self.meter = meter
 
     def _create(self, *probes: tuple[int, str, str]) -> RechunkRun:
-        """Nothing is left to do for an array that was finished before a worker was lost, or the group's run failed."""
+        """Create the target, unless the array was finished before a worker was lost or the group's run failed."""
         self._finished = is_finished(self.destination.store)
         return self if self._finished else super()._create(*probes)
 
@@ -85,7 +85,7 @@ class MemberRun(RechunkRun):
         return self._finished or super().is_done(part)
 
     def _finish(self) -> str:
-        """Let go of what this array was read and written with, before the next one begins."""
+        """Finish the array, and release its open files before the next array begins."""
         name = super()._finish()
         self._passes.clear()
         return name
@@ -98,7 +98,7 @@ class MemberRun(RechunkRun):
 
 
 class GroupRun(KeptRun):
-    """One run of a group's plan, shared by the tasks that belong to no single array."""
+    """Run of a group's plan, shared by the tasks that belong to no single array."""
 
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "copy": "copy"}
     threads_stay: ClassVar[bool] = True
@@ -127,18 +127,18 @@ class GroupRun(KeptRun):
             member.group = weakref.ref(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Members travel by themselves."""
+        """Return the state without the members, which travel by themselves."""
         copies = GroupPlan(members=(), copies=self.copies, budget=self.plan.budget, processes=self.processes)
         return super().__getstate__() | {"plan": copies, "members": {}}
 
     @property
     def resumes(self) -> bool:  # type: ignore[override]
-        """Whether it goes on with what another process has left."""
+        """Whether the run continues from the state left by another process."""
         return self.destination.resumed
 
     @property
     def done(self) -> frozenset[int]:
-        """The batches of copies that were done before it was resumed."""
+        """Batches of copies that were done before the run was resumed."""
         return frozenset(batch for (batch,) in self.remains.done)
 
     @property
@@ -146,7 +146,7 @@ class GroupRun(KeptRun):
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def reads(self) -> Iterable[Presence]:
-        """The arrays that are copied as they are; those that are rewritten have runs of their own."""
+        """Return the arrays that are copied unchanged; rewritten arrays have runs of their own."""
         return [self.source.presences[name] for name in self.copied]
 
     @property
@@ -155,7 +155,10 @@ class GroupRun(KeptRun):
 
     @property
     def made_place(self) -> StoreLike | None:
-        """The first array, if one is rewritten: beside a group's metadata, Zarr would take the request for a member."""
+        """First rewritten array, else the first copied one, beside which the request is kept.
+
+        Beside a group's metadata, Zarr would take the request for a member.
+        """
         copied = (piece[0] for batch in self.content["batches"] for piece in batch)
         first = min(self.content["members"], default=min(copied, default=None))
         return None if first is None else member_store(self.destination.store, first)
@@ -164,16 +167,16 @@ class GroupRun(KeptRun):
     def copies(self) -> CopyPlan:
         return self.plan.copies
 
-    # ------------------------------------------------------------------ what the tasks do
+    # ------------------------------------------------------------------ work of the tasks
 
     def _create(self, members: Sequence[MemberRun]) -> GroupRun:
-        """Make the target with all its groups and the arrays that are to be rewritten."""
+        """Make the target with all its groups, and the arrays that are to be rewritten."""
         if self.processes is None:
             self._begin_anew(members)
         if self.has_ended():
             return self
         for member in members:
-            member.look()  # what is not there has no fingerprint
+            member.look()  # a missing array has no fingerprint
         for presence in self.reads():
             presence.look_for_missing(self.meter)
         for run in (self, *members):
@@ -198,7 +201,7 @@ class GroupRun(KeptRun):
         return self
 
     def _make_all(self, members: Sequence[MemberRun]) -> None:
-        """Make the group and all arrays, or nothing: who resumes finds all of them."""
+        """Make the group and all arrays, or nothing: a resumed run must find all of them."""
         try:
             self._begin(self._create_group)
             self._make_members(members)
@@ -209,43 +212,43 @@ class GroupRun(KeptRun):
             raise
 
     def _make_members(self, members: Sequence[MemberRun]) -> None:
-        """Make the arrays that are not there."""
+        """Make the missing arrays."""
         for member in members:
             member.prepare()
         for name in self._converted:
             store = member_store(self.destination.store, name)
             begin_conversion(self.source.arrays[name], store, self.source.zarr_format, durable=self.durable)
 
-    # ------------------------------------------------------------------ what is read
+    # ------------------------------------------------------------------ sources
 
     def read_now(self) -> Document:
-        """How the arrays are that are read, by their paths."""
+        """Return the fingerprints of all source arrays, by path."""
         return dict(zip(self.source.arrays, fingerprints(self.source.arrays.values()), strict=True))
 
     @property
     def _converted(self) -> list[str]:
-        """The arrays that are copied into another Zarr format, whose drafts are made at the beginning."""
+        """Names of the arrays that are copied into another Zarr format; their drafts are made at the beginning."""
         return self.copied if self.source.changes_format else []
 
     @property
     def copied(self) -> list[str]:
-        """The arrays that are copied as they are: those that are rewritten have runs of their own."""
+        """Names of the arrays that are copied unchanged; rewritten arrays have runs of their own."""
         return sorted({piece.name for batch in self.copies.batches for piece in batch})
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
-        """The arrays that are copied as they are."""
+        """Arrays that are copied unchanged."""
         return [self.source.arrays[name] for name in self.copied]
 
     def _refused(self, content: Mapping[str, Any], names: Sequence[str] | None = None) -> JournalError | None:
-        """Why it does not go on with some arrays, by default those that it copies, if it does not."""
+        """Return the error that forbids reading some arrays, by default the copied ones; None if they are unchanged."""
         kept = content.get(CHUNKS_READ) or {}
         names = [name for name in (self.copied if names is None else names) if name in kept]
         before = {CHUNKS_READ: [kept[name] for name in names]}
         return self._changed([self.source.arrays[name] for name in names], before)
 
     def look_back(self) -> None:
-        """Start over with the arrays that have changed since the job failed, or may have, and with all copies."""
+        """Start over with all copies, and with the arrays that have changed since the job failed, or may have."""
         content = self._begun_with()
         if content is None or content.get(BEGINNING, "") != self.remains.beginning:
             return
@@ -263,14 +266,14 @@ class GroupRun(KeptRun):
             self._start_over()
 
     def _tidy(self, members: Sequence[MemberRun]) -> None:
-        """Remove what a dead run left of arrays that it had finished: partial files, journals, scratch."""
+        """Remove a dead run's partial files, its journals of finished arrays, and scratch without finished parts."""
         remove_partials(self.destination.store, set().union(*(member.marks for member in members)))
         for name in self.content["members"]:
             store = member_store(self.destination.store, name)
             if is_finished(store):
                 Journal(store).remove()
         if members and not any(member.done for member in members):
-            remove_scratch(members[0].scratch)  # they have one, in turn
+            remove_scratch(members[0].scratch)  # all arrays use the same scratch, in turn
 
     def _begin_anew(self, members: Sequence[MemberRun]) -> None:
         with self._idle:
@@ -279,7 +282,7 @@ class GroupRun(KeptRun):
             member.meter, member.failure = self.meter, None
 
     def _check_new(self, members: Sequence[MemberRun]) -> None:
-        """Refuse to begin where the target may not be made."""
+        """Raise if the target must not be made."""
         destination = self.destination
         if destination.resumed:
             raise RunError(f"{destination.store} is no longer what run {self.id} left")
@@ -293,7 +296,7 @@ class GroupRun(KeptRun):
         )
 
     def _check_room(self, members: Sequence[MemberRun]) -> None:
-        """Refuse to begin where the bytes that are known beforehand do not fit the device."""
+        """Raise if the sizes known beforehand exceed the free space of the device."""
         folder = local_folder(self.destination.store)
         targets = [member.plan.target for member in members]
         wanted = sum(target.grid.count * target.chunk_bytes for target in targets if not target.coded)
@@ -302,7 +305,7 @@ class GroupRun(KeptRun):
             raise DiskFullError(f"{folder} needs {wanted} bytes; its device has {free} left")
 
     def _copy(self, batch: int, rank: int) -> None:
-        """Copy some arrays, or a part of one, as they are."""
+        """Copy some arrays, or a part of one, unchanged."""
         if self._is_done(batch):
             return
         self.journal.join()
@@ -325,7 +328,7 @@ class GroupRun(KeptRun):
         return member_store(self.destination.store, name)
 
     def _is_done(self, batch: int) -> bool:
-        """Whether a batch was copied, before the run was resumed or a worker was lost; when it has ended, all are."""
+        """Return whether a batch was copied before a resume or the loss of a worker; after the run's end, all are."""
         if batch in self.done or self.processes is None:
             return batch in self.done
         if self.journal.is_there():
@@ -338,7 +341,7 @@ class GroupRun(KeptRun):
         return name_of(self.destination.store)
 
     def _finish_targets(self) -> None:
-        """Put the documents of arrays that were copied, then those of groups."""
+        """Write the documents of the copied arrays, then those of the groups."""
         for name in () if self.source.changes_format else self.copied:
             store = member_store(self.destination.store, name)
             copy_documents(self.source.arrays[name], store, meter=self.meter, durable=self.durable)
@@ -347,22 +350,22 @@ class GroupRun(KeptRun):
             durable=self.durable,
         )  # fmt: skip
 
-    # ------------------------------------------------------------------ how it goes
+    # ------------------------------------------------------------------ failure and progress
 
     def abort(self, error: BaseException) -> BaseException:
-        """Stop: tasks that have not begun will not, of any array."""
+        """Stop: tasks that have not begun will not run, in any array."""
         first = super().abort(error)
         for member in self.members.values():
             member.abort(first)
         return first
 
     def stop(self, failure: BaseException) -> None:
-        """An array has failed: let the group be resumed, also where nobody settles it."""
+        """Record the failure of an array, and release the group for resuming even if `settle` is not called."""
         self.failure = self.failure or failure
         self._let_go()
 
     def settle(self, *, resumable: bool = False) -> None:
-        """Wait until tasks that had begun are done, those of all arrays too."""
+        """Wait until running tasks have ended, in all arrays too."""
         self._wait()
         for member in self.members.values():
             member.settle(resumable=resumable)
@@ -370,7 +373,7 @@ class GroupRun(KeptRun):
 
     @property
     def left(self) -> float:
-        """The share of what is rewritten, in bytes, that is still to be written."""
+        """Share of the rewritten bytes that is still to be written."""
         sizes = {name: member.plan.target.nbytes for name, member in self.members.items()}
         left = sum(member.left * sizes[name] for name, member in self.members.items())
         every: int = sum(self.content["members"].values())
@@ -378,6 +381,6 @@ class GroupRun(KeptRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and chunks that are written, in what is left of all arrays."""
+        """Numbers of read requests and of chunk writes that remain in all arrays."""
         each = [member.expected for member in self.members.values()]
         return sum(reads for reads, _ in each), sum(writes for _, writes in each)

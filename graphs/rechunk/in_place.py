@@ -1,6 +1,6 @@
-"""The work that ranks do together between threads: they take from each other's slabs in place.
+"""Joint work of ranks between threads: they copy from each other's slabs in place.
 
-A slab is handed from round to round, a region from partition to partition: both are filled anew where they lie.
+A slab passes from round to round, and a region from partition to partition; both are refilled in place.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from oocarrays.storage.local.pages import allocate
 
 
 def read(run: RechunkState, number: int, unit: int, turn: int, rank: int, former: ReadSlab | None) -> ReadSlab:
-    """Read this rank's chunks of a round, whoever wants them."""
+    """Read this rank's source chunks of a round, for all ranks."""
     step = run.plan.passes[number]
     size = step.source.chunk_bytes
     buffer = former.buffer if former else allocate(step.slab * size)
     outs = (run.opened(number).chunk_view(buffer[i * size : (i + 1) * size]) for i in range(step.slab))
     slab = ReadSlab(buffer)
     for chunk in run.opened(number).reader.whole(step.reads(unit, turn, rank), outs):
-        if not slab.chunks:  # the first one is here: the device may go on to the next round
+        if not slab.chunks:  # the first chunk has been read: the device may begin the next round
             run.opened(number).reader.announce(step.reads_after(unit, turn, rank))
         slab.chunks.append(chunk)
     return slab
@@ -41,7 +41,7 @@ def copied(
     buffer: np.ndarray | None,
     slabs: Iterable[ReadSlab],
 ) -> np.ndarray:
-    """Take from partners' slabs what this rank's target chunks need: a view there, a copy here."""
+    """Copy the elements of this rank's target chunks from its partners' slabs; return the rank's buffer."""
     number, unit, turn = round
     step = run.plan.passes[number]
     buffer = _rank_buffer(step) if buffer is None else buffer
@@ -57,12 +57,11 @@ def copied(
 
 
 def _rank_buffer(step: Pass) -> np.ndarray:
-    """Memory for a region."""
     return allocate(padded(int(np.prod(step.region, dtype=int)) * step.target.chunk_bytes))
 
 
 def write(run: RechunkState, number: int, unit: int, rank: int, buffer: np.ndarray) -> np.ndarray:
-    """Write this rank's target chunks of a partition."""
+    """Write this rank's target chunks of a partition, and record the part as done."""
     step = run.plan.passes[number]
     box = step.share(unit, rank)
     if box is not None and not run.is_done((number, unit, rank)):
@@ -73,4 +72,4 @@ def write(run: RechunkState, number: int, unit: int, rank: int, buffer: np.ndarr
 
 
 VERBS = {"read": read, "write": write}
-"""Tasks of threads in two phases, beside exchanging."""
+"""Tasks of two-phase passes on threads, besides the exchange."""

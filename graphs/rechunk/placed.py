@@ -1,9 +1,9 @@
-"""What is recorded of chunks that are assembled, as it can be held against what is there now.
+"""Records of assembled chunks, in a form that can be compared with the chunks as stored now.
 
-    recorded    c/0/3   [4194304, 991]     a part has placed something in it: the sum is of its pieces alone
-    now         c/0/3.4f1c….partial        where it has not got its name yet
+    recorded    c/0/3   [4194304, 991]     a part has placed pieces in it: the sum covers its pieces alone
+    now         c/0/3.4f1c….partial        while the chunk does not have its final name
 
-A chunk in which some part's pieces are not as they were is as no part has left it.
+If the pieces of one part are not as they were placed, the chunk counts as changed for all parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oocarrays.storage.meter import Meter
 
 Recorded = Mapping[Part, Stored | None]
 ODD = -1
-"""A checksum that nothing has."""
+"""Checksum that no chunk has."""
 
 
 def as_named_now(
@@ -38,7 +38,7 @@ def as_named_now(
     mark: Callable[[int], str],
     verify: bool,
 ) -> Recorded:
-    """Return the record by the keys that chunks have now, with checksums of all of a chunk."""
+    """Return the records under the current keys of the chunks, with checksums of whole chunks."""
     now = dict(stored)
     for number, step in enumerate(plan.passes):
         mine = {part: told for part, told in stored.items() if part and part[0] == number and told is not None}
@@ -52,7 +52,7 @@ def as_named_now(
 def _of_pass(
     step: Pass, assembler: Assembler, told: Mapping[Part, Mapping[str, Receipt]], verify: bool
 ) -> dict[Part, Stored]:
-    """Of each part the chunks in which it has placed something; what is in others it does not know."""
+    """Return the current receipts of each part, for the chunks in which it has placed pieces."""
     by_chunk: defaultdict[Index, list[tuple[Part, list[int]]]] = defaultdict(list)
     for part, receipts in told.items():
         for index in dict.fromkeys(step.written(*part[1:])):
@@ -70,7 +70,7 @@ def _of_pass(
 def _chunk_now(
     step: Pass, assembler: Assembler, index: Index, parts: list[tuple[Part, list[int]]], verify: bool
 ) -> tuple[str, list[int]]:
-    """The key of a chunk, and what it must be."""
+    """Return the current key of a chunk, and the receipt that it must match."""
     key, nbytes = assembler.key(index), step.target.chunk_bytes
     named = os.path.exists(assembler.chunks.final(key))
     here = key if named else partial_name(key, assembler.chunks.mark)
@@ -85,7 +85,7 @@ def _chunk_now(
 def _is_as_placed(
     step: Pass, assembler: Assembler, chunk: np.ndarray, index: Index, part: Part, receipt: list[int]
 ) -> bool:
-    """Whether what a part has placed in a chunk is in it."""
+    """Return whether the pieces that a part has placed in a chunk are unchanged."""
     pieces = (dict(step.places(unit)).get(index) for unit in step.batch_units(*part[1:]))
     sums = (assembler.sum_of(chunk, piece, step.tile) for piece in pieces if piece is not None)
     return len(receipt) == 2 and sum(sums) % MOST_SUM == receipt[1]

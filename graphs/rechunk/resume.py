@@ -1,9 +1,9 @@
-"""Going on with a run that stopped: what its journal keeps, and how it is trusted.
+"""Resuming an interrupted rechunk: the content of its journal, and the trust placed in it.
 
-begin     plan, source and its fingerprint, where scratch is      ─► journal
-resume    journal ─► the same plan, less what is recorded as done and is still as it was stored; or another one
-                     for other means, less the chunks that have been stored
-          refused: a plan, source or target that is not the one the journal was written for
+begin     plan, source and its fingerprint, scratch location      ─► journal
+resume    journal ─► the same plan, without the parts recorded as done and still as they were stored; or another plan
+                     for other resources, without the chunks that have been stored
+          error: a plan, source or target other than those that the journal was written for
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ from oocarrays.storage.stores.urls import scratch_place
 T = TypeVar("T")
 Run = TypeVar("Run", bound=RechunkRun)
 Terms = Callable[[Any], tuple[Any, Resources | None]]
-"""For a plan that was made before: where it goes on, and what a plan in its place may use; None where it stays."""
+"""Function of an earlier plan that returns where it continues, and the resources for a new plan; None keeps the plan.
+"""
 
 
 def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destination) -> Document:
@@ -79,24 +80,24 @@ def journal_content(plan: RechunkPlan, source: ArrayFile, destination: Destinati
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoingOn:
-    """Wishes of who goes on with a rechunk that stopped, beside what its journal says."""
+    """Options for resuming a rechunk, besides the content of its journal."""
 
     source: Any
-    """What it reads, where that is elsewhere now; None for where the journal says."""
+    """Source, if it has moved; None for the location in the journal."""
     place: Callable[[Any], Any]
-    """Makes stores of URLs."""
+    """Function that makes stores from URLs."""
     scratch: str | RemoteStore
-    """Where scratch goes, if there is none where the journal says."""
+    """Location for scratch, if the location in the journal has none."""
     terms: Terms
-    """Where a plan is to go on, and with which resources."""
+    """Where a plan continues, and with which resources."""
     missing: str | None = None
-    """What is made of chunks that the source lacks; by default as the run was asked."""
+    """Policy for chunks that the source lacks; None for the policy of the interrupted run."""
     trust: Trust = TRUSTED
-    """How far what it has left is trusted."""
+    """Degree of trust in the state left by the run."""
 
 
 PART_LENGTH = 3
-"""Numbers of a part that is done; one more tells how far a part is that is not."""
+"""Length of a finished part's tuple; an unfinished part has one more number, for its progress."""
 
 
 def resumed(
@@ -104,7 +105,7 @@ def resumed(
     asked: GoingOn,
     kind: type[Run] = RechunkRun,  # type: ignore[assignment]
 ) -> tuple[Run, Any]:
-    """A run that stopped, less what it has done; and where it goes on."""
+    """Return an interrupted run without its finished parts, and where it continues."""
     journal, id, content = journal_of(target, "array")
     before, trust = _plan(content, target), asked.trust
     file = _source(content, asked.source, target, asked.place, asked.missing)
@@ -133,7 +134,7 @@ def resumed(
 
 
 def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, resources: Resources) -> RechunkPlan:
-    """Plan the same work with other resources; keep the plan that is there where it comes to that."""
+    """Plan the same work with other resources; return the earlier plan if the new one does not differ."""
     remote = not in_files(destination.scratch)
     plan = plan_rechunk(file.stored, before.target, resources, remote_scratch=remote)
     told = ("passes", "budget", "processes")
@@ -143,25 +144,25 @@ def replanned(before: RechunkPlan, file: ArrayFile, destination: Destination, re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _There:
-    """Journal of an array, and the findings of a look at the array."""
+    """Journal of an array, and the result of checking the array."""
 
     plan: RechunkPlan
-    """That of the journal."""
+    """Plan in the journal."""
     stored: Mapping[Part, Stored | None]
-    """What is recorded of each part."""
+    """Receipts of each recorded part."""
     kept: Mapping[str, Receipt]
-    """What plans before that one have stored."""
+    """Receipts of chunks stored under earlier plans."""
     target: StoreLike
-    """Where it is."""
+    """Location of the target."""
     scratch: str | RemoteStore
-    """Where what is on its way is."""
+    """Location of the scratch arrays."""
     found: Found
-    """What is not as it was stored."""
+    """Chunks that are not as they were stored."""
 
     def remaining(
         self, plan: RechunkPlan, written: ArrayFile, content: Mapping[str, Any], trust: Trust, **left: Any
     ) -> Remains:
-        """Return what of it is of use to a plan: the same, or another one."""
+        """Return the recovered state that a plan can reuse, be it the same plan or another one."""
         spoilt = KEPT in self.found.lost
         anew = plan is not self.plan or spoilt
         kept = self._chunks(written) if anew else self.kept
@@ -179,7 +180,7 @@ class _There:
         return remains.told(self.found.notice, *(self._of_another(plan, kept) if anew and not trust.again else ()))
 
     def _chunks(self, written: ArrayFile) -> dict[str, Receipt]:
-        """All chunks that are stored, whichever plan did it."""
+        """Return the receipts of all complete chunks, stored under any plan."""
         last, odd = len(self.plan.passes) - 1, self.found.odd.get(str(self.target), ())
         parts = [part for part in self.stored if part[0] == last]
         sections = {part: self.plan.passes[last].sections(*part[1:]) for part in parts}
@@ -218,7 +219,7 @@ def _there(
 
 
 def _recorded(journal: Journal) -> tuple[dict[Part, Stored | None], dict[str, dict[str, Receipt]]]:
-    """Read what parts have stored that are done; and chunks that stay: of plans before, and of parts in the middle."""
+    """Return the receipts of finished parts, and those of kept chunks: from earlier plans and from unfinished parts."""
     stored: dict[Part, Stored | None] = {**journal.stored()}
     kept = journal.kept()
     some = [part for part in stored if len(part) > PART_LENGTH]
@@ -229,7 +230,7 @@ def _recorded(journal: Journal) -> tuple[dict[Part, Stored | None], dict[str, di
 def _looked(
     plan: RechunkPlan, stored: Mapping[Part, Stored | None], target: StoreLike, scratch: Any, *, verify: bool
 ) -> Found:
-    """Find what of the record is not as it was stored: in the target, and in scratch that is still there."""
+    """Return the recorded chunks that are not as they were stored, in the target and in existing scratch."""
     last = len(plan.passes) - 1
 
     opened = cache(written_file)
@@ -247,7 +248,7 @@ def _looked(
 
 
 def planned(target: StoreLike) -> RechunkPlan:
-    """The plan in the journal of an unfinished array."""
+    """Return the plan in the journal of an unfinished array."""
     return _plan(journal_of(target, "array")[2], target)
 
 

@@ -1,6 +1,6 @@
-"""The run of a rechunk: one object for all its tasks, which begin, open, store and finish by it.
+"""Run of a rechunk: one object for all its tasks, with the files, buffers and journal that they share.
 
-Between threads they share it; on a cluster it travels once to each worker, and opens there what it needs.
+Threads share it; on a cluster it travels once to each worker, and opens its files there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 
 class RechunkState(OneTarget):
-    """Hold what the tasks of one run of a rechunk plan share."""
+    """State shared by the tasks of one rechunk run."""
 
     threads_stay: ClassVar[bool] = True
     merges: ClassVar[bool] = True
@@ -91,18 +91,18 @@ class RechunkState(OneTarget):
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The target, and scratch that holds arrays which are to outlive the system."""
+        """Target, and scratch that is to outlive a restart of the system."""
         scratch = [self.scratch] if len(self.plan.passes) > 1 and not self.caches_scratch else []
         return [self.destination.store, *scratch]
 
     @property
     def caches_scratch(self) -> bool:
-        """Whether scratch stays in the system's cache: who looks at it later can tell whether it has."""
+        """Whether scratch stays in the system's cache; the boot id then tells whether it is still complete."""
         return self.plan.scratch_is_cached and bool(syncing.boot())
 
     @property
     def cached_places(self) -> list[StoreLike]:
-        """Scratch, where it stays in the cache."""
+        """Scratch, if it stays in the cache."""
         return [self.scratch] if self.caches_scratch else []
 
     @property
@@ -110,10 +110,10 @@ class RechunkState(OneTarget):
         return {"source": self.source.zarr.store_path.store, "target": self.destination.store}
 
     def settle(self, *, resumable: bool = False) -> None:
-        """Wait until tasks that had begun are done, so that nothing is written after a run has failed.
+        """Wait until running tasks have ended, so that nothing is written after a run has failed.
 
-        Scratch goes too, unless what it holds can be of use, or is another's: a run on threads that was refused at
-        its beginning holds none.
+        Remove scratch too, unless it is reusable or belongs to another run: a run on threads that failed at its start
+        holds none.
         """
         self._wait()
         self._close(keep_scratch=resumable or not (self._uses_scratch or self.processes))
@@ -139,7 +139,7 @@ class RechunkState(OneTarget):
 
     @property
     def resumes(self) -> bool:  # type: ignore[override]
-        """Whether it goes on with what a run that stopped has left: its target is there."""
+        """Whether the run continues from the state of an interrupted run: its target exists."""
         return self.destination.resumed
 
     def _make_targets(self) -> None:
@@ -149,7 +149,7 @@ class RechunkState(OneTarget):
         check_target(self.source.zarr, self.destination.store, overwrite=self.destination.overwrite)
 
     def _forget_what_is_gone(self) -> None:
-        """Take back what is recorded of scratch that is no longer there."""
+        """Delete records of lost parts and of parts in missing scratch; raise if a part counted as done needs one."""
         parts, last = self.journal.parts(), len(self.plan.passes) - 1
         gone = {part for part in parts if part[0] < last and not is_scratch(self._scratch_folder(part[0]))}
         gone |= self.remains.lost
@@ -161,7 +161,7 @@ class RechunkState(OneTarget):
         self.journal.forget(gone)
 
     def _restart(self) -> None:
-        for number in range(MOST_PASSES):  # of any plan; not what else is there
+        for number in range(MOST_PASSES):  # of any plan; other files stay
             remove_scratch(self._scratch_folder(number))
         super()._restart()
 
@@ -170,7 +170,7 @@ class RechunkState(OneTarget):
         self._passes.clear()
 
     def _check_room(self) -> None:
-        """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
+        """Raise if the sizes known beforehand exceed the free space of the devices."""
         plan, wants = self.plan, {}
         folder = local_folder(self.destination.store)
         if folder and not plan.target.coded:
@@ -180,9 +180,9 @@ class RechunkState(OneTarget):
         check_room(wants)
 
     def _start(self, number: int) -> None:
-        """Begin a pass: what the last one wrote is what this one reads."""
+        """Begin a pass, which reads the output of the previous one."""
         if number > 1:
-            self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
+            self.syncer.wait()  # to resume, either a pass's source or the record of its end must exist
             remove_scratch(self._scratch_folder(number - 2))
         if number < len(self.plan.passes) - 1:
             self._hold_scratch()
@@ -195,7 +195,7 @@ class RechunkState(OneTarget):
             )
 
     def _hold_scratch(self) -> None:
-        """Say that scratch is in use, until this process has done with it."""
+        """Mark scratch as in use until this process no longer needs it."""
         self._uses_scratch = True
         if self._hold is None and isinstance(self.scratch, str):
             self._hold = hold(self.scratch)
@@ -203,7 +203,7 @@ class RechunkState(OneTarget):
                 self._remove_scratch = weakref.finalize(self, discard, self.scratch, self._hold)
 
     def opened(self, number: int) -> OpenPass:
-        """Open what a pass reads from and writes to: once in each process."""
+        """Return the files that a pass reads from and writes to, opened once in each process."""
         with self._opening:
             if number not in self._passes:
                 self._passes[number] = self._open(number)
@@ -250,7 +250,7 @@ class RechunkState(OneTarget):
 
     @property
     def marks(self) -> set[str]:
-        """Those of all passes."""
+        """Marks of all passes."""
         return set(map(self.mark, range(len(self.plan.passes))))
 
     def _scratch_array(self, number: int) -> ArrayFile:
@@ -261,7 +261,7 @@ class RechunkState(OneTarget):
         return place_below(self.scratch, str(number))
 
     def _finish(self) -> str:
-        if self.caches_scratch:  # what is put on the device now need not hold it
+        if self.caches_scratch:  # before the sync, which then need not write scratch
             remove_scratch(self.scratch)
         name: str = self._end(self.target.name)
         self._close()
@@ -271,10 +271,10 @@ class RechunkState(OneTarget):
         self._keep_source()
         return finishing(self.target, durable=self.durable)
 
-    # ------------------------------------------------------------------ what all have in common
+    # ------------------------------------------------------------------ shared by all tasks
 
     def pool(self, number: int) -> Pool:
-        """Buffers of a pass that have been used; those of the pass before are let go."""
+        """Return the pool of used buffers of a pass; drop the pool of the previous pass."""
         with self._opening:
             if number != self._pool_of:
                 self.buffers, self.rooms, self._pool_of = Pool(), Rooms(), number
@@ -282,14 +282,14 @@ class RechunkState(OneTarget):
 
     @property
     def left(self) -> float:
-        """The share of all passes' bytes that is still to be read and written."""
+        """Share of all passes' bytes that is still to be read and written."""
         traffic = [step.traffic for step in self.plan.passes]
         sizes = [max(each.read_bytes + each.written_bytes, 1) for each in traffic]
         left = sum(self.left_of(number) * size for number, size in enumerate(sizes))
         return left / sum(sizes) if sizes else 1.0
 
     def left_of(self, number: int) -> float:
-        """The share of a pass's chunks that is still to be written."""
+        """Return the share of a pass's chunks that is still to be written."""
         step = self.plan.passes[number]
         if self._kept(number):
             rest = (part for part in step.parts(number) if part not in self.done)
@@ -298,17 +298,17 @@ class RechunkState(OneTarget):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and chunks that are written, in what is left of all passes."""
+        """Numbers of read requests and of chunk writes that remain in all passes."""
         shares = [(self.left_of(number), step.traffic) for number, step in enumerate(self.plan.passes)]
         reads, writes = (t.read_requests * left for left, t in shares), (t.write_requests * left for left, t in shares)
         return sum(reads), sum(writes)
 
     def _kept(self, number: int) -> Mapping[str, Receipt]:
-        """The chunks that a pass need not write: an earlier plan of this run has."""
+        """Return the receipts of chunks that a pass need not write, because an earlier plan of this run has."""
         return self.remains.kept.get("", {}) if number == len(self.plan.passes) - 1 else {}
 
     def _left_in(self, number: int, box: ChunkBox) -> int:
-        """Chunks of a box, less those that are kept."""
+        """Return the number of chunks in a box, without kept ones."""
         kept = self._kept(number)
         if not kept:
             return box_count(box)
@@ -316,35 +316,35 @@ class RechunkState(OneTarget):
 
     @property
     def _names(self) -> ArrayFile:
-        """The target, for the names of its chunks: it is there, and nobody is kept from it."""
+        """Target file for the names of its chunks, opened without joining the journal."""
         with self._opening:
             if self._looked_at is None:
                 self._looked_at = written_file(self.destination.store)
             return self._looked_at
 
     def _left_of(self, part: Part) -> int:
-        """Chunks of a part, less those that are kept."""
+        """Return the number of chunks in a part, without kept ones."""
         step, (number, first, rank) = self.plan.passes[part[0]], part
         return sum(self._left_in(number, box) for box in step.boxes(first, rank))
 
     def units(self, number: int) -> list[int]:
-        """The partitions of a pass of which some rank's part is not done."""
+        """Return the partitions of a pass in which the part of at least one rank is not done."""
         return sorted({part[1] for part in self.plan.passes[number].parts(number) if part not in self.done})
 
     def _place_of(self, part: Part, name: str) -> StoreLike | None:
         return self.destination.store if part[0] == len(self.plan.passes) - 1 else None
 
     def record_chunks(self, part: Part, receipts: Receipts) -> None:
-        """Keep that a part is done, and what it has stored."""
+        """Record a part as done, with its receipts."""
         self.record(part, {"": receipts.kept})
 
     def record_some(self, part: Part, unit: int, receipts: Receipts) -> None:
-        """Keep what a part of the last pass has stored so far: a run that goes on does not write it again."""
+        """Record the receipts so far of a part of the last pass: a resumed run does not write those chunks again."""
         if part[0] == len(self.plan.passes) - 1:
             self.record((*part, unit), {"": dict(receipts.kept)})
 
     def store(self, number: int, box: ChunkBox, region: np.ndarray, receipts: Receipts) -> None:
-        """Write the chunks of a region, but for those that are kept, as long as the run has not failed."""
+        """Write the chunks of a region, except kept ones; stop if the run has failed."""
         opened = self.opened(number)
 
         def chunks() -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
@@ -356,5 +356,5 @@ class RechunkState(OneTarget):
         opened.writer.write_all(chunks(), receipts)
 
     def fill(self, data: np.ndarray | None) -> Any:
-        """The elements of a chunk, or what stands for all of them where it is missing."""
+        """Return the elements of a chunk, or the fill value if the chunk is missing."""
         return self.source.fill_value if data is None else data

@@ -1,13 +1,12 @@
-"""The tasks of a rechunk: regions that a rank builds for itself stand here.
+"""Tasks of a rechunk. This module defines the tasks of ranks that build regions or assemble chunks by themselves.
 
-Target chunks that are assembled stand in `assembled`, work that ranks do together in `in_place` (threads) and
-`exchange` (workers).
+The joint work of ranks is in `in_place` (threads) and `exchange` (workers).
 
-start ─┬─► assemble ─► assemble ──┬─► name ─► …      a chain of batches a rank, as of those that build regions
-           └─► assemble ─► assemble ──┘
+start ─┬─► assemble ─► assemble ──┬─► name ─► …      one chain of batches per rank, as for ranks that build regions
+       └─► assemble ─► assemble ──┘
 
-What a batch has placed is on the device before it is recorded. Who goes on with a run knows from the journal in which
-chunks something was placed, and which pieces hold nothing but the fill value and were left out.
+The pieces of a batch are on the device before the batch is recorded. The journal tells a resumed run in which chunks
+pieces were placed, and which pieces hold only the fill value and were left out.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from oocarrays.storage.local.pages import allocate
 
 
 def go_on(run: RechunkState, number: int) -> None:
-    """Take up what parts of a pass have done that this run, or the process before, has begun."""
+    """Restore the assembly state from parts of a pass that this run, or the previous process, has done."""
     if _has_ended(run):
         return
     assembly = run.assembly(number)
@@ -46,19 +45,19 @@ def go_on(run: RechunkState, number: int) -> None:
 
 
 def _has_ended(run: RechunkState) -> bool:
-    """Whether a task is done again of a run that has ended: all chunks have their names."""
+    """Return whether a task is repeated after the end of its run: all chunks have their final names."""
     return run.processes is not None and not run.journal.is_there() and is_finished(run.destination.store)
 
 
 def _told(run: RechunkState, number: int) -> Told:
-    """Return the record of the parts of a pass that are not done again."""
+    """Return the records of the parts of a pass that are not repeated."""
     stored = run.journal.stored()
     mine = {part for part in (run.done if run.processes is None else run.done.union(stored)) if part[0] == number}
     return {part: (stored.get(part) or {}).get("", {}) for part in mine}
 
 
 def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:
-    """Read some boxes, one after the other, and place what is in them."""
+    """Read the boxes of a batch, one after the other, and place their elements in target chunks."""
     step, part = run.plan.passes[number], (number, batch, rank)
     if run.is_done(part):
         return holding
@@ -81,7 +80,7 @@ def assemble(run: RechunkState, number: int, batch: int, rank: int, holding: Ran
 
 
 def _holding(step: Pass) -> RankBuffers:
-    """Memory for a box, and for what is laid out of a piece."""
+    """Allocate memory for a box, and for staging a piece."""
     box = int(np.prod(step.unit, dtype=int)) * step.source.chunk_bytes
     return RankBuffers(allocate(box), _stage(step))
 
@@ -91,7 +90,7 @@ def _stage(step: Pass) -> np.ndarray:
 
 
 def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
-    """Read a box; returned is what takes elements of it."""
+    """Read a box; return a function that copies elements from it."""
     step, reader = run.plan.passes[number], run.opened(number).reader
     grid, size = step.source.grid, step.source.chunk_bytes
     outs = (run.opened(number).chunk_view(box[at : at + size]) for at in range(0, len(box), size))
@@ -112,7 +111,7 @@ def _read(run: RechunkState, number: int, unit: int, box: np.ndarray) -> Take:
 
 
 def name(run: RechunkState, number: int, rank: int = 0) -> None:
-    """Give the chunks their names that have none yet, at the end of a pass."""
+    """Give final names to the chunks without one, at the end of a pass."""
     if _has_ended(run):
         return
     step, assembly = run.plan.passes[number], run.assembly(number)
@@ -123,11 +122,11 @@ def name(run: RechunkState, number: int, rank: int = 0) -> None:
 
 
 VERBS = {"assemble": assemble, "name": name}
-"""What tasks do."""
+"""Tasks of assembled passes."""
 
 
 class RechunkRun(Messages, RechunkState):
-    """Run a rechunk plan: each of its tasks is a method here, or a function of what ranks do together."""
+    """Run of a rechunk plan; each task is a method here, or a function in the modules of joint work."""
 
     phases: ClassVar[Mapping[str, str]] = Messages.phases
 
@@ -139,60 +138,60 @@ class RechunkRun(Messages, RechunkState):
         return together[verb](self, *args, *inputs) if verb in together else super()._do(verb, args, inputs)
 
     def _start(self, number: int) -> None:
-        """Begin a pass; where its target is assembled go on with what is in it."""
+        """Begin a pass; if its target is assembled, restore the assembly state."""
         super()._start(number)
         if self.plan.passes[number].assembled and not self.made:
             go_on(self, number)
 
     def order(self, round: Round) -> Schedule:
-        """Who sends to whom in a partition of a pass."""
+        """Return the schedule of a partition of a pass."""
         return self.plan.passes[round[0]].schedule
 
     def placed(self, round: Round, stage: int, rank: int, there: Region | None, came: dict[int, np.ndarray]) -> Region:
-        """Fill a rank's region with what is to come in a stage."""
+        """Place the parts due in a stage in a rank's region."""
         due = {origin: came.get(origin) for origin in arriving(self.order(round), stage, rank)}
         return exchange.unpack(self, round, rank, there, due, blank=False)
 
     def waits(self, round: Round) -> bool:
-        """Whether a step waits until the one before has been received and taken."""
+        """Return whether each step waits until the previous one has been received and taken."""
         return self.plan.passes[round[0]].synchronous
 
     def is_over(self, round: Round, rank: int) -> bool:
-        """Whether a rank has no part of a partition, or has written it."""
+        """Return whether a rank has no part of a partition, or has written it."""
         number, unit = round
         return self.plan.passes[number].share(unit, rank) is None or self.is_done((number, unit, rank))
 
     def begun(self, round: Round, rank: int, held: Outbox) -> Region:
-        """Make a rank's region, with what it packed for itself."""
+        """Return a new region of a rank, with the part that it packed for itself."""
         return exchange.unpack(self, round, rank, None, {rank: held.messages[rank]}, blank=True)
 
     def unpacked(self, round: Round, rank: int, there: Region, came: dict[int, np.ndarray | None]) -> Region:
-        """Fill a rank's region with what has come."""
+        """Place received parts in a rank's region."""
         return exchange.unpack(self, round, rank, there, came, blank=False)
 
     def copied(
         self, round: Round, stage: int, rank: int, there: np.ndarray | None, held: Mapping[int, ReadSlab]
     ) -> np.ndarray:
-        """Take from partners' slabs what this rank's target chunks need."""
+        """Copy the elements of this rank's target chunks from its partners' slabs."""
         return in_place.copied(self, round, stage, rank, there, held.values())
 
     def _receive(self, round: Round, stage: int, rank: int, there: Region | None, *messages: Any) -> Region:
-        """Fill a rank's region with what has come; in stage 0 with what it packed for itself."""
+        """Place received parts in a rank's region; in stage 0, the part that it packed for itself."""
         if stage:
             return super()._receive(round, stage, rank, there, *messages)  # type: ignore[no-any-return]
         return self.begun(round, rank, messages[0])
 
     def _written(self, number: int, unit: int) -> None:
-        """Say that all ranks have written a partition."""
+        """Mark a partition as written by all ranks."""
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
-        """Where a rank was put, and where it runs, which answers from now on whoever asks for messages."""
+        """Return a rank, its planned and its actual worker; set up that worker's exchanges if a pass needs them."""
         if any(step.whole for step in self.plan.passes):
             exchange.answer(self)
         return super()._probe(address, rank)
 
     def _copy(self, number: int, batch: int, rank: int, holding: RankBuffers | None) -> RankBuffers | None:
-        """Build and write some regions, one after the other."""
+        """Build and write the regions of a batch, one after the other."""
         step, part = self.plan.passes[number], (number, batch, rank)
         if self.is_done(part):
             return holding

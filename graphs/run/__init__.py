@@ -1,1 +1,1 @@
-"""What all graphs have in common: the run, its tasks and steps, its journal, and carrying it out."""
+"""Parts common to all graphs: the run, its tasks and steps, its journal, and its execution."""

@@ -1,10 +1,11 @@
-"""Adding the tasks of one graph, which take one thing in common: the run or the plan that says what they do.
+"""Builder of one graph's tasks, which share their first argument: the run or the plan.
 
-key      verb-suffix, plain arguments, rank       new for each graph; `placement` pins by the suffix and the rank
-task     do(shared, verb, arguments, …)           takes buffers, and waits for others
+    key      verb-suffix, plain arguments, rank       new for each graph; `placement` pins by the suffix and the rank
+    task     do(shared, verb, arguments, …)           receives buffers, and waits for other tasks
 
-A graph bounds memory because a buffer travels along its edges: who needs one waits for the task that had it before.
-What holds one does not tell Dask how large it is: the plan has counted it, and a worker must not spill it.
+Buffers travel along the edges of the graph, which bounds memory: a task that needs a buffer waits for the previous user
+of that buffer. Objects that hold a buffer do not report its size to Dask: the plan has counted it, and a worker must
+not spill it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from oocarrays.storage.local.pages import allocate
 
 @dataclass(slots=True)
 class RankBuffers:
-    """Buffers of one rank while it builds regions for itself."""
+    """Buffers of one rank that works alone in a pass."""
 
     region: np.ndarray
-    """Bytes of the target chunks that it builds."""
+    """Bytes of the target chunks being built; in an assembled pass, of the source box being read."""
     chunk: np.ndarray
-    """Bytes of the source chunk that it reads."""
+    """Bytes of the source chunk being read; in an assembled pass, of the piece being staged."""
 
     @property
     def empty(self) -> bool:
-        """Whether it was left behind when its rank moved to another worker."""
+        """Whether the buffers were dropped when the rank moved to another worker."""
         return len(self.region) == 0
 
     def __reduce__(self) -> Any:
@@ -45,56 +46,56 @@ class ReadSlab:
     """Chunks that one rank has read in one round of a partition."""
 
     buffer: np.ndarray
-    """Bytes, chunk after chunk."""
+    """Bytes of the chunks, one after the other."""
     chunks: list[tuple[tuple[int, ...], np.ndarray | None]] = field(default_factory=list)
-    """Index and elements of each source chunk; None for one that is missing."""
+    """Index and elements of each source chunk; None for a missing chunk."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Outbox:
-    """Messages that one rank has packed of a partition."""
+    """Messages that one rank has packed from a partition."""
 
     messages: list[np.ndarray | None]
-    """Bytes for each rank; None where it needs nothing."""
+    """Bytes for each rank; None for a rank that needs nothing."""
     buffer: np.ndarray | None
-    """Where they lie, one behind the other; None when they have been let go."""
+    """Memory that holds all messages, one after the other; None once released."""
 
 
 @dataclass(slots=True)
 class Region:
-    """The target chunks that one rank builds in a partition."""
+    """Target chunks that one rank builds in a partition."""
 
     buffer: np.ndarray | None
-    """Bytes, chunk after chunk; None when they have been written."""
+    """Bytes of the chunks, one after the other; None once written, or if the rank has nothing to write."""
 
 
 T = TypeVar("T")
 
 
 def itself(given: T) -> T:
-    """Return an argument as it was given: a task that holds a value."""
+    """Return the argument unchanged: the function of a task that holds a value."""
     return given
 
 
 def new_suffix() -> str:
-    """Make what is in every key of one graph, and of no other."""
+    """Return a new suffix for the keys of one graph."""
     return uuid.uuid4().hex[:12]
 
 
 class RoundsAhead(Generic[T]):
-    """Rounds of which so many are under way at one time: one begins when that so many before is done."""
+    """Window of `ahead` rounds in progress: each new round waits for the end of the oldest round in the window."""
 
     def __init__(self, ahead: int, start: T) -> None:
         self._last = deque([start] * ahead, maxlen=ahead)
 
     @property
     def before(self) -> T:
-        """The end of the round that the next one waits for."""
+        """End of the round that the next round waits for."""
         return self._last[0]
 
     @property
     def last(self) -> T:
-        """The end of the last round."""
+        """End of the most recent round."""
         return self._last[-1]
 
     def add(self, end: T) -> None:
@@ -105,7 +106,7 @@ class RoundsAhead(Generic[T]):
 
 
 class Builder:
-    """Adds tasks."""
+    """Builder of the tasks of one graph."""
 
     def __init__(self, suffix: str, do: Callable[..., Any], shared: Any) -> None:
         self.suffix = suffix
@@ -114,13 +115,13 @@ class Builder:
         self._shared = shared
 
     def share(self, name: str) -> None:
-        """Make what all tasks take a result, so that it travels once to each worker."""
+        """Add a task that holds the shared argument, so that it travels once to each worker."""
         key = (f"{name}-{self.suffix}", 0)
         self.graph[key] = Task(key, itself, self._shared)
         self._shared = TaskRef(key)
 
     def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
-        """Add the tasks that begin a run; the others take the run that they give."""
+        """Add the tasks that begin a run; on workers, later tasks receive the run from the create task."""
         if not addresses:
             return self.add("create", after=after, rank=0)
         self.share("run")
@@ -145,7 +146,7 @@ class Builder:
         return key
 
     def add_whole(self, do: Callable[..., Any], name: str, *args: int, held: Key | None, after: Iterable[Key]) -> Key:
-        """Add a task that waits for others of its kind without a thread: a coroutine function, which takes its key."""
+        """Add a task for a coroutine function, which takes its own key and waits for its peers without a thread."""
         key = (f"{name}-{self.suffix}", *args)
         self.graph[key] = Task(
             key, do, self._shared, key, args, None if held is None else TaskRef(held), *map(TaskRef, after)
@@ -153,5 +154,5 @@ class Builder:
         return key
 
     def _suffix_of(self, verb: str) -> str:
-        """Return the part of a task's key that says where ranks are."""
+        """Return the suffix of a verb's keys, by which its tasks are pinned to workers."""
         return self.suffix

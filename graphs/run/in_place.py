@@ -1,10 +1,10 @@
-"""Runs that make no target: they write to an array, or to local array files, that are there.
+"""Runs that create no target: they write to an existing array, or to existing local array files.
 
-    begin     a note beside what is written: what was asked for, and a checksum of what is to be written   ─► journal
-    write     anybody may read meanwhile, so nothing is marked, and nothing is recorded part by part
-    done      the note goes; who is killed before leaves it, and with it somebody may ask for the same again
+    begin     a note beside the data: the request, and a checksum of each part to be written   ─► journal
+    write     other processes may read meanwhile, so nothing is marked, and no part is recorded
+    done      the note is removed; a killed run leaves it, and the same request can be repeated
 
-What is written a second time is the same, so that a run that stopped is done whole: another may have written since.
+A repeated run writes the same data again in full, because another process may have written since.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from oocarrays.graphs.run.work import Work
 from oocarrays.storage.files.places import StoreLike
 
 PARTS = "parts"
-"""Where a note keeps checksums of what is to be written, in order; None for what has none."""
+"""Key of a note's checksums, one per part in order; None for a part without a checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """Where a run writes that makes no target: to an array, or local array files, that are there."""
+    """Destination of a run that creates no target: an existing array, or existing local array files."""
 
     store: StoreLike
-    """Its folder, or its store and path, or that of their group."""
+    """Folder, or store and path, of the array or of the group of files."""
 
 
 class NotedRun(Work):
-    """One run that keeps a note while it writes where something is."""
+    """Run that writes in place and keeps a note while it writes."""
 
     note: Mapping[str, Any]
 
@@ -40,7 +40,7 @@ class NotedRun(Work):
         super().__init__(store, processes, None)
 
     def _say_begun(self, *parts: int | None) -> None:
-        """Leave the note, for whoever finds it when this run has been killed."""
+        """Write the note; raise if the parts differ from those that a killed run began with."""
         before = self.note.get(PARTS) or parts
         other = next((rank for rank, (was, now) in enumerate(zip(before, parts, strict=True)) if was != now), None)
         if other is not None:

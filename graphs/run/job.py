@@ -1,4 +1,4 @@
-"""A plan as a Dask collection, and running it: on threads, or on the workers of a cluster."""
+"""Plan as a Dask collection, run on threads or on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 from oocarrays.graphs.cluster.workers import Cluster, check_reach
 
 Graph = tuple[dict[Any, Any], Key]
-"""Tasks by their keys, and the key of the last one."""
+"""Tasks by key, and the key of the last task."""
 Run = TypeVar("Run", bound=Work)
 LOOK_SECONDS = 5
-"""Seconds between two looks at the workers of a run."""
+"""Seconds between two checks of a run's workers."""
 BUILDING = threading.RLock()
-"""Held while a graph is built: all who look at a job see one."""
+"""Lock held while a graph is built, so that all users of a job get the same graph."""
 
 
 class Threads(ThreadPoolExecutor):
-    """The threads of one run. Dask leaves tasks that wait in their queue, or have just begun, to themselves."""
+    """Threads of one run. After a failure, Dask does not stop tasks that are queued or have just begun."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
@@ -66,7 +66,7 @@ class Threads(ThreadPoolExecutor):
         return future
 
     def give_up(self) -> None:
-        """Do nothing more, and wait until what has begun is done."""
+        """Cancel queued tasks, and wait up to `SETTLE_SECONDS` for running ones."""
         self.shutdown(wait=False, cancel_futures=True)
         wait([future for future in self._submitted if not future.cancelled()], SETTLE_SECONDS)
 
@@ -75,16 +75,16 @@ LOG = logging.getLogger("oocarrays")
 
 
 class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
-    """A run as a Dask collection of one value.
+    """Run as a Dask collection of one value.
 
     Parameters
     ----------
     run : Work or GroupRun
-        What the tasks do.
+        Run that the tasks carry out.
     result : callable
-        Makes the value that a person gets of the last task's.
+        Function that turns the value of the last task into the user's result.
     cluster : Cluster, optional
-        Where it runs; by default on threads of this process.
+        Cluster to run on; by default, threads of this process.
     """
 
     def __init__(self, run: Run, result: Callable[[str], Any], cluster: Cluster | None = None) -> None:
@@ -97,21 +97,21 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         self._addresses: Sequence[str] = self._homed(self._put(cluster.workers() if cluster else ()))
         self._built: Graph | None = None
         self.measured_seconds: float | None = None
-        """Seconds that the last `run` took."""
+        """Duration of the last `run`, in seconds."""
         self.moves: list[Move] = []
-        """Ranks that were moved to another worker, because theirs was lost: one entry a worker."""
+        """Ranks that moved to another worker because their worker was lost: one entry per lost worker."""
 
     @abstractmethod
     def _build(self) -> Graph:
-        """The graph, and the key of its last task."""
+        """Return the graph and the key of its last task."""
 
     def _tasks(self) -> int:
-        """Tasks of the graph, told before there is one."""
+        """Return the number of tasks, known before the graph is built."""
         count: int = self._run.plan.traffic.tasks
         return count
 
     def _whole(self) -> Graph:
-        """The same, built when it is looked at or run: a plan may be of more tasks than there can be."""
+        """Return the graph, built on first use: a plan may have more tasks than a graph can hold."""
         with BUILDING:
             if self._built is None:
                 check_count(self._tasks())
@@ -127,15 +127,15 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         return self._whole()[1]
 
     def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
-        """The worker of each rank, of those that are there; none on threads."""
+        """Return the worker of each rank, chosen from the given workers; empty on threads."""
         return spread(self._run.plan.ranks, [worker.address for worker in workers])
 
     def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
-        """The worker of each rank, where they were put so."""
+        """Return the worker of each rank; a subclass may prefer workers that hold the data on their own disks."""
         return addresses
 
     def _find_workers(self, cluster: Cluster) -> None:
-        """Put ranks anew where a worker has gone since the job was planned."""
+        """Place ranks again if a worker has gone since the job was planned."""
         there = cluster.workers()
         if not {worker.address for worker in there}.issuperset(self._addresses):
             self._addresses = self._put(there)
@@ -143,24 +143,24 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
 
     @property
     def meter(self) -> Meter:
-        """Return the meter of what the last run really read and wrote."""
+        """Meter of the actual reads and writes of the last run."""
         return self._run.meter
 
     @property
     def run_id(self) -> str:
-        """The id of the run: in the target's unfinished mark, in its journal, in the name of its scratch folder."""
+        """Id of the run: in the target's unfinished mark, in its journal and in the name of its scratch folder."""
         return self._run.id
 
     @property
     def placement(self) -> dict[int, str]:
-        """The worker of each rank; none where ranks are threads."""
+        """Worker of each rank; empty if ranks are threads."""
         return dict(enumerate(self._addresses))
 
     def _execute(self) -> Any:
         if self._cluster:
             self._find_workers(self._cluster)
         self._run.look_back()
-        self._built = None  # keys are new in each run, and what an earlier one has done is left out
+        self._built = None  # keys are new in each run; parts done by an earlier run are left out
         self._whole()
         start = time.perf_counter()
         if self._cluster:
@@ -172,20 +172,20 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         return self._ended(name)
 
     def _ended(self, name: str) -> Any:
-        """Return the result, once missing chunks have been told of."""
+        """Warn of missing chunks, then return the result."""
         warn_of_missing(self.meter, self._warned_of())
         return self._result(name)
 
     def _warned_of(self) -> str:
-        """The sources of which a person wants to be told what they lack."""
+        """Return the names of the sources that warn of missing chunks."""
         return " and ".join(each.name for each in self._sources() if each.missing == "warn")
 
     def _sources(self) -> Sequence[Presence]:
-        """Return the sources: what is read, and not made by the run."""
+        """Return the sources that the run reads and does not make itself."""
         return tuple(self._run.reads())
 
     def _on_threads(self) -> str:
-        """Run the graph on as many threads as can have work."""
+        """Run the graph on as many threads as can be busy at once."""
         threads = Threads(self._threads())
         try:
             name: str = dask.threaded.get(self._graph, self._key, pool=threads)
@@ -219,22 +219,22 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
             raise told from error
         finally:
             with suppress(Exception):
-                future.release()  # at once: who still wants the last task would have it done again when its worker dies
+                future.release()  # at once: while wanted, the last task is run again when its worker dies
                 client.unsubscribe_topic(self._run.topic)
         forget(self._run.ends)
-        if self.moves:  # a worker that died in the middle of a chunk has left its beginning
+        if self.moves:  # a worker that died while it wrote a chunk has left a partial file
             remove_partials(self._run.destination.store)
         return name
 
     def _awaited(self, cluster: Cluster, future: Any) -> str:
-        """The result, unless the workers that it needs do nothing for longer than anybody should wait."""
+        """Return the result; raise if the needed workers stay idle for longer than the `give-up` setting."""
         idle_since: dict[str, float] = {}
         while True:
             try:
                 name: str = future.result(timeout=LOOK_SECONDS)
                 return name
             except TimeoutError:
-                if future.done():  # meanwhile; or it is the error of a task
+                if future.done():  # finished meanwhile, or a task raised TimeoutError
                     return future.result()  # type: ignore[no-any-return]
             mine = {*self._addresses, *(move.worker for move in self.moves)}
             idle = idle_workers(cluster.client, mine)
@@ -245,14 +245,14 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
                     raise RunError(f"{why} for {now - since:.0f} s; {self._run.leaves}")
 
     def _cancel(self, client: Client, future: Any) -> None:
-        """Stop, and wait until no worker is in the middle of a task; where the scheduler is gone, workers end too."""
+        """Cancel the run and wait for its running tasks; if the scheduler is gone, its workers end too."""
         with suppress(Exception):
             if _is_lost(client):
                 return
             future.cancel(force=True)
             client.run(settled, (self._run.id,), tuple(self._homes()))
 
-    # ------------------------------------------------------------------ what Dask asks of a collection
+    # ------------------------------------------------------------------ Dask's collection protocol
 
     @staticmethod
     def __dask_scheduler__(*args: Any, **kwargs: Any) -> Any:
@@ -264,7 +264,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         return self._announced(self._run.ends)
 
     def _announced(self, ends: Sequence[tuple[Journal, str]] = ()) -> dict[Key, Any]:
-        """The graph, of which a cluster knows where its tasks go."""
+        """Return the graph; on a cluster, first pin its tasks to workers and subscribe to the run's events."""
         if self._cluster and self._is_fresh():
             client, suffix = self._cluster.client, self._key[0].rpartition("-")[2]
             _hear(client, self._run, self.moves, {suffix: ends}, self._warned_of())
@@ -274,7 +274,7 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         return self._graph
 
     def _told(self) -> Told:
-        """Return what the cluster's dashboard says of the run."""
+        """Return the description of the run for the cluster's dashboard."""
         plan, traffic = self._run.plan, self._run.plan.traffic
         return Told(
             title=f"{type(self).__name__.removesuffix('Job')} → {self._run.destination.store}",
@@ -287,11 +287,11 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         )
 
     def _homes(self) -> Mapping[str, Sequence[str]]:
-        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        """Return the worker of each rank, by the suffix in the keys of the pinned tasks."""
         return {self._key[0].rpartition("-")[2]: self._addresses}
 
     def _is_fresh(self) -> bool:
-        """Whether the graph is still to be run: after `persist` it holds the result."""
+        """Return whether the graph is still to be run: after `persist` it holds the result."""
         return len(self._graph) > 1
 
     def __dask_keys__(self) -> list[Key]:
@@ -308,13 +308,13 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
         return type(self).__name__, self._key[0]
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _first, (self._result if self._cluster else self._ended,)  # that of a cluster travels to a worker
+        return _first, (self._result if self._cluster else self._ended,)  # on a cluster it travels to a worker
 
     def __dask_postpersist__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._persisted, ()
 
     def _persisted(self, graph: dict[Key, Any], *, rename: dict[str, str] | None = None) -> GraphJob[Run]:
-        """The same job, its last task done."""
+        """Return the same job with its last task done."""
         job = object.__new__(type(self))
         job.__dict__.update(self.__dict__)
         name, *rest = self._key
@@ -323,9 +323,9 @@ class GraphJob(ABC, DaskMethodsMixin, Generic[Run]):
 
 
 def forget(ends: Sequence[tuple[Journal, str]]) -> None:
-    """Take away that runs have ended: it has been heard."""
+    """Delete end-of-run markers that the client has acknowledged."""
     for journal, id in ends:
-        with suppress(OocError):  # it is small, and nobody's but its run's
+        with suppress(OocError):  # the marker is small, and no other run reads it
             journal.notes.was_heard(id)
 
 
@@ -336,7 +336,7 @@ def _hear(
     ends: Mapping[str, Sequence[tuple[Journal, str]]],
     warned_of: str,
 ) -> None:
-    """Hear what has been done of a run, as long as it is there."""
+    """Update the run's meter and moves from its events, as long as the run exists."""
     there = weakref.ref(run)
 
     def meter() -> Meter | None:
@@ -344,14 +344,14 @@ def _hear(
         return run.meter if run is not None else None
 
     def moved(move: Move) -> None:
-        if move not in moves:  # the tasks of every array of a group are moved, in the same way
+        if move not in moves:  # each array of a group reports the same move
             moves.append(move)
             LOG.warning("worker %s was lost: ranks %s went to %s", move.lost, list(move.ranks), move.worker)
 
     def ended(suffix: str) -> None:
         if (counted := meter()) is not None:
             warn_of_missing(counted, warned_of)
-        if found := ends.get(suffix):  # not here: a store may let its answer wait, and a cluster does not
+        if found := ends.get(suffix):  # in a thread: a store may answer late, and the event loop must not wait
             threading.Thread(target=forget, args=(found,), name="oocarrays-heard").start()
 
     listen(client, run.topic, meter, moved=moved, ended=ended)
@@ -362,12 +362,12 @@ def _first(values: list[str], result: Callable[[str], Any]) -> Any:
 
 
 def resumable(error: BaseException) -> bool:
-    """Whether what a run left in scratch can be of use: it was not the data or the device that stopped it."""
+    """Return whether scratch left by a failed run is reusable: neither the data nor the device caused the failure."""
     return not isinstance(error, CorruptChunkError | DiskFullError | StoreFailure)
 
 
 def _explained(error: BaseException, client: Client, run: Work, *, taken_away: bool = False) -> BaseException:
-    """Explain a failure of the cluster, and not of the work, to a person."""
+    """Return an error that explains a failure of the cluster; return an error of the work unchanged."""
     from distributed import KilledWorker
 
     if taken_away and not isinstance(error, OocError | KeyboardInterrupt | SystemExit) and not _is_lost(client):
@@ -384,5 +384,5 @@ def _address(client: Client) -> str:
 
 
 def _is_lost(client: Client) -> bool:
-    """Whether the connection to the scheduler is lost."""
+    """Return whether the connection to the scheduler is lost."""
     return client.status != "running"

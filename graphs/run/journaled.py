@@ -1,11 +1,12 @@
-"""Runs that keep a journal: begun with care, and gone on with after a worker was lost, or the run itself.
+"""Runs that keep a journal, and can continue after the loss of a worker or of the run itself.
 
 probe ─► create ─► …        create begins the journal, then makes the draft of the target, which carries the mark; or
-                            finds both, of this very run, and goes on with what is not recorded as done
-finish                      says in the journal that the run ends, puts the target's documents, removes the journal
+                            it finds both, made by this run, and continues with the parts not recorded as done
+finish                      records the end of the run in the journal, writes the target's documents, removes the
+                            journal
 
-A worker may die when its last task is done and nobody has heard of it: all tasks are then done again, and find that
-the run has ended. The client takes away what says so.
+A worker may die after its last task, before the client has the result. Then all tasks are run again, and find that the
+run has ended. The client deletes the end-of-run marker.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ from oocarrays.storage.stores.responses import ResponseCheck
 from oocarrays.storage.stores.store_blobs import blobs_of
 
 AFTER_A_CHANGE = "run the job again, or start over (again=True, --again)"
-"""What to do when a source has changed under a job."""
+"""Advice in errors when a source has changed during a job."""
 CLAIM_SECONDS = 5
-"""Seconds that a run waits for tasks of a dead run at the same target to end."""
+"""Seconds that a run waits for the tasks of a dead run at the same target to end."""
 
 
 class EndingRun(Work):
-    """One run that says that it ends, and takes the mark off its target: once, however often its tasks are done."""
+    """Run that records its end and removes its target's unfinished mark once, even if its tasks are repeated."""
 
     @property
     def written_places(self) -> list[StoreLike]:
@@ -59,17 +60,17 @@ class EndingRun(Work):
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:
-        """Where it writes down that it ends, and as which run; threads die together."""
+        """Journal and id under which the run records its end; empty on threads, which die together."""
         return [] if self.processes is None else [(Journal(self.destination.store), self.id)]
 
     def has_ended(self) -> bool:
-        """Whether this very run has finished its target, and its last task is to be done again."""
+        """Return whether this run has already finished its target, and its last task is being repeated."""
         if self.processes is None or not is_finished(self.destination.store):
             return False
         return self.journal.notes.ended(self.id) is not None or was_ended()
 
     def _end(self, gives: Any) -> Any:
-        """End the run, once: the mark goes, and the journal but for the word that it has ended; returns ``gives``."""
+        """End the run once and return ``gives``: remove the mark, then the journal except for the end-of-run marker."""
         if self.has_ended():
             (gives,) = self.journal.notes.ended(self.id) or (gives,)
         else:
@@ -78,7 +79,7 @@ class EndingRun(Work):
             self._keep_request()
             finish_targets = self._finishing()
             self.syncer.finish()
-            if self.failure:  # while that took its time
+            if self.failure:  # raised during the sync
                 raise self.failure
             if self.ends:
                 self.journal.notes.say_ended(self.id, gives)
@@ -88,7 +89,7 @@ class EndingRun(Work):
         return gives
 
     def _remove_journal(self) -> None:
-        """Remove the journal but for the word that the run has ended; the target is right where that cannot be."""
+        """Remove the journal except for the end-of-run marker; a failure only warns, because the target is complete."""
         try:
             self.journal.remove(ended=self.id if self.ends else None)
         except (DiskFullError, StoreFailure) as error:
@@ -96,36 +97,36 @@ class EndingRun(Work):
             warn_person(f"{left}; resume it, and that is removed", RuntimeWarning)
 
     def _check_read(self) -> None:
-        """Refuse to end where what was read has changed meanwhile."""
+        """Raise if a source has changed during the run."""
 
     def _check_written(self) -> None:
-        """Refuse to end where a store does not have what it acknowledged."""
+        """Raise if a store lacks chunks that it has acknowledged."""
 
     def _keep_request(self) -> None:
-        """Keep the request beside the target, for a second call that asks for the same."""
+        """Keep the request beside the target, so that a later call can recognize the same request."""
 
     def _finishing(self) -> Callable[[], None]:
-        """Write what can be written before all is synced; what is returned takes the marks away."""
+        """Write all that can be written before the sync; return a function that removes the marks."""
         return self._finish_targets
 
     def _finish_targets(self) -> None:
-        """Take the marks away."""
+        """Remove the unfinished marks."""
         raise NotImplementedError
 
 
 class KeptRun(EndingRun):
-    """One run that keeps a journal: of what it reads, and of what it has done."""
+    """Run that keeps a journal of its sources and of its finished parts."""
 
     content: Document
-    """What the journal keeps of it."""
+    """Content of the run's journal."""
     versions: Sequence[tuple[ArrayFile, Versions]] = ()
-    """What it reads of object stores, as it was listed when this graph began."""
+    """Files read from object stores, with their chunks as listed when this graph began."""
     remains: Remains = NOTHING_LEFT
-    """What the run has left with which it goes on."""
+    """State recovered from an earlier attempt at this run."""
     resumes = False
-    """Whether it goes on with what another process has left."""
+    """Whether the run continues from the state left by another process."""
     made = False
-    """Whether its target was made by this graph: nothing can be there that an earlier one has written."""
+    """Whether this graph made the target, so that no chunk in it comes from an earlier attempt."""
 
     def _here(self) -> None:
         super()._here()
@@ -141,10 +142,10 @@ class KeptRun(EndingRun):
                 versions.check_responses(file, responses, then=AFTER_A_CHANGE)
 
     def _list_sources(self) -> None:
-        """List what is read of object stores: responses of chunks are compared with that."""
+        """List the chunks read from object stores, to compare later responses with that list."""
         seen: list[tuple[ArrayFile, Versions]] = []
         for array in () if self.remains.trust.as_is else self.read_from:
-            with suppress(UnsupportedError):  # what has no fixed size is compared at the end
+            with suppress(UnsupportedError):  # arrays of elements without a fixed size are compared at the end
                 file = array_file.describe(array)
                 versions = Versions.of(file) if tells_versions(array.store_path.store) else None
                 seen += [] if versions is None else [(file, versions)]
@@ -152,16 +153,16 @@ class KeptRun(EndingRun):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Return notices about what was left by an earlier run."""
+        """Notices about the state left by an earlier run."""
         return self.remains.notices
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
-        """The arrays that are not to change while the run lasts."""
+        """Arrays that must not change during the run."""
         return ()
 
     def read_now(self) -> Any:
-        """How that is which is read."""
+        """Return the current state of the sources."""
         return fingerprints(self.read_from)
 
     def _content_now(self) -> Document:
@@ -170,7 +171,7 @@ class KeptRun(EndingRun):
         return self.content | read | {BEGINNING: self.remains.beginning}
 
     def _begin(self, make: Callable[[], None], *, instead: bool = False) -> None:
-        """Begin the journal, ``instead`` of one that is there, then make the targets; or leave neither."""
+        """Begin the journal, ``instead`` of an existing one, then make the targets; on failure leave neither."""
         instead |= self.journal.is_locked or bool(getattr(self.destination, "overwrite", False))
         try:
             self.journal.begin(self.id, self._content_now(), instead=instead)
@@ -182,14 +183,14 @@ class KeptRun(EndingRun):
             raise
 
     def _is_another_plan(self) -> bool:
-        """Whether the journal is to be written anew: a person has started over, or planned the rest otherwise."""
+        """Return whether the journal must be rewritten: the user has started over, or planned the rest differently."""
         now = self.journal.read()[1].get(BEGINNING, "")
         if now not in (self.remains.beginning, self.remains.found):
             raise RunError(f"{self.destination.store} is no longer what run {self.id} left: resume it again")
         return bool(now != self.remains.beginning)
 
     def _restart(self) -> None:
-        """Have nothing done but what is kept; all else is written again, or removed where it is the fill value now."""
+        """Rewrite the journal with kept chunks only; others are written again, or removed if now the fill value."""
         self.journal.replace(self.id, self._content_now(), self.remains.kept)
 
     def look_back(self) -> None:
@@ -205,11 +206,11 @@ class KeptRun(EndingRun):
             self._start_over()
 
     def _start_over(self) -> None:
-        """Have the next graph begin again."""
+        """Make the next graph begin again."""
         self.remains = self.remains.begun_again()
 
     def _check_read(self) -> None:
-        """Refuse to finish with a source that has changed while it was read."""
+        """Raise if a source has changed during the run."""
         listed = {id(file.zarr.store_path) for file, _ in self.versions}
         again = [array for array in self.read_from if id(array.store_path) not in listed]
         content = self._begun_with() if again else None
@@ -238,16 +239,16 @@ class KeptRun(EndingRun):
                 )
 
     def _place_of(self, part: tuple[int, ...], name: str) -> StoreLike | None:
-        """Return the target in which a part has written what is recorded under a name; None of other places."""
+        """Return the target that holds a part's receipts under a name; None for other locations."""
         return None if name else self.destination.store
 
     def _begun_with(self) -> Document | None:
-        """Return the journal's content, where this run has begun and cares for what it read."""
+        """Return the journal's content if this run has begun and must check its sources; otherwise None."""
         mine = unfinished_run(self.destination.store) == self.id
         return self.journal.read()[1] if mine and not self.remains.trust.as_is and self.journal.is_there() else None
 
     def _refused(self, content: Mapping[str, Any]) -> JournalError | None:
-        """Why it does not go on with what it reads, if it does not."""
+        """Return the error that forbids reading the sources; None if they are unchanged."""
         return self._changed(self.read_from, content)
 
     def _changed(self, arrays: Sequence[zarr.Array], content: Mapping[str, Any]) -> JournalError | None:
@@ -258,17 +259,17 @@ class KeptRun(EndingRun):
         return None
 
     def _is_seen(self, content: Mapping[str, Any]) -> bool:
-        """Whether somebody would see that what is read has changed."""
+        """Return whether fingerprints exist for all sources, so that a change would be detected."""
         return None not in (content.get(CHUNKS_READ) or [None] * len(self.read_from))
 
     @property
     def made_place(self) -> StoreLike | None:
-        """The array beside which the request is kept; None where no process but a worker sees it."""
+        """Array beside which the request is kept; None where no process but a worker sees it."""
         place: StoreLike = self.destination.store
         return place
 
     def _keep_request(self) -> None:
-        """As of every run; a target that is changed by another request keeps none."""
+        """Keep the request beside the target; delete an earlier one if this run has no request of its own."""
         if (place := self.made_place) is None or not can_keep(place) or not self.journal.is_there():
             return
         content = self.journal.read()[1]
@@ -278,12 +279,12 @@ class KeptRun(EndingRun):
             Notes(place).drop_made()
 
     def _keep_source(self, *, durable: bool = False) -> None:
-        """Keep beside the target how that was which was read, unless it has changed meanwhile.
+        """Keep the fingerprint of the source beside the target, unless the source has changed during the run.
 
-        What the target kept before stays then: it is made of that, and of something newer.
+        If it has changed, the earlier fingerprint stays: the target holds data of that state and of a newer one.
         """
         store = self.destination.store
-        if not can_keep(store) or not self.journal.is_there():  # it was finished before, and is looked at again
+        if not can_keep(store) or not self.journal.is_there():  # the target was finished before, and is being checked
             return
         if not setting("fingerprints"):
             drop_source(store)
@@ -295,17 +296,17 @@ class KeptRun(EndingRun):
 
 
 class JournaledRun(KeptRun):
-    """One run whose parts are recorded when they are done."""
+    """Run that records each part in its journal when the part is done."""
 
     @property
     def done(self) -> frozenset[tuple[int, ...]]:
-        """The parts that had been done before it was resumed."""
+        """Parts done before the run was resumed."""
         return self.remains.done
 
-    # ------------------------------------------------------------------ beginning
+    # ------------------------------------------------------------------ start of the run
 
     def _create(self, *probes: tuple[int, str, str]) -> Any:
-        """Make the target, marked unfinished, unless this run has: before a worker was lost, or it was itself."""
+        """Make the target, marked unfinished; or continue with the target if this run has made it already."""
         self.check_placement(probes)
         self._list_sources()
         mark = unfinished_run(self.destination.store)
@@ -326,7 +327,7 @@ class JournaledRun(KeptRun):
         self._begin(self._make_targets, instead=mark is not None)
         self.made = True
         if self.processes is not None:
-            self.syncer.finish()  # what this worker has made; the others sync what they make themselves
+            self.syncer.finish()  # files made by this worker; the others sync their own
         return self
 
     def _begin_anew(self) -> None:
@@ -336,7 +337,7 @@ class JournaledRun(KeptRun):
             self.syncer.begin_anew()
 
     def _go_on(self) -> None:
-        """Go on with what this run has made."""
+        """Continue with the target that this run has made."""
         alone = self.processes is None or self.resumes
         self.journal.claim(CLAIM_SECONDS) if alone else self.journal.join()
         if self._is_another_plan():
@@ -346,17 +347,17 @@ class JournaledRun(KeptRun):
             self._remove_partials()
 
     def _forget_what_is_gone(self) -> None:
-        """Take back what is recorded and cannot be used any more."""
+        """Delete records of parts that are no longer usable."""
         self.journal.forget(self.remains.lost)
 
     def _restart(self) -> None:
-        """As of every run; a chunk of which a part is written must be as it was stored, or not there."""
+        """Remove changed chunks, then rewrite the journal: a partly written chunk must be as stored, or absent."""
         for place in self._changed_places():
             self._remove_odd(place)
         super()._restart()
 
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
-        """Where it writes chunks of which a part may be there."""
+        """Return the locations that may hold partly written chunks."""
         return ()
 
     def _remove_odd(self, place: StoreLike | RemoteStore) -> None:
@@ -371,13 +372,13 @@ class JournaledRun(KeptRun):
         remove_partials(self.destination.store)
 
     def _check_target(self) -> None:
-        """Refuse a target that has appeared since the run was planned."""
+        """Raise if a target has appeared since the run was planned."""
 
     def _check_room(self) -> None:
-        """Refuse to begin where the bytes that are known beforehand do not fit the devices."""
+        """Raise if the sizes known beforehand exceed the free space of the devices."""
 
     def _remove_begun(self, places: Sequence[StoreLike], writes: Callable[[tuple[int, ...]], bool]) -> None:
-        """Remove what this run has made, the first place last, where no part is recorded that writes something."""
+        """Remove this run's targets, the first one last, unless a recorded part has written to them."""
         with suppress(OocError):
             if any(map(writes, self.journal.parts())):
                 return
@@ -387,17 +388,17 @@ class JournaledRun(KeptRun):
 
     @abstractmethod
     def _make_targets(self) -> None:
-        """Make them, marked unfinished."""
+        """Make the targets, marked unfinished."""
 
     def is_done(self, part: tuple[int, ...]) -> bool:
-        """Whether a part was done, before the run was resumed or a worker was lost; when it has ended, all are."""
+        """Return whether a part was done before a resume or the loss of a worker; after the run's end, all are."""
         if part in self.done or self.processes is None:
             return part in self.done
         return self.journal.has(part) if self.journal.is_there() else is_finished(self.destination.store)
 
 
 class OneTarget(JournaledRun):
-    """One run that writes one array, which each of its processes opens when it first writes to it."""
+    """Run that writes one array, which each of its processes opens at its first write."""
 
     def _here(self) -> None:
         super()._here()
@@ -418,14 +419,14 @@ class OneTarget(JournaledRun):
 
 
 def check_folder(store: StoreLike) -> None:
-    """Refuse a worker that does not see the folder in which a target is to be."""
+    """Raise if this worker does not see the folder that is to contain the target."""
     folder = local_folder(store)
     if folder and not os.path.isdir(os.path.dirname(folder)):
         raise RunError(f"the folder of {folder} is not there on this worker: sources and targets must be shared")
 
 
 def check_room(wants: Mapping[str, int]) -> None:
-    """Refuse to write more bytes to folders than their devices have left."""
+    """Raise if the bytes to be written to folders exceed the free space of their devices."""
     for place, wanted in wants.items():
         free = free_bytes(place)
         if sum(wants.values()) > free and wanted:

@@ -1,7 +1,7 @@
-"""Looking at what a run that stopped has left: whether its source is as it was, and what it stored is still there.
+"""Checks of an interrupted run: whether its sources are unchanged, and whether its stored chunks are intact.
 
-source    ─► fingerprint now   ─► as when the run began?  else refused; or taken, where somebody asks for it
-journal   ─► receipts ─► sizes ─► as they were stored?    else the part is done again, and said
+source    ─► fingerprint now   ─► as when the run began?  else an error, unless the caller accepts the change
+journal   ─► receipts ─► sizes ─► as they were stored?    else the part is done again, with a warning
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from oocarrays.storage.journal.sources import changed, fingerprint
 
 Part = tuple[int, ...]
 Stored = Mapping[str, Mapping[str, Receipt]]
-"""Receipts of a part, by the name of the place where they are."""
+"""Receipts of a part, by the name of their location."""
 CHUNKS_READ = "chunks_read"
-"""Where a journal keeps the fingerprints of what its run reads."""
+"""Key of the source fingerprints in a journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """How far what a run has left is trusted."""
+    """Degree of trust in the state left by a run."""
 
     as_is: bool = False
-    """Whether to go on with a source that has changed."""
+    """Whether to continue with a source that has changed."""
     again: str = ""
-    """Where a run is begun again, with the source as it is now: what tells this beginning from all others."""
+    """Unique id of a new beginning with the current sources; empty unless the run starts over."""
     verify: bool = False
-    """Whether what was stored is read, and not only its sizes looked at."""
+    """Whether stored chunks are read and verified, rather than only their sizes."""
     moved: bool = False
-    """Whether sources were named anew: they may have been copied, to other inodes."""
+    """Whether the sources have new locations: they may have been copied, to other inodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Findings of a look at the target."""
+    """Result of checking the target."""
 
     lost: frozenset[Part] = frozenset()
-    """The parts of which something is not as it was stored."""
+    """Parts with a chunk that is not as it was stored."""
     odd: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The keys of all that is not, by place."""
+    """Keys of the chunks that are not as they were stored, by location."""
     of: int = 0
-    """How many were looked at."""
+    """Number of chunks checked."""
 
     @property
     def notice(self) -> str:
-        """The same for a person; empty where all is well."""
+        """Notice for the user; empty if nothing is lost."""
         if not self.lost:
             return ""
         odd = sum(map(len, self.odd.values()))
@@ -66,7 +66,7 @@ class Found:
 TRUSTED, NOTHING = Trust(), Found()
 
 
-# ---------------------------------------------------------------------- the source
+# ---------------------------------------------------------------------- the sources
 
 
 def fingerprints(arrays: Iterable[zarr.Array]) -> list[Document | None]:
@@ -76,7 +76,7 @@ def fingerprints(arrays: Iterable[zarr.Array]) -> list[Document | None]:
 def check_sources(
     arrays: Sequence[zarr.Array], content: Mapping[str, Any], target: StoreLike, trust: Trust
 ) -> list[str]:
-    """Refuse to go on with sources that are not as they were when a run began; what a person is to know of them."""
+    """Return notices about changed sources; raise if ``trust`` does not accept the change."""
     if trust.again:
         return []
     ways = WAYS_OF_PASSES if "pass" in content else WAYS_OUT
@@ -111,19 +111,19 @@ WAYS_OUT = "start over (again=True, --again), or go on all the same (as_is=True,
 
 
 def metadata_digest(file: ArrayFile, name: str | None = None) -> str:
-    """Return a digest of a source's metadata; with where it is, as versions before 0.6 kept it."""
+    """Return a digest of a source's metadata; with ``name`` (its location) included, as versions before 0.6 kept it."""
     return array_digest(file.zarr, name)
 
 
 def array_digest(array: zarr.Array, name: str | None = None) -> str:
-    """Return the same of an array that is not described."""
+    """Return the metadata digest of a Zarr array, as `metadata_digest` does."""
     told = array.metadata.to_dict()
     metadata = json.dumps(told if name is None else [name, told], sort_keys=True, default=str)
     return hashlib.sha256(metadata.encode()).hexdigest()
 
 
 def is_of(file: ArrayFile, digest: Any, before: str | None = None) -> bool:
-    """Whether a digest is that of an array's metadata, at the place where it is or was ``before``."""
+    """Return whether a digest matches an array's metadata, alone or with its current location or ``before``."""
     return digest in [metadata_digest(file, name) for name in (None, file.name, before or file.name)]
 
 
@@ -137,9 +137,9 @@ def look(
     *,
     verify: bool,
 ) -> Found:
-    """Which of what was stored is not there any more, or is otherwise; a warning says so.
+    """Return the stored chunks that are missing or changed, and warn if a part is lost.
 
-    Of a chunk that two parts have written, which is then as the later one left it, either receipt will do.
+    A chunk that two parts have written is as the later part left it, so either receipt may match.
     """
     kept: dict[str, tuple[StoreLike, dict[str, list[tuple[Part, Receipt]]]]] = {}
     for part, receipts in stored.items():
@@ -163,6 +163,6 @@ def look(
 
 
 def at_least(file: ArrayFile, indices: Iterable[tuple[int, ...]]) -> dict[str, Receipt]:
-    """Return the least that chunks without receipts must be: there, and of their size where nothing codes them."""
+    """Return minimal receipts for chunks without receipts: the chunk exists, with its full size if not encoded."""
     exact = [file.stored.chunk_bytes] if file.chain.pipeline == "plain" and file.chain.shard is None else []
     return {file.chunk_key(index): list(exact) for index in indices}

@@ -1,13 +1,13 @@
-"""What a run that stopped has left, as the run takes it that goes on with it: of every kind the same.
+"""State recovered from an interrupted run, for every kind of run.
 
-the same plan    parts that are recorded ─► done
-another plan     parts that are recorded ─► chunks that they stored ─► kept: nobody writes them again, and a part all
-                                            of whose chunks are kept is done
+the same plan    recorded parts ─► done
+another plan     recorded parts ─► chunks that they stored ─► kept: no part writes them again, and a part with only
+                                   kept chunks is done
 
-parts that are recorded ─► receipts ─► looked at ─► the same plan: done
-                                                   └─► another plan: whole chunks, kept ─► parts that write no others
+recorded parts ─► receipts ─► checked ─► the same plan: done
+                                     └─► another plan: complete chunks, kept ─► parts that write no others
 
-A part's receipts stand under the names of the places that it writes to: an array, or the file of a rank.
+The receipts of a part are filed under the names of the locations that it writes to: an array, or the file of a rank.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.local.names import NODES
 
 Sections = Mapping[str, Sequence[Section]]
-"""Elements that a part writes, as they stand in the file of each place."""
+"""Elements that a part writes, by location name, in the coordinates of that location's file."""
 
 
 class JournaledPlan(Protocol):
-    """A plan as its journal sees it."""
+    """Plan as seen by its journal."""
 
     def parts(self) -> Iterable[Part]:
-        """All that it writes, part by part."""
+        """Return all parts that the plan writes."""
 
     def sections(self, part: Part) -> Sections:
-        """Elements that a part writes."""
+        """Return the elements that a part writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """A run that stopped: the words of its journal, and the files that it wrote to."""
+    """Interrupted run: the content of its journal, and the files that it wrote to."""
 
     id: str
-    """Of the run."""
+    """Run id."""
     content: Mapping[str, Any]
-    """All that the journal keeps of it."""
+    """Content of the journal."""
     stored: Mapping[Part, Stored | None]
-    """What is recorded as done, and what it has stored."""
+    """Parts recorded as done, with their receipts; None for a part without receipts."""
     kept: Kept
-    """What plans before that one have stored, by place."""
+    """Receipts of chunks stored under earlier plans, by location name."""
     trust: Trust
-    """How far that is trusted."""
+    """Degree of trust in the recorded state."""
     notices: tuple[str, ...]
-    """What a person is to know of the sources."""
+    """Notices for the user about the sources."""
     places: Mapping[str, StoreLike]
-    """Where it writes, by the names of the places."""
+    """Locations that the run writes to, by name."""
     files: Mapping[str, ArrayFile]
-    """The files of those that are there."""
+    """Files of the locations that exist, by name."""
 
     def remains(self, before: JournaledPlan, plan: JournaledPlan, *, same: bool, each: str = "part") -> Remains:
-        """Look at what is left, and say what of it is of use to a plan."""
+        """Check the recorded state, and return the state that ``plan`` can reuse."""
         check_known(self.stored, before.parts(), next(iter(self.places.values())), each=each)
         found = self._looked(before)
         anew = bool(found.lost) or not same
@@ -81,14 +81,14 @@ class Left:
         ).told(found.notice, "" if same or self.trust.again else told)
 
     def _looked(self, plan: JournaledPlan) -> Found:
-        """Look for what is recorded and is not as it was stored."""
+        """Return the recorded chunks that are not as they were stored."""
 
         def place(part: Part, name: str) -> StoreLike | None:
             return self.places[name] if name in self.files else None
 
         def expected(part: Part) -> tuple[StoreLike | None, dict[str, Receipt]]:
             wanted = ((name, boxes) for name, boxes in plan.sections(part).items() if name in self.files)
-            for name, boxes in wanted:  # one place: before there were receipts, a first target was looked at
+            for name, boxes in wanted:  # one location: versions without receipts check only the first target
                 file = self.files[name]
                 return self.places[name], at_least(
                     file, (index for b in boxes for index in file.stored.grid.indices(b))
@@ -98,7 +98,7 @@ class Left:
         return look(with_kept(self.stored, self.kept), place, expected, verify=self.trust.verify)
 
     def _chunks(self, plan: JournaledPlan, found: Found) -> dict[str, dict[str, Receipt]]:
-        """All chunks that are stored whole, whichever plan did it, by place."""
+        """Return the receipts of all complete chunks, stored under any plan, by location name."""
         of_place: dict[str, dict[Part, Sequence[Section]]] = {name: {} for name in self.files}
         for part in self.stored:
             for name, boxes in plan.sections(part).items():
@@ -112,8 +112,8 @@ class Left:
         }
 
     def _is_done(self, part: Part, sections: Sections, kept: Kept, *, anew: bool) -> bool:
-        """Whether a part need not be done: it is recorded, or all chunks in which its elements are, are kept."""
-        if part in self.stored and not (anew and sections):  # a file that is made stays
+        """Return whether a part is not repeated: it is recorded under this plan, or all its chunks are kept."""
+        if part in self.stored and not (anew and sections):  # a part without sections has made a file, which stays
             return True
         return (
             self.files.keys() >= sections.keys()
@@ -128,44 +128,44 @@ class Left:
 
 
 KEPT: Part = ()
-"""Stands among parts for what plans before this one have stored."""
+"""Key, among parts, of the chunks stored under earlier plans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """Remains of a run that stopped; of a run that has not begun nothing."""
+    """State recovered from an interrupted run; empty for a new run."""
 
     id: str | None = None
-    """Of the run; None of a new one."""
+    """Run id; None for a new run."""
     done: frozenset[Part] = frozenset()
-    """The parts that are not done again."""
+    """Parts that are not repeated."""
     lost: frozenset[Part] = frozenset()
-    """The parts that are recorded, and of which something is not as it was stored."""
+    """Recorded parts with a chunk that is not as it was stored."""
     odd: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The keys of what is not, by place."""
+    """Keys of the chunks that are not as they were stored, by location."""
     kept: Kept = field(default_factory=dict)
-    """Receipts of chunks that plans before this one have stored, by the name of the place."""
+    """Receipts of chunks stored under earlier plans, by location name."""
     trust: Trust = TRUSTED
-    """How far all that is trusted."""
+    """Degree of trust in the recorded state."""
     notices: tuple[str, ...] = ()
-    """What a person is to know of it."""
+    """Notices for the user."""
     found: str = ""
-    """The beginning of which the journal was found; empty for the first of a run."""
+    """Beginning recorded in the journal; empty for a run's first beginning."""
     beginning: str = ""
-    """The beginning that is gone on with: where it is another one, the journal is written anew."""
+    """Beginning to continue with; if it differs from ``found``, the journal is rewritten."""
 
     @property
     def anew(self) -> bool:
         return self.beginning != self.found
 
     def begun_again(self) -> Remains:
-        """The same where nothing of it is of use any more."""
+        """Return the state for starting over, with nothing reused."""
         return replace(
             self, found=self.beginning, beginning=new_beginning(), done=frozenset(), lost=frozenset(), kept={}
         )  # fmt: skip
 
     def told(self, *notices: str) -> Remains:
-        """The same with more for a person to know; nothing is said twice."""
+        """Return the same state with further notices, without duplicates."""
         return replace(self, notices=tuple(dict.fromkeys((*self.notices, *filter(None, notices)))))
 
 
@@ -173,19 +173,19 @@ NOTHING_LEFT = Remains()
 
 
 def new_beginning() -> str:
-    """Return a name that no other beginning has."""
+    """Return a unique id for a beginning."""
     return uuid.uuid4().hex
 
 
 def remaining(content: Mapping[str, Any], trust: Trust, *, anew: bool, **left: Any) -> Remains:
-    """Return a run's remains, of which the journal says ``content``; ``anew``, where it is planned otherwise now."""
+    """Return the state recovered from a journal's ``content``; ``anew`` makes a new beginning, for a changed plan."""
     found = content.get(BEGINNING, "")
     beginning = trust.again or (new_beginning() if anew else found)
     return Remains(found=found, beginning=beginning, trust=trust, **left)
 
 
 def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, Document]:
-    """Read the journal of an unfinished array or group, the run that it is of, and what that was asked to do."""
+    """Return the journal of an unfinished array or group, its run id and its content; raise if it is unusable."""
     mark, there = unfinished_run(target), Journal(target)
     if mark is None:
         there.sweep()
@@ -205,15 +205,17 @@ def journal_of(target: StoreLike, kind: str) -> tuple[Journal, str, Document]:
 
 
 def way_out(target: StoreLike) -> str:
-    """Name the call that starts over at a target whose journal is of no use."""
+    """Return advice for starting over at a target with an unusable journal."""
     if can_update(target):
         return f"bring it up to date again: update({name_of(target)!r}) (oocarrays update)"
     return "start over: make the same call with overwrite=True (--overwrite)"
 
 
 def can_update(target: StoreLike) -> bool:
-    """Return whether an array was whole before a run changed it, and keeps its source: its data stay, whatever is lost
-    of the journal."""
+    """Return whether an array was complete before a run changed it, and keeps its source.
+
+    Its data remain usable even if the journal is lost.
+    """
     marked = any(found is not None for found in documents(target, NODES))
     with suppress(OocError):
         return marked and can_keep(target) and kept_source(target) is not None
@@ -221,17 +223,17 @@ def can_update(target: StoreLike) -> bool:
 
 
 def check_known(stored: Iterable[Part], planned: Iterable[Part], target: StoreLike, *, each: str = "part") -> None:
-    """Refuse a journal in which something is recorded that its plan has not."""
+    """Raise if the journal records a part that its plan does not contain."""
     strange = set(stored).difference(planned)
     if strange:
         raise JournalError(f"the journal in {target} has {each} {min(strange)}, which its plan has not")
 
 
-# ---------------------------------------------------------------------- chunks, whoever wrote them
+# ---------------------------------------------------------------------- complete chunks, from any plan
 
 
 def with_kept(stored: Mapping[Part, Stored | None], kept: Kept) -> dict[Part, Stored | None]:
-    """All that is recorded, with what plans before have stored among it."""
+    """Return the recorded parts, with the chunks of earlier plans under `KEPT`."""
     return {**stored, **({KEPT: kept} if kept else {})}
 
 
@@ -243,8 +245,9 @@ def whole_chunks(
     odd: Iterable[str] = (),
     kept: Mapping[str, Receipt] | None = None,
 ) -> dict[str, Receipt]:
-    """Receipts of the chunks of which every element is in a part that is recorded, or which plans before have stored,
-    and that are as they were stored.
+    """Return the receipts of complete chunks: recorded parts cover all elements, or an earlier plan stored the chunk.
+
+    Chunks that are not as they were stored are left out.
     """
     grid, bad = file.stored.grid, frozenset(odd)
     missing: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Values that travel closed to the process that uses them."""
+"""Values that stay pickled until the process that uses them opens them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class Sealed(Generic[Value]):
-    """A value that is opened where it is used: the scheduler, which it passes on its way, may not see its store."""
+    """Value that is unpickled only where it is used: the scheduler, which forwards it, may not see its store."""
 
     def __init__(self, value: Value) -> None:
         self._value: Value = value
@@ -26,12 +26,12 @@ class Sealed(Generic[Value]):
     def value(self) -> Value:
         with self._opening:
             if self._closed is not None:
-                self._value, self._closed = pickle.loads(self._closed), None  # our own bytes
+                self._value, self._closed = pickle.loads(self._closed), None  # bytes that this class has pickled
             return self._value
 
 
 def _come(closed: bytes) -> Sealed[Any]:
-    """Return a value as it came; a function by itself, for cloudpickle would carry the code of a class's along."""
+    """Return a value still pickled; a module-level function, as cloudpickle would send a class's code along."""
     there: Sealed[Any] = Sealed(None)
     there._closed = closed
     return there

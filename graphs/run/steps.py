@@ -1,16 +1,15 @@
-"""One all-to-all after the other as tasks, in the order of any schedule.
+"""All-to-all exchanges as tasks, one after the other, in the order of any schedule.
 
-    rank 0   outbox ─► send 1 ─╲ ╱─► receive 1 ─► taken 1 ─► send 2 …     a rank sends again when it has received, and
-    rank 1   outbox ─► send 1 ─╱ ╲─► receive 1 ─► taken 1 ─► send 2 …     when what it sent before was taken
+    rank 0   outbox ─► send 1 ─╲ ╱─► receive 1 ─► taken 1 ─► send 2 …     a rank sends again once it has received,
+    rank 1   outbox ─► send 1 ─╱ ╲─► receive 1 ─► taken 1 ─► send 2 …     and its previous message was taken
 
-    forwarded          send 1 ──┬──► receive 1                            what is for this rank itself
-                                └──► carry 1 ─► send 2                    what is for others, until it goes on
+    forwarded          send 1 ──┬──► receive 1                            parts for this rank itself
+                                └──► carry 1 ─► send 2                    parts for other ranks, until they are sent on
 
-A message is a few parts, each the bytes of one origin for one final rank: one part in most schedules, several in those
-that forward. A part that is carried is a copy, or a look at where it was packed: a message that came is one piece of
-memory, and would stay whole for it.
-What a lost worker was sent is made again from outboxes and from what is carried, never from another rank's region.
-Thakur 1995, sections 4.2 and 4.3.
+A message has a few parts, each the bytes of one origin for one final rank: one part in most schedules, several in those
+that forward. A carried part is a copy, or a view of the buffer in which it was packed. It is no view of a received
+message, which is one block of memory and would be kept whole. Messages to a lost worker are made again from outboxes
+and carried parts, never from another rank's region. Thakur 1995, sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Pair = tuple[int, int]
 
 
 class Add(Protocol):
-    """How a builder adds a task: a verb, plain arguments of which the last is its rank, what it takes and waits for."""
+    """Function that adds a task to a builder: a verb, plain arguments ending with the rank, inputs and dependencies."""
 
     def __call__(
         self, verb: str, *args: Any, name: str = "", buffers: tuple[Key | None, ...] = (), after: Iterable[Key] = ()
@@ -47,28 +46,28 @@ class Add(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Message that one rank sends another in a step."""
+    """Message from one rank to another in a step."""
 
     source: int
-    """The rank that sends."""
+    """Sending rank."""
     destination: int
-    """The rank that receives."""
+    """Receiving rank."""
     parts: tuple[Pair, ...]
-    """What rides in it."""
+    """Parts of the message, by origin and final rank."""
 
     @property
     def arrives(self) -> bool:
-        """Whether some of it is for the rank that receives."""
+        """Whether some parts are for the receiving rank."""
         return any(final == self.destination for _, final in self.parts)
 
     @property
     def goes_on(self) -> bool:
-        """Whether some of it is for others."""
+        """Whether some parts are for other ranks."""
         return any(final != self.destination for _, final in self.parts)
 
 
 def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = None) -> Iterator[list[Send]]:
-    """The messages of each step, without those in which nothing rides."""
+    """Yield the messages of each step, without empty ones."""
     for number, step in enumerate(schedule):
         rides = ((*pair, schedule.ride(number, pair[0]).pairs if schedule.forwards else [pair]) for pair in step.pairs)
         messages = [Send(s, d, tuple(p for p in ride if wants is None or wants(*p))) for s, d, ride in rides]
@@ -76,7 +75,7 @@ def messages_of(schedule: Schedule, wants: Callable[[int, int], bool] | None = N
 
 
 class Order:
-    """Order of a rank's steps: before the next, "I have received" and "mine was taken" (DESIGN, promise 4)."""
+    """Order of a rank's steps: the next one waits for "I have received" and "mine was taken" (DESIGN, promise 4)."""
 
     def __init__(self, ranks: int) -> None:
         self._received: list[Key | None] = [None] * ranks
@@ -86,16 +85,16 @@ class Order:
         return sorted({key for key in (self._received[rank], self._taken[rank]) if key is not None})
 
     def went(self, pairs: Iterable[Pair], taken: Mapping[int, Key]) -> None:
-        """After a step of some sources and destinations, where ``taken`` has what each destination says so by."""
+        """Record a step of (source, destination) pairs; ``taken`` has the key of each destination's receiving task."""
         for source, destination in pairs:
             self._received[destination] = self._taken[source] = taken[destination]
 
 
 class ExchangeTasks:
-    """All-to-alls one after the other, each as tasks that a builder adds.
+    """Builder of all-to-all exchanges as tasks, one exchange after the other.
 
-    Tasks are ``send`` (of an outbox, and of what is carried), ``receive`` (into a region, one message of each source),
-    ``carry`` (of what is for others) and ``taken``, each with ``*args, stage, rank``. Stages count from 1.
+    Tasks are ``send`` (from an outbox and carried parts), ``receive`` (into a region, one message per source),
+    ``carry`` (of parts for other ranks) and ``taken``, each with ``*args, stage, rank``. Stages count from 1.
     """
 
     def __init__(self, schedule: Schedule, add: Add, *, synchronous: bool = True) -> None:
@@ -106,7 +105,7 @@ class ExchangeTasks:
 
     @cached_property
     def _all(self) -> list[list[Send]]:
-        """The messages of each step where every rank has something for every other."""
+        """Messages of each step if every rank has data for every other."""
         return list(messages_of(self.schedule))
 
     def build(
@@ -116,7 +115,7 @@ class ExchangeTasks:
         regions: Sequence[Key | None],
         wants: Callable[[int, int], bool] | None = None,
     ) -> list[Key | None]:
-        """Add one all-to-all; returns what holds each rank's region afterwards."""
+        """Add one all-to-all; return the key of each rank's region after it."""
         filled: list[Key | None] = list(regions)
         carried: list[Key | None] = [None] * self.schedule.ranks
         for stage, messages in enumerate(messages_of(self.schedule, wants) if wants else self._all, 1):
@@ -135,7 +134,7 @@ class ExchangeTasks:
         return [(own if wants(rank, rank) else None, came[rank]) for rank, own in enumerate(held)]
 
     def before(self, rank: int) -> list[Key]:
-        """Return the keys that say: all that a rank has sent so far was taken, and all that has come was received."""
+        """Return the keys that ensure that a rank's messages so far were taken, and those to it received."""
         return self._order.before(rank)
 
     def _step(
@@ -146,7 +145,7 @@ class ExchangeTasks:
         regions: list[Key | None],
         carried: list[Key | None],
     ) -> None:
-        """The tasks of one step, and what holds regions and what is carried after it."""
+        """Add the tasks of one step; update the keys in ``regions`` and ``carried``."""
         sends = {message.source: self._send(args, message, outboxes, carried) for message in messages}
         came = defaultdict(list)
         for message in messages:
@@ -161,7 +160,7 @@ class ExchangeTasks:
                 took.append(self._task("carry", args, rank, carried[rank], *keys))
                 carried[rank] = took[-1]
             if self.synchronous:
-                # Dask drops copies that fewer tasks wait for than there are: a message that two take would come twice
+                # Dask drops replicas in excess of the waiting tasks: a message with two users would be sent twice
                 shared = keys if len(took) > 1 else []
                 taken[rank] = self._task("taken", args, rank, after=[*took, *shared])
         if self.synchronous:
@@ -170,7 +169,7 @@ class ExchangeTasks:
     def _send(
         self, args: tuple[Any, ...], message: Send, outboxes: Sequence[Key | None], carried: Sequence[Key | None]
     ) -> Key:
-        """A send that holds no more than what it sends of."""
+        """Add a send task that holds only the buffers that it sends from."""
         rank, origins = message.source, {origin for origin, _ in message.parts}
         own = outboxes[rank] if rank in origins else None
         others = carried[rank] if origins - {rank} else None
@@ -183,22 +182,22 @@ class ExchangeTasks:
 
 
 class Taking:
-    """An all-to-all between threads: ranks take from what others hold, and nothing is sent."""
+    """All-to-all between threads: ranks read from each other's buffers, and send no messages."""
 
     def inputs(
         self, *args: Any, held: Sequence[Key | None], wants: Callable[[int, int], bool], **others: Any
     ) -> list[tuple[Key | None, ...]]:
-        """Return what each rank's task takes that uses all: what every rank holds that has any for it; adds no task."""
+        """Return the inputs of each rank's final task: the buffers of all ranks with data for it; add no task."""
         ranks = range(len(held))
         return [tuple(key if wants(origin, rank) else None for origin, key in enumerate(held)) for rank in ranks]
 
 
-# ---------------------------------------------------------------------- what the tasks do
+# ---------------------------------------------------------------------- work of the tasks
 
 
 @dataclass(slots=True)
 class Carried:
-    """Parts that a rank holds for others; it does not tell Dask how large it is, as all that the plan has counted."""
+    """Parts that a rank carries for others; their size is not reported to Dask, because the plan has counted it."""
 
     parts: dict[Pair, np.ndarray]
     """Contiguous bytes by origin and final rank."""
@@ -227,7 +226,7 @@ def carried_parts(
     messages: Iterable[Message | None],
     rooms: Rooms,
 ) -> Carried:
-    """Return the parts that ``rank`` holds for others after a stage: held and not sent, or come to go on."""
+    """Return the parts that ``rank`` carries after a stage: those not yet sent, and those received to be forwarded."""
     step = schedule.step(stage - 1)
     gone = set(schedule.ride(stage - 1, rank).pairs) if rank in step.senders else set()
     kept = {pair: part for pair, part in (carried.parts if carried else {}).items() if pair not in gone}
@@ -235,7 +234,7 @@ def carried_parts(
 
 
 def arrived_parts(rank: int, messages: Iterable[Message | None]) -> dict[int, np.ndarray]:
-    """Return the parts that came for ``rank`` itself, by the rank that packed them."""
+    """Return the parts received for ``rank`` itself, by the rank that packed them."""
     return {origin: part for (origin, final), part in _parts(messages) if final == rank}
 
 
@@ -247,7 +246,7 @@ def _parts(messages: Iterable[Message | None]) -> Iterator[tuple[Pair, np.ndarra
 
 @lru_cache(maxsize=4096)
 def arriving(schedule: Schedule, stage: int, rank: int) -> tuple[int, ...]:
-    """Name the ranks whose parts come for ``rank`` in a stage."""
+    """Return the ranks that packed the parts received by ``rank`` in a stage."""
     sources = schedule.step(stage - 1).sources(rank)
     pairs = [pair for source in sources for pair in schedule.ride(stage - 1, source).pairs]
     return tuple(origin for origin, final in pairs if final == rank)

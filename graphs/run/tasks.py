@@ -1,8 +1,8 @@
-"""What all tasks have in common, of jobs and of arrays: they are counted, told of, and can be given up.
+"""State common to all tasks, of jobs and of arrays: they are counted and reported, and can be cancelled.
 
     builder ─► Task(do, run, verb, args, …) ─► Tasks.task ─► run._do(verb, args, …)    one object for all of a graph
 
-Between threads they share it; on a cluster it travels once to each worker, and counts there what is done there.
+Threads share that object; on a cluster it travels once to each worker, and counts the work done there.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from oocarrays.graphs.run.telling import tell, this_worker, topic_of
 from oocarrays.storage.meter import Meter
 
 SETTLE_SECONDS = 60
-"""Seconds that a failed run waits for what its other tasks are in the middle of."""
+"""Seconds that a failed run waits for its running tasks."""
 LIVE: weakref.WeakValueDictionary[str, Tasks] = weakref.WeakValueDictionary()
-"""What does tasks in this process, by its id."""
+"""Task states in this process, by id."""
 GIVEN_UP: set[str] = set()
-"""Suffixes of the keys of graphs that this worker has been told to do no more of."""
+"""Key suffixes of the graphs that this worker must no longer run."""
 
 
 class Tasks(ABC):
-    """State that the tasks of one graph share: each of them is a method, named by its verb."""
+    """State shared by the tasks of one graph; each task is a method, named by its verb."""
 
     unsent: ClassVar[tuple[str, ...]] = ()
-    """Names of what does not travel beside all that `_here` makes."""
+    """Names of attributes that do not travel, besides those that `_here` sets."""
     id: str
-    """What its topic is called by, and what is in the keys of its graph where it has only one."""
+    """Id in the name of the topic, and in the keys of the graph if it has only one."""
 
     def _arrive(self) -> None:
-        """Begin in this process: what `_here` makes belongs to it, and does not travel."""
+        """Set the state of this process with `_here`; that state does not travel."""
         travels = frozenset(self.__dict__)
         self._here()
         self._stays = frozenset(self.__dict__) - travels
@@ -61,11 +61,11 @@ class Tasks(ABC):
     @property
     @abstractmethod
     def on_workers(self) -> bool:
-        """Whether ranks are workers, which tell a cluster what they did."""
+        """Whether ranks are workers, which report their work to the cluster."""
 
     @property
     def topic(self) -> str:
-        """The name under which a cluster tells what happens in this run."""
+        """Name of the cluster topic for the events of this run."""
         return topic_of(self.id)
 
     @staticmethod
@@ -77,7 +77,7 @@ class Tasks(ABC):
             with run._during(verb, args):
                 result = run._do(verb, args, inputs[:buffers])
         if run.on_workers:
-            tell(run.topic, verb, args, run.meter)  # stays in the meter where these tasks run on threads after all
+            tell(run.topic, verb, args, run.meter)  # if the tasks run on threads, the counts stay in the meter
         return result
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
@@ -89,7 +89,7 @@ class Tasks(ABC):
 
     @property
     def running(self) -> int:
-        """Tasks that this process is in the middle of."""
+        """Number of tasks running in this process."""
         return self._running
 
     @contextmanager
@@ -106,18 +106,18 @@ class Tasks(ABC):
                 self._idle.notify_all()
 
     def _let_go(self) -> None:  # noqa: B027  most keep nothing
-        """Let go, after a task, of what a run that has failed keeps from others."""
+        """Release, after a task, the resources that a failed run withholds from other runs."""
 
 
 def is_given_up() -> bool:
-    """Whether this task is of a graph that has been given up: it was on its way when its worker was told."""
+    """Return whether this task belongs to a graph that was cancelled while the task was on its way to the worker."""
     worker = this_worker()
     key = str(worker.get_current_task()) if worker else ""
     return any(suffix in key for suffix in GIVEN_UP)
 
 
 async def settled(ids: Collection[str], suffixes: Collection[str], *, for_good: bool = True) -> None:
-    """Give up graphs on this worker: wait for tasks that have begun, and refuse those that come late."""
+    """Cancel graphs on this worker: wait for running tasks and refuse late ones, permanently if ``for_good``."""
     GIVEN_UP.update(suffixes)
     mine = [run for name, run in LIVE.items() if name.startswith(tuple(ids))]
     for _ in range(SETTLE_SECONDS * 20):

@@ -1,6 +1,6 @@
-"""What workers tell of their work, and who hears it: one way for jobs and for arrays.
+"""Events of a run, from workers to the client; the same for jobs and for arrays.
 
-worker      tell    ─► {verb, args, worker, what was counted since}   ─┐
+worker      tell    ─► {verb, args, worker, new counts}               ─┐
 scheduler   Pins    ─► {moved, lost, worker}, {ended}                 ─┴─ a topic ─► listen      client
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:
-    """Warn of the chunks that have been counted for it, once for a meter; on a worker, its client is told."""
+    """Warn of the missing chunks that a meter has counted, once per meter; on a worker, warn on the client."""
     count = meter.to_warn()
     if not count:
         return
@@ -28,7 +28,7 @@ def warn_of_missing(meter: Meter, name: str, *, so_far: bool = False) -> None:
 
 
 def warn_person(text: str, category: type[Warning]) -> None:
-    """Warn of something; on a worker, its client is told."""
+    """Warn the user; on a worker, warn on the client."""
     if this_worker():
         from distributed import warn
 
@@ -38,16 +38,16 @@ def warn_person(text: str, category: type[Warning]) -> None:
 
 
 BEGUN = "begun"
-"""What is noted when something that others read begins to be overwritten."""
+"""Name of the note made when an array that other tasks read begins to be overwritten."""
 
 
 def topic_of(suffix: str) -> str:
-    """Name what a cluster tells of the tasks with a suffix."""
+    """Return the name of the topic for a run id or key suffix."""
     return f"oocarrays-{suffix}"
 
 
 def this_worker() -> Worker | None:
-    """The worker that runs this task; None on threads."""
+    """Return the worker that runs this task; None on threads."""
     from distributed import get_worker
 
     try:
@@ -57,17 +57,17 @@ def this_worker() -> Worker | None:
 
 
 def write_down(last: Any, name: str, value: Any) -> None:
-    """Have the scheduler keep a note, from a task on a worker, until it forgets a task."""
+    """Store a note on the scheduler, from a task on a worker, until the scheduler forgets the task ``last``."""
     _ask_scheduler("set_metadata", keys=[last, name], value=value)
 
 
 def noted(last: Any, name: str) -> Any:
-    """Return what is kept under a name; None where nothing is."""
+    """Return the note stored under a name; None if absent."""
     return _ask_scheduler("get_metadata", keys=[last, name], default=None)
 
 
 def is_as_noted(last: Any, name: str, value: Any) -> bool:
-    """Whether a note says the same as a value; nothing does that cannot be compared."""
+    """Return whether a note equals ``value``; False if ``value`` is None, which stands for an unknown state."""
     return value is not None and value == noted(last, name)
 
 
@@ -80,18 +80,18 @@ def _ask_scheduler(what: str, **given: Any) -> Any:
 
 
 def tell(topic: str, verb: str, args: tuple[int, ...], meter: Meter) -> None:
-    """Say, on a worker, what has been done and counted here since the last time; elsewhere it stays in the meter."""
+    """Report, on a worker, a task and the counts since the last report; on threads the counts stay in the meter."""
     worker = this_worker()
     if worker:
         worker.log_event(topic, {"verb": verb, "args": args, "worker": worker.address, **meter.take()})
 
 
 def _ignore(told: Any) -> None:
-    """Do nothing about it."""
+    """Ignore an event."""
 
 
 def listen(client: Client, topic: str, meter: Callable[[], Meter | None], **others: Callable[..., None]) -> None:
-    """Hear what is told under a topic, as `hearing` does with what is given."""
+    """Subscribe to a topic, with the handler that `hearing` returns."""
     client.subscribe_topic(topic, hearing(meter, **others))
 
 
@@ -101,7 +101,7 @@ def hearing(
     moved: Callable[[Move], None] = _ignore,
     ended: Callable[[str], None] = _ignore,
 ) -> Callable[[tuple[float, Mapping[str, Any]]], None]:
-    """Make what hears of work; a client keeps it for ever, and so it is to keep no run and no array."""
+    """Return an event handler; the client keeps it for ever, so it must not hold a run or an array."""
 
     def hear(event: tuple[float, Mapping[str, Any]]) -> None:
         _, told = event

@@ -1,6 +1,6 @@
-"""What the tasks of one run have in common: they are counted, they say what they did, and the first failure stops all.
+"""State common to the tasks of one run: they are counted and reported, and the first failure stops them all.
 
-A run is one object for all its tasks. Between threads they share it; on a cluster it travels once to each worker.
+A run is one object for all its tasks. Threads share it; on a cluster it travels once to each worker.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from oocarrays.storage.local import syncing
 from oocarrays.storage.local.syncing import Syncer
 
 ONE_PROCESS = "this job was planned for threads of one process: compute it with scheduler='threads'"
-"""Said of a run that would travel."""
+"""Error message for a run that would leave its process."""
 LOOKS = ("probe", "create", "make", "close", "done", "finish")
-"""What begins or ends a run, or a rank's share of it: what is read must be there."""
+"""Verbs that begin or end a run, or a rank's share of it; the sources are checked before each."""
 TIMED = ("copy", "assemble", "name", "round")
-"""What says itself how long it read and wrote."""
+"""Verbs that measure their reading and writing themselves."""
 SUFFIX = re.compile(r"-([0-9a-f]{12})")
-"""What is in every key of a graph; Dask may append to it."""
+"""Suffix in every key of a graph; Dask may append to it."""
 
 
 class Work(Tasks):
-    """One run, shared by its tasks."""
+    """Run, shared by its tasks."""
 
     phases: ClassVar[Mapping[str, str]] = {"read": "read", "write": "write"}
-    """The phase of a plan in which the seconds of each verb count; others count as beginning and end."""
+    """Phase of a plan to which the seconds of each verb count; other verbs count as beginning and end."""
     threads_stay: ClassVar[bool] = False
-    """Whether a run that was planned for threads cannot leave its process."""
+    """Whether a run planned for threads cannot leave its process."""
     merges: ClassVar[bool] = False
-    """Whether its targets are arrays that workers may write to copies of, which are merged at the end."""
+    """Whether workers may write to copies of its target arrays, to be merged at the end."""
     plan: Any
-    """What it will do: frozen data."""
+    """Plan of the run: frozen data."""
     destination: Any
-    """Where it writes: ``destination.store``."""
+    """Destination of the run; it writes to ``destination.store``."""
 
     def __init__(self, store: StoreLike, processes: int | None, id: str | None) -> None:
         self.id = id or uuid.uuid4().hex[:12]
@@ -62,7 +62,6 @@ class Work(Tasks):
         return super().__getstate__()
 
     def _here(self) -> None:
-        """Begin the state that belongs to this process."""
         super()._here()
         there = weakref.ref(self)
         patience = syncing.GROUP_SECONDS if self.processes is None else 0.0
@@ -75,56 +74,56 @@ class Work(Tasks):
 
     @property
     def durable(self) -> bool:
-        """Whether what it writes is on its device before that is written down."""
+        """Whether data is synced to its device before it is recorded as written."""
         return self.journal.durable
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """Stores, and folders of scratch, that are on their device before anything is written down in a journal."""
+        """Stores and scratch folders that are synced to their device before any record in a journal."""
         return []
 
     @property
     def cached_places(self) -> list[StoreLike]:
-        """Folders of scratch that stay in the system's cache: what is written down of them holds while it runs."""
+        """Scratch folders that stay in the system's cache; records of them hold until the system restarts."""
         return []
 
     def record(self, part: tuple[int, ...], stored: Mapping[str, Mapping[str, Receipt]] | None = None) -> None:
-        """Write down that a part is done, once it is on its device.
+        """Record that a part is done, once it is on its device.
 
-        Between threads nobody waits for that: they end together, and so parts are written down many at once. A
-        worker's task waits, for what it has not written down when it ends is not done again if the worker dies.
+        Threads do not wait for that: they end together, and their records are written in groups. A worker's task
+        waits: if the worker dies, Dask does not repeat a finished task to make up for a missing record.
         """
         self.syncer.then(partial(self.journal.prepare, part, stored), ahead=self.plan.ranks)
         if self.processes is not None:
             self.syncer.wait()
 
     def look_back(self) -> None:
-        """Look, before a job is run once more, whether it can go on with what it has done."""
+        """Check, before a job is run again, whether it can continue from its finished parts."""
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it writes, and where it reads, if that is a store."""
+        """Store that the run writes to, and the store that it reads from if any."""
         return {"target": self.destination.store}
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:
-        """Where it writes down that it ends, and as which run, until that has been heard."""
+        """Journals and run ids of end-of-run markers, which stay until the client has acknowledged them."""
         return []
 
     @property
     def leaves(self) -> str:
-        """Describe what a run that was cut short leaves."""
+        """Description of the state that an interrupted run leaves."""
         begun = unfinished_run(self.destination.store) == self.id
         return f"{self.destination.store} is left unfinished: resume it" if begun else "nothing has been written"
 
     @property
     def on_workers(self) -> bool:
-        """Whether ranks are workers, which tell a cluster what they did."""
+        """Whether ranks are workers, which report their work to the cluster."""
         return self.processes is not None
 
     @contextmanager
     def _during(self, verb: str, args: tuple[int, ...]) -> Iterator[None]:
-        """Measure a task while it runs, unless the run has failed; what fails first is what all others raise."""
+        """Measure a task while it runs; after a failure, all tasks but ``create`` raise the first error."""
         if self.failure and verb != "create":
             raise self.abort(self.failure)
         try:
@@ -134,36 +133,36 @@ class Work(Tasks):
                 self.look_for_lost()
             with nullcontext() if verb in TIMED else self.meter.phase(verb, args), _found(verb):
                 yield
-        except BaseException as error:  # noqa: BLE001  what failed first goes on, whatever it is
+        except BaseException as error:  # noqa: BLE001  the first failure is passed on, of any type
             if verb == "create":
-                self.failure = None  # of an earlier time in this process
+                self.failure = None  # of an earlier attempt in this process
             raise self.abort(error) from error.__cause__
 
     def look(self) -> None:
-        """Look at what is read, as far as it can be seen from here."""
+        """Check the sources, as far as they are visible here."""
         for presence in self.reads():
             presence.check()
 
     def look_for_lost(self) -> None:
-        """Raise if an array that is read has lost chunks since it was planned."""
+        """Raise if a source has lost chunks since the run was planned."""
         for presence in self.reads():
             presence.check_planned()
 
     def reads(self) -> Iterable[Presence]:
-        """Return what is read and not made by this run."""
+        """Return the sources that this run reads and does not make."""
         return ()
 
     def _probe(self, address: str, rank: int) -> tuple[int, str, str]:
-        """Where a rank was put, and where it runs; its worker opens meanwhile what it reads."""
+        """Return a rank, its planned worker and its actual worker; raise if that worker does not see the data."""
         self._check_visible()
         worker = this_worker()
         return rank, address, worker.address if worker else address
 
     def _check_visible(self) -> None:
-        """Refuse a worker that does not see what is read or written."""
+        """Raise if this worker does not see the sources or the target."""
 
     def check_placement(self, probes: tuple[tuple[int, str, str], ...]) -> None:
-        """Refuse a cluster that does not keep ranks where they were put, unless their worker is gone."""
+        """Raise if ranks ran on other workers than planned, unless the planned workers are gone."""
         astray = [(rank, put, ran) for rank, put, ran in probes if put != ran]
         if astray and any(put in live_workers() for _, put, _ in astray):
             rank, put, ran = astray[0]
@@ -172,10 +171,10 @@ class Work(Tasks):
             )
 
     def take_back(self) -> None:
-        """Remove what a kernel that failed has left, where nothing had been written."""
+        """Remove the targets of a failed kernel in which nothing has been written; by default none."""
 
     def settle(self, *, resumable: bool = False) -> None:
-        """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
+        """Wait until running tasks have ended, so that nothing is written after a run has failed."""
         self._wait()
         self.journal.release()
 
@@ -185,27 +184,27 @@ class Work(Tasks):
         self.syncer.stop()
 
     def abort(self, error: BaseException) -> BaseException:
-        """Stop: tasks that have not begun will not. The target stays marked unfinished.
+        """Stop: tasks that have not begun will not run. The target stays marked unfinished.
 
-        What failed first is what every later task raises, whichever of them the scheduler hears of first. What was done
-        until then has been written down when it is heard of: somebody may resume at once.
+        Every later task raises the first failure, whichever task the scheduler hears of first. Parts done until then
+        are recorded before the failure is reported: the run can be resumed at once.
         """
         self.failure = self.failure or error
         self.syncer.stop()
         return self.failure
 
     def _let_go(self) -> None:
-        """Let the target of a failed run be resumed, also where nobody settles it: after ``dask.compute``."""
+        """Release the target of a failed run for resuming, even if `settle` is not called: after ``dask.compute``."""
         if self.failure and not self._running:
             self.syncer.stop()
             self.journal.release()
-            if self.processes is None and isinstance(self.failure, KernelError):  # threads are all of a run
+            if self.processes is None and isinstance(self.failure, KernelError):  # no other process takes part
                 self.take_back()
 
 
 @contextmanager
 def _found(verb: str) -> Iterator[None]:
-    """Raise as a fault of the run what a run that has begun does not find: it was there when it was asked for."""
+    """Raise RunError if, after the run has begun, it does not find data that existed when it was planned."""
     try:
         yield
     except (NotFoundError, DescriptorError) as error:
@@ -215,12 +214,12 @@ def _found(verb: str) -> Iterator[None]:
 
 
 def local_folders(places: Iterable[StoreLike]) -> list[str]:
-    """Those of the places in which a run writes that are local folders."""
+    """Return the local folders among the locations that a run writes to."""
     return [folder for place in places for folder in folders_of(place)]
 
 
 def was_ended() -> bool:
-    """Whether the scheduler has heard of the last task of this task's graph, while somebody may want it again."""
+    """Return whether the scheduler has recorded the end of this task's graph, while its result may be wanted again."""
     from distributed.utils import sync
 
     from oocarrays.graphs.cluster.pins import ended_name
@@ -234,7 +233,7 @@ def was_ended() -> bool:
 
 
 def live_workers() -> set[str]:
-    """Addresses of the workers that this task's scheduler knows."""
+    """Return the addresses of the workers that this task's scheduler knows."""
     from distributed import worker_client
 
     with worker_client() as client:
