@@ -1,1 +1,1 @@
-"""A plan becomes a Dask graph; running it."""
+"""Dask graphs of plans, and their execution."""

@@ -1,4 +1,4 @@
-"""Settings under ``oocarrays.*`` in Dask's configuration, as those who plan and run take them."""
+"""Settings under ``oocarrays.*`` in Dask's configuration, parsed and checked for plans and runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oocarrays.storage.stores.urls import Ways
 
 
 def schedule(asked: Any) -> Any:
-    """Return the order of messages that is asked for, a `Schedule` or a name; of None or "auto" the one that is set."""
+    """Return the requested order of messages, a `Schedule` or a name; for None or "auto", the configured one."""
     order = setting("schedule") if is_auto(asked) else asked
     if is_auto(order):
         return "auto"
@@ -34,28 +34,28 @@ def schedule(asked: Any) -> Any:
 
 
 def carrier(ranks: int, assembly: str = "asynchronous") -> Carrier:
-    """Return what carries messages between workers, as `oocarrays calibrate` has measured it."""
+    """Return the costs of messages between workers, as measured by `oocarrays calibrate`."""
     return Carrier.between_workers(ranks, costs(), direct=assembly == "asynchronous")
 
 
 def record_seconds() -> float:
-    """Seconds after which what is done of a part is recorded."""
+    """Return the interval in seconds at which progress within a part is recorded."""
     return float(parse_timedelta(setting("record-every")))
 
 
 def past_cache_above() -> int:
-    """Bytes: what a job writes, if it is more, goes past the system's cache."""
+    """Return the number of bytes above which a job's writes bypass the page cache."""
     return size_in_bytes(setting("past-cache-above"), "past-cache-above")
 
 
 def costs(workers: int | None = None, available: int | None = None) -> Costs:
-    """The cost model from ``oocarrays.cost.*``: of this machine, or of a cluster whose workers use so many cores."""
+    """Return the cost model from ``oocarrays.cost.*``, for this machine or for a cluster with this number of cores."""
     computed = {"cores": workers or local_cores(), "cache_bytes": _or_looked_at(available) / 2}
     return Costs(**(computed | _known_costs()))
 
 
 def set_costs() -> Costs:
-    """The same without a look at the machine: what is not set is as anywhere."""
+    """Return the cost model from ``oocarrays.cost.*``, with fixed defaults in place of this machine's values."""
     global _costs
     said = setting("cost")
     if said != _costs[0]:
@@ -64,7 +64,7 @@ def set_costs() -> Costs:
 
 
 _costs: tuple[dict[str, Any], Costs] = ({}, Costs())
-"""What ``oocarrays.cost`` said when it was asked for last, and what that makes."""
+"""Last value of ``oocarrays.cost``, and the cost model made from it."""
 
 
 def _known_costs() -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _known_costs() -> dict[str, Any]:
 
 
 def kept_disks() -> tuple[KeptDisks, ...]:
-    """Return the kept measurements of disks: the latest comes last."""
+    """Return the stored measurements of disks, oldest first."""
     said = setting("disks")
     if not isinstance(said, list | tuple | None):
         raise InputError(f"oocarrays.disks={said!r} is not a list of what oocarrays calibrate --disks keeps")
@@ -80,7 +80,7 @@ def kept_disks() -> tuple[KeptDisks, ...]:
 
 
 def chunk_times(disks: Sequence[str], chunk_bytes: float) -> ChunkTimes | None:
-    """Return what a chunk of so many bytes takes at each of some disks; None where they were not measured."""
+    """Return the measured times of a chunk of this size on each of some disks; None if they were not measured."""
     kept = kept_disks()
     found = {mode: kept_times(kept, mode, disks, round(chunk_bytes)) for mode in ("read", "write")}
     known = {mode: times for mode, times in found.items() if times is not None}
@@ -88,12 +88,12 @@ def chunk_times(disks: Sequence[str], chunk_bytes: float) -> ChunkTimes | None:
 
 
 def local_cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def ways() -> Ways:
-    """How stores that are not on this machine are reached."""
+    """Return the library, request limit and retry policy for remote stores."""
     library, requests, retries = (setting(name) for name in ("store-library", "requests", "retries"))
     if library not in (None, "obstore", "fsspec"):
         raise InputError(f"oocarrays.store-library={library!r} is not 'obstore', 'fsspec' or None")
@@ -106,7 +106,7 @@ def ways() -> Ways:
 
 
 def missing(asked: str | None) -> Policy:
-    """Return how missing chunks of a source are read: as it is asked for, or as it is set."""
+    """Return the policy for missing chunks of a source: the argument, or the setting."""
     word: Any = setting("missing") if asked is None else asked
     if not isinstance(word, str) or word not in get_args(Policy):
         raise InputError(f"missing={word!r} is not 'fill', 'warn' or 'error'")
@@ -125,7 +125,7 @@ def size_in_bytes(value: int | float | str, name: str) -> int:
 
 
 def budget(memory: int | float | str | None, available: int | None = None) -> int:
-    """The budget in bytes: ``memory``, or the setting, or half of what the machine has free."""
+    """Return the budget in bytes: ``memory``, or the setting, or half of the machine's free memory."""
     chosen = setting("memory") if memory is None else memory
     return _or_looked_at(available) // 2 if chosen is None else size_in_bytes(chosen, "memory")
 
@@ -135,6 +135,6 @@ def _or_looked_at(available: int | None) -> int:
 
 
 def refuse_array_expressions() -> None:
-    """Raise one clear error where Dask's array expressions are switched on."""
+    """Raise if Dask's array expressions are enabled."""
     if dask.config.get("array.query-planning", False):
         raise UnsupportedError("Dask's array.query-planning is on, which takes no graphs; set it to False")

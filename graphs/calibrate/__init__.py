@@ -1,1 +1,1 @@
-"""The constants of the cost model, measured on a machine and on a live cluster."""
+"""Measurement of the cost model's constants, on a machine and on a live cluster."""

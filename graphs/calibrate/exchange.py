@@ -1,20 +1,20 @@
-"""Constants of a live cluster's network, fitted to redistributions that were timed.
+"""Constants of a live cluster's network, fitted to measured redistributions.
 
     rows, one slab a worker  ─► columns, one slab a worker         a message is SIZES bytes
     by PEX-GEN   two ranks send to each other        β_ex
     by GEN       a rank serves two others            β_sr
     by LEX       many send to one                    β_sat
-    by REX       what is forwarded is copied         (powers of two)
+    by REX       forwarded data is copied            (powers of two)
 
-They are real redistributions, packed, sent and unpacked; what a graph takes that does nothing, and what a rank copies
-for itself, is taken off first. Thakur 1995, section 4.3.8.
+They are real redistributions, packed, sent and unpacked. The time of an empty graph, and of each rank's own copy, is
+subtracted first. Thakur 1995, section 4.3.8.
 
 seconds = steps · α  +  tasks · τ  +  exchanged · β_ex  +  passed on · β_sr  +  sent · β_s
                                        +  on shared links · β_sat  +  packed again · a copy        (all in bytes)
 
-A step counts with its largest message, as the kind of message that this is; or, where its busiest link carries more
-than that (many send to one, as in LEX), with the bytes on the link. What no exchange had in it, or none without the
-rest, stays as it was known.
+A step counts with its largest message, under that message's kind. If its busiest link carries more than that (many send
+to one, as in LEX), it counts with the bytes on the link. A constant that no exchange contains, or none independently of
+the others, keeps its known value.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NAMES = ("startup", "exchange", "send_receive", "single", "saturated", "forward"
 
 
 def parts(exchange: Exchange, network: Network) -> np.ndarray:
-    """Steps, bytes of each kind that follow one another in an exchange, and tasks: one number for each of ``NAMES``."""
+    """Return the terms of an exchange, one for each of ``NAMES``: steps, successive bytes of each kind, tasks."""
     found = np.zeros(len(NAMES))
     for turn in exchange:
         sources, sizes = turn.step.senders, turn.sizes
@@ -67,7 +67,7 @@ def parts(exchange: Exchange, network: Network) -> np.ndarray:
 
 
 def fitted(measured: Iterable[tuple[Exchange, float]], network: Network, known: Constants) -> Constants:
-    """Fit the constants of a network, none negative, to measured seconds of exchanges."""
+    """Fit the non-negative constants of a network to the measured seconds of exchanges."""
     exchanges, seconds = zip(*measured, strict=True)
     table = np.array([parts(exchange, network) for exchange in exchanges]) / np.array(seconds)[:, None]
     told = chosen = _independent(table)
@@ -83,7 +83,7 @@ def fitted(measured: Iterable[tuple[Exchange, float]], network: Network, known: 
 
 
 def _independent(table: np.ndarray) -> np.ndarray:
-    """Return the columns that say something which those before them do not."""
+    """Return the columns that are linearly independent of those before them."""
     chosen: list[int] = []
     for column in np.flatnonzero(table.any(axis=0)).tolist():
         scaled = table[:, [*chosen, column]] / table[:, [*chosen, column]].max(axis=0)
@@ -94,22 +94,24 @@ def _independent(table: np.ndarray) -> np.ndarray:
 
 SCHEDULES = ("PEX-GEN", "GEN", "LEX", "REX")
 SIZES = (2**24, 2**21, 2**12)
-"""Bytes of a message, at most: the largest first, as memory that was never used is slow to come."""
+"""Maximum bytes of a message, the largest first: first use of memory is slow."""
 MOST_RANKS = 8
-"""Workers that exchange, at most, of all machines alike: messages of more say no more, and are their square."""
+"""Maximum number of workers that exchange: more add no information, and messages grow as their square."""
 MACHINE_BYTES, COPIES = 2**28, 8
-"""Bytes of the array that the workers of one machine have, at most; and the part of its memory that a worker has is one
-of so many: what is sent, received and forwarded is held, too."""
+"""Maximum bytes of the array on one machine, and the ratio of a worker's memory limit to its part of the array.
+
+A worker also holds sent, received and forwarded data.
+"""
 ROWS = 64
-"""Of each rank's slab."""
+"""Rows of each rank's slab."""
 TIMES = 3
-"""Times that each exchange is done: the first one does not count, and of the others their median."""
+"""Repetitions of each exchange; the first is discarded, and the median of the others is used."""
 TIMEOUT_SECONDS = 60
-"""Seconds after which an exchange that should take less than one is given up."""
+"""Seconds after which an exchange expected to take less than one second is abandoned."""
 
 
 def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]:
-    """Measure on a live cluster what exchanges between workers take."""
+    """Measure the cost of exchanges between workers on a live cluster."""
     workers = workers[:: -(-len(workers) // MOST_RANKS)]
     ranks, sizes = len(workers), message_sizes(workers_of(client, workers))
     known = replace(costs(), graph_seconds=min(_seconds(client, _slabs(_rows(ranks, 1), workers)) for _ in range(4)))
@@ -129,14 +131,14 @@ def calibrate_exchange(client: Client, workers: Sequence[str]) -> dict[str, Any]
 
 
 def message_sizes(workers: Sequence[Worker]) -> list[int]:
-    """Return the bytes of messages that are tried: as many workers hold as many bytes of as many others."""
+    """Return the message sizes to try, limited by the memory of the workers."""
     ranks, (_, fullest) = len(workers), Counter(worker.host for worker in workers).most_common(1)[0]
     each = min(MACHINE_BYTES // fullest, *(worker.memory_limit // COPIES or MACHINE_BYTES for worker in workers))
     return [max(min(size, each // ranks // 8**number), 1) for number, size in enumerate(SIZES)]
 
 
 def _rows(ranks: int, nbytes: int) -> Layout:
-    """Return an array of bytes in rows, in which every rank has about ``nbytes`` of every other's columns."""
+    """Return the layout of a byte array in rows; each rank has about ``nbytes`` of every other rank's columns."""
     return Layout.of((ranks * ROWS, ranks * max(nbytes // ROWS, 1)), "(block, *)", ranks=ranks)
 
 
@@ -145,7 +147,7 @@ def _columns(rows: Layout) -> Layout:
 
 
 def _slabs(layout: Layout, workers: Sequence[str]) -> Parts:
-    """Return an array's slabs, each on its worker."""
+    """Return one slab of ones per rank, on its worker."""
     suffix = new_suffix()
     keys = [(f"slab-{suffix}", rank) for rank in range(layout.ranks)]
     tasks = {key: Task(key, _ones, layout.local_shape(key[1])) for key in keys}
@@ -160,14 +162,14 @@ def _ones(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _there(client: Client, parts: Parts) -> Parts:
-    """Return the same parts, in memory."""
+    """Return the parts, computed and held in memory."""
     futures = _futures(client, parts)
     graph = layered(HighLevelGraph({}, {}), parts.name, dict(zip(parts.keys, futures, strict=True)))
     return replace(parts, graph=graph, homes={})
 
 
 def _seconds(client: Client, parts: Parts) -> float:
-    """Until all parts are there, from when they are asked for."""
+    """Return the seconds from submission until all parts are computed."""
     start = time.perf_counter()
     _futures(client, parts)
     return time.perf_counter() - start
@@ -179,13 +181,13 @@ def _futures(client: Client, parts: Parts) -> list[Any]:
     futures: list[Any] = client.get(parts.graph, list(parts.keys), sync=False)  # type: ignore[no-untyped-call]
     await_all(futures, "an exchange", TIMEOUT_SECONDS)
     for future in futures:
-        if future.status == "error":  # the result of one that is done is large
+        if future.status == "error":  # results of finished ones are large
             future.result()
     return futures
 
 
 def await_all(futures: list[Any], what: str, seconds: float) -> None:
-    """Wait until all futures are done, well or not."""
+    """Wait until all futures are done, successfully or not."""
     from distributed import wait
 
     try:

@@ -1,4 +1,4 @@
-"""Keeping what was measured: in a file of Dask's configuration folder, which Dask reads when it starts."""
+"""Storage of measured constants in a file of Dask's configuration folder, read when Dask starts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FILE_NAME = "oocarrays.yaml"
 
 
 def keep(measured: dict[str, Any]) -> Path:
-    """Write what was measured to Dask's configuration folder, and use it in this process too; returns the file.
+    """Write measured constants to Dask's configuration folder, apply them in this process too, and return the file.
 
-    What the file holds besides stays: constants that were measured earlier and not now, and other settings.
+    Other content of the file is kept: constants measured earlier and not now, and other settings.
     """
     path = _written({"cost": measured})
     dask.config.set({f"oocarrays.cost.{name}": value for name, value in measured.items()})
@@ -27,7 +27,7 @@ def keep(measured: dict[str, Any]) -> Path:
 
 
 def keep_disks(measured: Sequence[KeptDisks]) -> Path:
-    """Write what was measured of disks to the same file, in place of what it has of the same ones; returns it."""
+    """Write measurements of disks to the same file, replacing those of the same disks and mode, and return the file."""
     new = {(each.disks, each.mode) for each in measured}
     old = [each for each in kept_disks() if (each.disks, each.mode) not in new]
     said = [each.to_json() for each in (*old, *measured)]
@@ -36,7 +36,7 @@ def keep_disks(measured: Sequence[KeptDisks]) -> Path:
 
 
 def _written(settings: dict[str, Any]) -> Path:
-    """Write settings to Dask's configuration folder, beside what is there; returns the file."""
+    """Write settings to Dask's configuration folder, keeping the others, and return the file."""
     path = Path(os.environ.get("DASK_CONFIG", dask.config.PATH), FILE_NAME)
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = dask.config.merge(*dask.config.collect_yaml([str(path)]), {"oocarrays": settings})
@@ -45,7 +45,7 @@ def _written(settings: dict[str, Any]) -> Path:
 
 
 def _yaml_lines(values: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Settings by name as YAML, which takes a number with an exponent for text unless it has a point."""
+    """Yield settings by name as YAML, which reads a number with an exponent as text unless it has a point."""
     for name, value in values.items():
         if isinstance(value, dict) and value:
             yield f"{indent}{name}:\n"

@@ -1,6 +1,6 @@
-"""Constants of the cost model for each kind of work on this machine, measured.
+"""Measured constants of the cost model for each kind of work on this machine.
 
-Each is measured by the code that does the work in a run, on data of its own in a folder that is removed again.
+Each is measured with the code that a run uses, on its own data in a folder that is removed afterwards.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ FILES, FILE_BYTES = 16, 32 * MIB
 REQUESTS, REQUEST_BYTES = 20_000, 4096
 TASKS, SEEKS = 2000, 200
 MOST_WRITTEN, WRITE_SECONDS = 2**32, 4.0
-"""Bytes, and seconds, after which it is known whether a device goes on writing as fast as it has begun."""
+"""Limits in bytes and seconds after which a device's sustained write speed is known."""
 SLOWER = 1.3
-"""Times as long as at first: less is chance."""
+"""Minimum slowdown from the first to the sustained speed; a smaller one counts as noise."""
 SIDE, PIECE = 32, (8, 200)
-"""Chunks to which as many small pieces each are written, and elements of a piece: it lies on no sector."""
+"""Number of chunks, each written in as many small pieces, and the elements of a piece, not aligned to sectors."""
 SHORT_PUT, LONG_PUT = MIB // 4, 2 * MIB
-"""Bytes of writes that are compared: what each takes beside its bytes is seen in many short ones."""
+"""Bytes of the compared writes: many short ones show the fixed cost of a write."""
 CODECS = {
     "zstd": numcodecs.Zstd(0),
     "blosc": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE),
@@ -117,7 +117,7 @@ def _least_seconds(work: Callable[[], Any], times: int = 3) -> float:
 
 
 def _field() -> np.ndarray:
-    """Return a smooth field in small steps with a few bits of noise, as measurements have, in memory on pages."""
+    """Return a smooth field with small steps and a few bits of noise, like measured data, in allocated memory."""
     data = allocate(FILE_BYTES).view("f4")
     index = np.arange(len(data))
     noise = np.random.default_rng(0).integers(0, 2**8, len(data))
@@ -126,7 +126,7 @@ def _field() -> np.ndarray:
 
 
 def _forget(path: str) -> None:
-    """Let the system's cache forget a file."""
+    """Drop a file from the page cache."""
     file = os.open(path, os.O_RDONLY)
     os.fsync(file)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -134,9 +134,9 @@ def _forget(path: str) -> None:
 
 
 def _times_of_writes(blobs: LocalBlobs, keys: list[str], data: np.ndarray) -> list[float]:
-    """Seconds until each of some files is on the device: the first ones, and more as long as there is time and room.
+    """Return the seconds until each file is on the device: the given files, and more within limits.
 
-    Not the first ones again: a run writes new ones.
+    Files are not rewritten, as a run writes new ones.
     """
     start, times = time.perf_counter(), []
     most = min(MOST_WRITTEN, shutil.disk_usage(blobs.root).free // 4) // FILE_BYTES
@@ -163,7 +163,7 @@ def written_curve(times: list[float], nbytes: int) -> dict[str, float]:
 
 
 def _off(times: list[float], knee: int) -> float:
-    """How far the seconds are off two lines that meet after ``knee`` files: the sum of squares."""
+    """Return the squared error of two lines that meet after ``knee`` files."""
     first, last, count = times[knee - 1], times[-1], len(times)
     x, seen = np.arange(1, count + 1), np.array(times)
     lines = np.where(x <= knee, x * first / knee, first + (x - knee) * (last - first) / (count - knee))
@@ -171,13 +171,13 @@ def _off(times: list[float], knee: int) -> float:
 
 
 def _write_cached(place: str, data: np.ndarray, numbers: Iterator[int]) -> None:
-    """Write a new file in the system's cache, which stays there: another one takes memory of its own."""
+    """Write a new file to the page cache and keep it, so that the next one needs new memory."""
     with open(os.path.join(place, f"cached-{next(numbers)}"), "wb", buffering=0) as file:
         write_all(file.fileno(), byte_view(data))
 
 
 def _read_cached(path: str, rooms: threading.local) -> None:
-    """Read a file that is in the system's cache to memory that a thread has had before."""
+    """Read a cached file into memory that the thread has used before."""
     if not hasattr(rooms, "room"):
         rooms.room = bytearray(FILE_BYTES)
     with open(path, "rb", buffering=0) as file:
@@ -205,8 +205,11 @@ def _read_ranges(blobs: LocalBlobs, key: str) -> None:
 
 
 def _piece_seconds(folder: str, ranges: float) -> dict[str, float]:
-    """Seconds to open a chunk and find the way to its pieces, beside those of their ranges, and seconds that a short
-    call takes longer while every processor reads pieces of small chunks, by `Costs`' rule."""
+    """Return the seconds to open a chunk and locate its pieces, and the extra seconds of a short call.
+
+    The first exclude the reads of ranges. The second, by `Costs`' rule, are those of a short call while every processor
+    reads pieces of small chunks.
+    """
     rows, columns = PIECE
     shape = (rows * SIDE, columns * SIDE)
     chunks = (rows, shape[1])
@@ -231,19 +234,19 @@ def _piece_seconds(folder: str, ranges: float) -> dict[str, float]:
 
 
 def _put_small(blobs: LocalBlobs, data: np.ndarray, numbers: Iterator[int]) -> None:
-    """Make small files, one after the other, of names that none had before, as a run does."""
+    """Write small files in sequence under new names, as a run does."""
     for number in islice(numbers, SEEKS):
         blobs.put(f"small-{number}", byte_view(data)[:REQUEST_BYTES])
 
 
 def _starts() -> np.ndarray:
-    """Where short requests begin, in no order."""
+    """Return the offsets of short requests in random order."""
     starts: np.ndarray = np.random.default_rng(0).integers(0, FILE_BYTES // REQUEST_BYTES, REQUESTS) * REQUEST_BYTES
     return starts
 
 
 def _seek_seconds(path: str) -> float:
-    """Seconds of one short read that is not in the cache, one after the other."""
+    """Return the seconds of one uncached short read, in sequence."""
     _forget(path)
     starts = np.random.default_rng(0).permutation(FILE_BYTES // REQUEST_BYTES)[:SEEKS] * REQUEST_BYTES
     file = os.open(path, os.O_RDONLY)
@@ -255,7 +258,7 @@ def _seek_seconds(path: str) -> float:
 
 
 def _place_seconds(folder: str) -> float:
-    """Seconds to lay out a small piece of a chunk, and to write it in its place in a file that begins to be written."""
+    """Return the seconds to lay out a small piece of a chunk, and to write it at its place in a file just begun."""
     rows, columns = PIECE
     shape, chunks = (rows * SIDE, columns * SIDE), (rows * SIDE, columns)
     array = zarr.create_array(os.path.join(folder, "pieces"), shape=shape, chunks=chunks, dtype="i4", compressors=None)
@@ -273,14 +276,14 @@ def _place_seconds(folder: str) -> float:
 
 
 def _put_seconds(folder: str, data: np.ndarray) -> float:
-    """Seconds that a run which is written past the cache in its place takes longer than its share of a long one."""
+    """Return the extra seconds of a run of chunks written in place past the cache, over its share of a long one."""
     seconds = {nbytes: _least_seconds(partial(_put_runs, folder, data, nbytes)) for nbytes in (SHORT_PUT, LONG_PUT)}
     more = 2 * FILE_BYTES // SHORT_PUT - 2 * FILE_BYTES // LONG_PUT
     return max(seconds[SHORT_PUT] - seconds[LONG_PUT], 1e-9) / more
 
 
 def _put_runs(folder: str, data: np.ndarray, nbytes: int) -> None:
-    """Write unfinished chunks in runs of ``nbytes``, one after the other, a run of each in turn, and check them."""
+    """Write unfinished chunks in runs of ``nbytes``, one run of each in turn, and check them."""
     size, keys = FILE_BYTES * 2 // FILES, [f"put-{number}" for number in range(FILES)]
     chunks = UnfinishedChunks(folder, f"{nbytes:032x}", size, past_cache=True)
     for start, key in product(range(0, size, nbytes), keys):
@@ -297,7 +300,7 @@ def _taking(rows: np.ndarray) -> Callable[[Section, np.ndarray], None]:
 
 
 def _scatter(data: np.ndarray) -> None:
-    """Rows become column chunks of 1 KiB runs."""
+    """Copy rows into column chunks with 1 KiB runs."""
     rows = data.reshape(256, -1)
     target = np.empty((1, rows.shape[1] // 256, 256, 256), data.dtype)
     scatter(target, (0, 0), Section((0, 0), rows.shape), rows)
@@ -308,7 +311,7 @@ def _touch() -> None:
 
 
 def _codec_speeds(data: np.ndarray) -> tuple[dict[str, float], dict[str, float]]:
-    """Bytes a second that one core decodes and encodes; other codecs are taken to be as slow as zstd."""
+    """Return the bytes a second that one core decodes and encodes; other codecs are assumed as slow as zstd."""
     speeds = {name: _codec_speed(codec, data[: len(data) // 4]) for name, codec in CODECS.items()}
     speeds[OTHER] = speeds["zstd"]
     return {name: speed[0] for name, speed in speeds.items()}, {name: speed[1] for name, speed in speeds.items()}
@@ -322,10 +325,10 @@ def _codec_speed(codec: Any, piece: np.ndarray) -> tuple[float, float]:
 
 
 def _seconds_of_all(work: Callable[[], Any], times: int = 3) -> float:
-    """Seconds of a processor for some work while every other does the same, as in a run: they share caches, and more.
+    """Return the processor seconds of some work while every processor does the same, as in a run: they share caches.
 
-    Other processes on the machine do not count. It is done in threads of their own: blosc uses more cores in the main
-    one.
+    Processor time excludes other processes on the machine. The work runs in new threads, as blosc uses more cores in
+    the main thread.
     """
     count = local_cores()
     together = threading.Barrier(count)
@@ -341,7 +344,6 @@ def _seconds_of_all(work: Callable[[], Any], times: int = 3) -> float:
 
 
 def _by_all(work: Callable[[], Any], count: int) -> None:
-    """Do some work in so many threads at one time."""
     threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()

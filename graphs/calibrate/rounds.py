@@ -1,9 +1,9 @@
-"""Seconds of a step where one task of a rank holds a whole round: between workers, without a word to the scheduler.
+"""Seconds of an exchange step between workers, if one task of a rank handles a whole round without the scheduler.
 
     read ─► together     RANKS ranks, RANKS − 1 steps of small messages
-    read ─► alone        as many tasks, no steps: what is taken off
+    read ─► alone        as many tasks, no steps: subtracted
 
-Thakur 1995, section 4.2: a step takes its start-up, however little is sent.
+Thakur 1995, section 4.2: a step costs its start-up time, however small its messages.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from oocarrays.mapping.layouts.local import spread
 from oocarrays.plan.cost import crowding
 from oocarrays.plan.exchange.schedule import Schedule, complete_exchange
 
-if TYPE_CHECKING:  # importing it takes longer than most commands
+if TYPE_CHECKING:  # its import takes longer than most commands
     from distributed import Client
 
 RANKS = 8
-"""Ranks that exchange, or one a worker where there are more of these."""
+"""Number of ranks that exchange; on more workers, one rank a worker."""
 MESSAGE_BYTES = 64
-"""Of each message."""
+"""Bytes of each message."""
 TIMES = 4
-"""Times that both are timed: the first one opens connections."""
+"""Repetitions of both measurements: the first opens connections."""
 
 
 @dataclass(eq=False, kw_only=True)
 class SmallRound(Messages):
-    """The tasks of a round in which every rank has a few bytes for every other."""
+    """Tasks of a round in which every rank has a few bytes for every other rank."""
 
     schedule: Schedule
-    """Who sends to whom in which step."""
+    """Steps, with their senders and receivers."""
     homes: Sequence[str]
-    """The worker of each rank."""
+    """Worker of each rank."""
 
     def __post_init__(self) -> None:
         self.id = new_suffix()
@@ -58,11 +58,11 @@ class SmallRound(Messages):
         return self.schedule
 
     def unpacked(self, round: Round, rank: int, there: Any, came: dict[int, np.ndarray | None]) -> None:
-        """Look at what has come, and keep nothing."""
+        """Check the received messages, and discard them."""
         assert all(part is None or len(part) == MESSAGE_BYTES for part in came.values())
 
     def _read(self, rank: int) -> Outbox:
-        """Have messages, and have them found."""
+        """Make the messages of a rank, and register them for the other ranks."""
         from oocarrays.graphs.exchange.between import Exchanges
 
         worker = this_worker()
@@ -76,9 +76,9 @@ class SmallRound(Messages):
 
 
 def whole_step_seconds(client: Client, workers: Sequence[str], cores: int) -> float:
-    """Measure a step of a round that one task of each rank holds, on an idle cluster of two workers or more.
+    """Measure a step of a round handled by one task per rank, on an idle cluster of two or more workers.
 
-    It is what it would be if ranks were no more than two for each of the ``cores``.
+    The result is scaled to at most two ranks for each of the ``cores``.
     """
     ranks = max(RANKS, len(workers))
     with_steps, without = (

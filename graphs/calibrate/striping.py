@@ -1,6 +1,6 @@
-"""Disks measured: seconds of a block at each of them, alone and together, and what a model advises from that.
+"""Measured disks: seconds of a block on each, alone and together, and the settings that a model recommends.
 
-    alone       a ▒▒▒▒              together    a ▒▒▒▒        trial   the block and the buffers that are advised,
+    alone       a ▒▒▒▒              together    a ▒▒▒▒        trial   the recommended block and buffers,
                     b ▒▒▒▒                      b ▒▒▒▒                 in a striped file that is removed again
 
 Parts are read and written by the code of striped files, so that disks of any kind are measured alike. Wang and Leiss,
@@ -27,19 +27,19 @@ from oocarrays.storage.striped.moving import open_striped
 from oocarrays.storage.striped.table import removed
 
 BLOCKS = (2**16, 2**18, 2**20, 2**22)
-"""Bytes of the blocks that are tried where nothing else is said."""
+"""Default sizes of blocks to try, in bytes."""
 LEAST, MOST = 4, 64
-"""Blocks of a disk that are timed."""
+"""Minimum and maximum number of blocks timed on a disk."""
 MOST_BYTES = 2**25
-"""Bytes of a disk that are timed at most, but for the fewest blocks."""
+"""Maximum bytes timed on a disk, unless the minimum number of blocks exceeds them."""
 MEMORY = "64MiB"
-"""What blocks under way hold at most where nothing else is said."""
+"""Default maximum memory of blocks in flight."""
 SECONDS = 0.25
-"""Seconds in which blocks of one size are read or written at a disk, about."""
+"""Approximate seconds for blocks of one size on a disk."""
 TIMES = 3
-"""Times that all disks are asked together: whatever else is at work only makes that slower."""
+"""Repetitions of the measurement of all disks together; the fastest counts, as other load only slows it down."""
 TRIAL_SECONDS = 1.0
-"""Seconds that a trial is to take by the model, about."""
+"""Approximate seconds of a trial, by the model."""
 
 
 def plan_striping(
@@ -52,37 +52,37 @@ def plan_striping(
     trial: bool = True,
     kept: bool = False,
 ) -> StripingPlan:
-    """Measure disks, and advise the block, the buffers and the I/O ranks of a striped file on them.
+    """Measure disks, and recommend the block, buffers and I/O ranks of a striped file on them.
 
-    Files of some megabytes are made on each disk and removed again.
+    Files of a few megabytes are written to each disk and removed again.
 
     Parameters
     ----------
     disks : sequence of path
-        As `open_striped` takes them.
+        Disks, as for `open_striped`.
     mode : "read" or "write"
-        What is measured. What is written is on its device before its time is taken.
+        Direction to measure. Written data is synced to its device before the time is taken.
     blocks : sequence of int or str
-        Bytes of the blocks that are tried; smaller ones than a folder's requests, in which neighbouring blocks are
-        joined, are as fast as those.
+        Sizes of blocks to try, in bytes. A folder joins neighbouring blocks into larger requests, so blocks smaller
+        than such a request are raised to its size.
     memory : int or str
-        Bytes that blocks under way hold at most.
+        Maximum bytes of blocks in flight.
     seconds : float
-        Seconds in which blocks of one size are timed at one disk, about.
+        Approximate seconds to time blocks of one size on one disk.
     trial : bool
-        Whether to run what is advised: predicted beside measured.
+        Whether to run the recommended settings and report predicted and measured seconds.
     kept : bool
-        Whether to advise by what ``oocarrays calibrate --disks`` has measured, and not to measure again.
+        Whether to use the stored measurements of ``oocarrays calibrate --disks`` instead of measuring.
 
     Returns
     -------
     StripingPlan
-        With ``.block``, ``.buffers``, ``.ranks``, ``.bytes_per_second``, ``.unsure``.
+        Plan with ``.block``, ``.buffers``, ``.ranks``, ``.bytes_per_second``, ``.unsure``.
 
     Raises
     ------
     InputError
-        Where disks are none, the mode is none, or a block is; or nothing is kept of these disks.
+        If no disks are given, the mode or a block size is invalid, or no measurements of these disks are stored.
 
     Examples
     --------
@@ -107,13 +107,12 @@ def plan_striping(
 
 
 def calibrate_disks(disks: Sequence[Any]) -> list[KeptDisks]:
-    """Measure disks for reading and for writing, for `oocarrays.graphs.calibrate.keeping.keep_disks`."""
+    """Measure disks for reading and writing; the result is for `oocarrays.graphs.calibrate.keeping.keep_disks`."""
     plans = [plan_striping(disks, mode=mode, trial=False) for mode in ("read", "write")]
     return [KeptDisks(disks=plan.disks, mode=plan.mode, measured=plan.measured) for plan in plans]
 
 
 def _kept(disks: Sequence[Disk], mode: str) -> tuple[Measured, ...]:
-    """Return the measurements of the same disks that were kept before."""
     labels = {disk.label for disk in disks}
     found = [each for each in kept_disks() if each.mode == mode and {*each.disks} == labels]
     if not found:
@@ -137,15 +136,15 @@ def _measured(disks: Sequence[Disk], mode: str, block: int, seconds: float) -> M
 
 
 def _spread(took: Sequence[float]) -> float:
-    """How far the middle half lie apart, over the median."""
+    """Return the interquartile range divided by the median."""
     first, middle, last = quantiles(took, n=4)
     return (last - first) / middle
 
 
 def _alone(disk: Disk, mode: str, block: int, seconds: float) -> tuple[list[float], float]:
-    """Seconds of blocks one after the other, and the processor's of each, on the mean."""
+    """Return the seconds of blocks in sequence, and their mean processor time."""
     name = f".oocarrays-measured-{uuid4().hex}"
-    data = memoryview(bytearray(b"\1" * block))  # so that it is in memory
+    data = memoryview(bytearray(b"\1" * block))  # not zeros: every page is allocated
     part = disk.open_part(name, os.O_RDWR | os.O_CREAT)
     try:
         one = _timed(partial(_write, part, data))
@@ -177,7 +176,7 @@ def _timed(do: Callable[[], Any]) -> float:
 
 
 def _forget(part: DiskPart) -> None:
-    """Let the system's cache forget a local part."""
+    """Drop a local part from the page cache."""
     path = getattr(part, "path", None)
     if isinstance(path, str) and hasattr(os, "posix_fadvise"):
         file = os.open(path, os.O_RDONLY)
@@ -186,7 +185,7 @@ def _forget(part: DiskPart) -> None:
 
 
 def _together(disks: Sequence[Disk], mode: str, block: int, *, buffers: int, blocks: int) -> tuple[float, float]:
-    """Seconds of a striped transfer of so many blocks, and the processor's of each."""
+    """Return the seconds of a striped transfer, and the processor time of a block."""
     name = f".oocarrays-measured-{uuid4().hex}"
     data = bytearray(b"\1" * (block * blocks))
     try:
@@ -210,7 +209,7 @@ def _together(disks: Sequence[Disk], mode: str, block: int, *, buffers: int, blo
 
 
 def _trial(disks: Sequence[Disk], plan: StripingPlan) -> Trial:
-    """Run what is advised: a transfer that takes about a second by the model, and ends with a stripe."""
+    """Run the recommended settings for about a second by the model, in whole stripes."""
     stripe = plan.block * len(disks)
     wanted = plan.bytes_per_second * TRIAL_SECONDS
     stripes = max(2 * plan.buffers, min(int(wanted // stripe), 2**27 // stripe))

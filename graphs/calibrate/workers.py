@@ -1,4 +1,4 @@
-"""Seconds that a small task and a message take on a live cluster, when all its workers are at work at once.
+"""Measured seconds of a small task and of a message on a live cluster, with all its workers busy at once.
 
     chain of each worker    link → link → link → …
 
@@ -6,9 +6,8 @@
                             take on i ("I have received")               ──►  waits for both
                             take on its partner ("mine was taken")      ──►
 
-Every task is pinned strictly, and looks where it runs. A message moves as a rank's do in a run: as a dependency between
-two pinned tasks, one partner a step. A step of n bytes takes α + n·β seconds (Thakur 1995, section 4.2), and two sizes
-give both.
+Every task is pinned strictly, and checks its worker. As in a run, a message is a dependency between two pinned tasks,
+one partner a step. A step of n bytes takes α + n·β seconds (Thakur 1995, section 4.2), and two sizes determine both.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ from oocarrays.plan.cost import PAGE_BYTES, crowding
 from oocarrays.plan.exchange.schedule import complete_exchange
 from oocarrays.storage.local.pages import allocate
 
-if TYPE_CHECKING:  # importing it takes longer than most commands
+if TYPE_CHECKING:  # its import takes longer than most commands
     from distributed import Client, Future
 
 LINKS = 50
 """Tasks in the chain of each worker."""
 STEPS = 9
-"""Steps of an exchange; the first opens connections, and its seconds are not counted."""
+"""Steps of an exchange; the first opens connections, and is not timed."""
 SMALL_BYTES, LARGE_BYTES = 4096, 8 * 2**20
 REPEATS = 3
 NOISE = 0.1
-"""Share of a step that two measurements of it may differ by, and say nothing."""
+"""Share of a step below which the difference of two measurements is noise."""
 
 Key = tuple[str, int, int]
-"""Name, rank, number: a task is pinned to the worker of its rank."""
+"""Name, rank and number; a task is pinned to the worker of its rank."""
 Graph = dict[Key, Task]
 
 
 def calibrate_workers(client: Client) -> dict[str, Any]:
-    """Measure on a live cluster the constants that a plan for workers needs; rank r is the r-th worker by address."""
+    """Measure the constants that a plan for workers needs on a live cluster; rank r is the r-th worker by address."""
     workers = sorted(known_workers(client))
     if not workers:
         raise InputError(f"the scheduler at {client.scheduler.address} has no workers")  # type: ignore[union-attr]
@@ -67,10 +66,10 @@ def calibrate_workers(client: Client) -> dict[str, Any]:
 
 
 def fit(small: float, large: float) -> tuple[float, float]:
-    """α in seconds and 1/β in bytes a second, from the seconds of a step with ``SMALL_BYTES`` and with ``LARGE_BYTES``.
+    """Return α in seconds and 1/β in bytes a second, from the seconds of steps of ``SMALL_BYTES`` and ``LARGE_BYTES``.
 
-    α is at least zero. The bytes of the large step take at least the share ``NOISE`` of it, so that noise makes them
-    neither free nor less than free.
+    α is at least zero. The bytes of the large step take at least the share ``NOISE`` of its time, so that noise cannot
+    make β zero or negative.
     """
     byte_seconds = max(large - small, NOISE * large) / (LARGE_BYTES - SMALL_BYTES)
     return max(small - SMALL_BYTES * byte_seconds, 0.0), 1 / byte_seconds
@@ -81,7 +80,7 @@ def _least(measure: Callable[[], float]) -> float:
 
 
 def _task_seconds(client: Client, workers: list[str]) -> float:
-    """Wall seconds of a task in a chain, where every worker has one of its own."""
+    """Return the wall seconds of a task in a chain, with one chain per worker."""
     graph, name = _chains(workers)
     start = time.perf_counter()
     _run(client, workers, graph, [(name, rank, LINKS - 1) for rank in range(len(workers))])
@@ -89,7 +88,7 @@ def _task_seconds(client: Client, workers: list[str]) -> float:
 
 
 def _scheduler_seconds(client: Client, workers: list[str]) -> float:
-    """Seconds for which a scheduler's loop is busy with a task: of the processor, in its thread."""
+    """Return the processor seconds that the scheduler's event loop spends on a task."""
     graph, name = _chains(workers)
     before = client.run_on_scheduler(time.thread_time)  # type: ignore[no-untyped-call]
     _run(client, workers, graph, [(name, rank, LINKS - 1) for rank in range(len(workers))])
@@ -108,7 +107,7 @@ def _chains(workers: list[str]) -> tuple[Graph, str]:
 
 
 def _step_seconds(client: Client, workers: list[str], nbytes: int) -> float:
-    """Seconds of a step of the rank that takes the longest, each by the clock of its worker."""
+    """Return the seconds of a step of the slowest rank, each by the clock of its worker."""
     graph, take = _exchange(workers, nbytes)
     ranks = range(len(workers))
     times = _run(client, workers, graph, [(take, rank, step) for step in (0, STEPS - 1) for rank in ranks])
@@ -130,7 +129,7 @@ def _exchange(workers: list[str], nbytes: int) -> tuple[Graph, str]:
 
 
 def _steps(ranks: int) -> list[list[int]]:
-    """Where each rank sends in each of ``STEPS`` steps, spread over those of the complete exchange."""
+    """Return the receiver of each rank in each of ``STEPS`` steps, spread over those of the complete exchange."""
     schedule = complete_exchange(ranks)
     return [schedule.step(number * (ranks - 1) // STEPS).destinations.tolist() for number in range(STEPS)]
 
@@ -139,7 +138,7 @@ def _steps(ranks: int) -> list[list[int]]:
 
 
 def _run(client: Client, workers: list[str], graph: Graph, wanted: list[Key]) -> list[float]:
-    """Run tasks, each on the worker of its rank, and return the wanted results; nothing stays on the cluster."""
+    """Run tasks, each on the worker of its rank, and return the wanted results; remove everything from the cluster."""
     name = wanted[0][0]
     layer = MaterializedLayer(graph, annotations={"workers": partial(_pins, workers), "allow_other_workers": False})
     pinned = HighLevelGraph({name: layer}, {name: set()})
@@ -166,7 +165,7 @@ def _link(address: str, *before: float) -> float:
 
 
 def _make(address: str, nbytes: int, *before: float) -> np.ndarray:
-    """Return a message with memory under each of its pages."""
+    """Return a message with every page allocated."""
     _time_on(address)
     message = allocate(nbytes)
     message[::PAGE_BYTES] = 1
@@ -179,7 +178,7 @@ def _take(address: str, message: np.ndarray) -> float:
 
 
 def _time_on(address: str) -> float:
-    """Seconds by the clock of this process, which is that of the worker at ``address``."""
+    """Return the clock of this process, after checking that it is the worker at ``address``."""
     from distributed import get_worker
 
     here = get_worker().address

@@ -1,1 +1,1 @@
-"""Ranks on the workers of a cluster: where they are, what they hold, how messages reach them."""
+"""Ranks on the workers of a cluster: placement, memory and messages."""

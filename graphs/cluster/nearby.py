@@ -1,21 +1,20 @@
-"""Messages between workers of one machine: only where they are goes over the connection.
+"""Messages between workers of one machine: only their address is sent over the connection.
 
     worker a                               worker b
-    send ─► Message ──── where it is ────► a look at its pages ─► Message ─► receive      packed in shared memory
-            Message ──── where it is ────► process_vm_readv ─► Message ─► receive         packed elsewhere, if allowed
+    send ─► Message ──── its address ────► a mapping of its pages ─► Message ─► receive   packed in shared memory
+            Message ──── its address ────► process_vm_readv ─► Message ─► receive         packed elsewhere, if allowed
             Message ──── its bytes ──────► read from a socket ─► Message ─► receive       any other
 
-A `Message` travels as any result of a task does. Between two ends of one machine the receiver has its bytes, or the
-right to look at them, before it says so, while the sender still holds them. So a message is there or it is not, as with
-sockets; and it takes one copy or none, not two and the work of a connection. MPI libraries do the same.
+A `Message` is transferred like any task result. On one machine the receiver copies or maps its bytes before it
+acknowledges the transfer, while the sender still holds them. So a message arrives whole or not at all, as with sockets.
+It takes one copy or none, instead of two and the work of a connection. MPI libraries do the same.
 
-Nothing is asked of the system that it does not allow anyway: what is packed to be sent lies in files of the sender that
-its own user alone can open (`shared`), and other memory is read only where the system lets processes of one user read
-each other (Yama does not, by default). Workers try it out with each other first (`introduce`); until then, and where it
-does not work, messages go over sockets.
+No extra permission is needed: packed data lies in files of the sender that only its own user can open (`shared`). Other
+memory is read only if the system lets processes of one user read each other (Yama does not, by default). Workers test
+this with each other first (`introduce`); until then, and if a test fails, messages use sockets.
 
-A worker keeps the last ten thousand records of its log for the dashboard, each with its exception, whose frames hold
-what was being sent when the receiver died: memory that nobody has counted, and that nothing gives back.
+A worker keeps the last ten thousand records of its log for the dashboard, each with its exception. The frames of an
+exception hold the message being sent when the receiver died: memory that is neither counted nor released.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ from oocarrays.graphs.defaults import setting
 from oocarrays.plan.documents import Header
 
 WORKERS = "distributed.worker"
-"""The log of which workers keep records."""
+"""Name of the log that workers keep records of."""
 
 
 def keep_only_words(record: logging.LogRecord) -> bool:
-    """Put a record's exception into words, and let go of it; a filter that lets every record pass."""
+    """Replace a record's exception by its text and release the exception; a filter that passes every record."""
     if record.exc_info:
         record.exc_text = record.exc_text or logging.Formatter().formatException(record.exc_info)
         record.exc_info = None
@@ -59,26 +58,26 @@ def keep_only_words(record: logging.LogRecord) -> bool:
 
 
 def hold_no_messages() -> None:
-    """Have the log of this process's workers keep words only; once is enough."""
+    """Make the log of this process's workers keep text only; one call is enough."""
     logging.getLogger(WORKERS).addFilter(keep_only_words)
 
 
 BOUNCE_BYTES = 2**19
-"""Copied at one time to where it is not to lie in one piece: so much stays in a core's second cache."""
+"""Bytes copied at one time to a non-contiguous destination: they fit in a core's second-level cache."""
 TOKEN_BYTES = 16
 LOOK, READ = "look", "read"
 ALL = frozenset((LOOK, READ))
-"""Ways to get a message: a look at the sender's shared memory, and a copy out of any of it."""
+"""Methods of transfer: mapping the sender's shared memory, and copying out of any of its memory."""
 _TOKEN = ctypes.create_string_buffer(secrets.token_bytes(TOKEN_BYTES), TOKEN_BYTES)
-"""By which a reader knows that it reads this process, and no other that has its number elsewhere."""
+"""Token that identifies this process to readers, in case another process has the same number."""
 STRANGE = "workers at one address are not on one machine: set oocarrays.same-machine to False"
 Tried = tuple[tuple[int, int, bytes], RoomAddress | None]
-"""Where a process is, and where others may have a look at its memory: what they try."""
+"""Addresses of a process's token and of its shared segment, for tests by other workers."""
 _INTRODUCED: weakref.WeakKeyDictionary[Client, frozenset[str]] = weakref.WeakKeyDictionary()
 """Workers that have been introduced to each other."""
 _ways: frozenset[str] = frozenset()
-"""How all workers at this address have been seen to get each other's messages: by a look, by reading memory."""
-hold_no_messages()  # wherever there are messages
+"""Methods that work between all workers at this address."""
+hold_no_messages()  # in every process that handles messages
 
 
 class _IoVec(ctypes.Structure):
@@ -88,7 +87,7 @@ class _IoVec(ctypes.Structure):
 
 
 class Message:
-    """Contiguous arrays that go from one rank to another."""
+    """Contiguous arrays sent from one rank to another."""
 
     __slots__ = ("arrays", "labels")
 
@@ -108,7 +107,7 @@ def _sizeof(message: Message) -> int:
 
 @dask_serialize.register(Message)  # type: ignore[untyped-decorator]
 def serialized(message: Message, context: Header | None = None) -> tuple[Header, list[Any]]:
-    """Return a message as it goes over a connection: where it is, or a header and its bytes."""
+    """Return a message as sent over a connection: its address, or a header and its bytes."""
     if _ways and context and message.nbytes >= LEAST_BYTES and _same_host(context):
         header = _looked_for(message) or _read_at(message)
         if header is not None:
@@ -122,7 +121,7 @@ def serialized(message: Message, context: Header | None = None) -> tuple[Header,
 
 
 def _looked_for(message: Message) -> Header | None:
-    """Where others may have a look at a message; None where some of it lies elsewhere."""
+    """Return the shared-memory addresses of a message; None if part of it lies elsewhere."""
     places = [shared.found(array) if array.nbytes else (None, 0) for array in message.arrays]
     if LOOK not in _ways or None in places:
         return None
@@ -130,7 +129,7 @@ def _looked_for(message: Message) -> Header | None:
 
 
 def _read_at(message: Message) -> Header | None:
-    """Where a message is in this process's memory, if others may read that."""
+    """Return the address of a message in this process's memory, if other processes may read it."""
     if READ not in _ways:
         return None
     arrays = [(array.ctypes.data, *_kind(array)) for array in message.arrays]
@@ -148,14 +147,14 @@ def deserialized(header: Header, frames: list[Any]) -> Message:
 
 
 def _same_host(context: Header) -> bool:
-    """Return whether both ends of a connection are at one address, as ends of different machines are not."""
+    """Return whether both ends of a connection have the same address, hence one machine."""
     ends = (str(context.get(end, {}).get("address", "")) for end in ("sender", "recipient"))
     one, other = (end.rpartition(":")[0] for end in ends)
     return bool(one) and one == other and one.startswith("tcp://")
 
 
 def _here() -> tuple[int, int, bytes]:
-    """This process: its number, and where its token is and what it says."""
+    """Return this process's number, and the address and value of its token."""
     return os.getpid(), ctypes.addressof(_TOKEN), _TOKEN.raw
 
 
@@ -165,12 +164,12 @@ def _kind(array: np.ndarray) -> tuple[tuple[int, ...], Any]:
 
 
 def is_near(header: Header) -> bool:
-    """Return whether only the place of a message came, which is in another process's memory."""
+    """Return whether a header contains only the address of a message in another process."""
     return "process" in header or "look" in header
 
 
 def _looks(header: Sequence[Any]) -> list[np.ndarray]:
-    """Return the arrays of a message in another process, as it has them: a look at all of one file at a time."""
+    """Return mapped arrays of a message in another process, with one mapping per file."""
     spans: dict[RoomAddress, tuple[int, int]] = {}
     places = [
         (where and RoomAddress(*where), start, tuple(shape), _dtype(kind)) for where, start, shape, kind in header
@@ -191,7 +190,7 @@ def _looks(header: Sequence[Any]) -> list[np.ndarray]:
 
 
 def _fetched(header: Header) -> list[np.ndarray]:
-    """Return the arrays of a message in another process: a look at them, or copied out of its memory."""
+    """Return the arrays of a message in another process, mapped or copied."""
     if "look" in header:
         return _looks(header["look"])
     kinds = [(tuple(shape), _dtype(kind)) for _, shape, kind in header["arrays"]]
@@ -201,9 +200,9 @@ def _fetched(header: Header) -> list[np.ndarray]:
 
 
 def fetch_into(header: Header, rooms: Sequence[np.ndarray]) -> None:
-    """Copy the arrays of a message out of another process's memory, each into an array of its shape and type.
+    """Copy the arrays of a message out of another process's memory, each into an array of its shape and dtype.
 
-    Where one of these is not in one piece, so much goes through a buffer at one time as stays in a core's cache.
+    A non-contiguous destination is filled through a buffer that fits in a core's cache.
     """
     if "look" in header:
         for array, room in zip(_looks(header["look"]), rooms, strict=True):
@@ -228,7 +227,7 @@ def fetch_into(header: Header, rooms: Sequence[np.ndarray]) -> None:
 
 
 def _blocks(room: np.ndarray) -> Iterator[np.ndarray]:
-    """A room in pieces that are contiguous or small, one after the other in its order."""
+    """Yield an array in contiguous or small pieces, in order."""
     if room.flags.c_contiguous or room.nbytes <= BOUNCE_BYTES:
         yield room
         return
@@ -246,7 +245,7 @@ def _dtype(kind: Any) -> np.dtype:
 
 
 def _read(process: int, start: int, out: Any) -> None:
-    """Fill a buffer from another process's memory; the kernel copies two gigabytes in one call at most."""
+    """Fill a buffer from another process's memory; the kernel copies at most two gigabytes in one call."""
     nbytes, done = len(out), 0
     target = (ctypes.c_char * nbytes).from_buffer(out)
     while done < nbytes:
@@ -261,7 +260,6 @@ def _read(process: int, start: int, out: Any) -> None:
 
 @cache
 def _process_vm_readv() -> Any:
-    """Return the system's function."""
     function = ctypes.CDLL(None, use_errno=True).process_vm_readv
     piece, count = ctypes.POINTER(_IoVec), ctypes.c_ulong
     function.argtypes = (ctypes.c_int, piece, count, piece, count, count)
@@ -269,13 +267,13 @@ def _process_vm_readv() -> Any:
     return function
 
 
-# ---------------------------------------------------------------------- trying it out
+# ---------------------------------------------------------------------- tests of transfers
 
 
 def introduce(client: Client) -> None:
-    """Let workers that share a machine try to get each other's messages, and do so from now on as all can.
+    """Test methods of transfer between workers that share a machine, and enable those that work for all of them.
 
-    Workers that come later send over sockets until they are introduced, too. Once for the same workers.
+    Workers that join later use sockets until they are introduced too. Repeated calls for the same workers do nothing.
     """
     if not setting("same-machine"):
         return
@@ -288,9 +286,10 @@ def introduce(client: Client) -> None:
 
 
 async def _met(client: Client, workers: Collection[str]) -> dict[frozenset[str], list[str]]:
-    """Return workers by the ways in which all at their address get each other's messages, where they share one.
+    """Return workers by the methods of transfer that work between all workers at their address.
 
-    Each is told of those at its own address only: told of all, a thousand would take a million words.
+    Each worker receives the addresses of its own machine only: lists of all would have a million entries for a thousand
+    workers.
     """
     hosts: dict[str, list[str]] = {}
     for address in workers:
@@ -308,21 +307,21 @@ async def _met(client: Client, workers: Collection[str]) -> dict[frozenset[str],
 
 
 async def _common(client: Client, near: Sequence[str], known: dict[str, Tried]) -> frozenset[str]:
-    """Return how all workers at one address can get each other's messages; those of one process are tried once."""
+    """Return the methods that work between all workers at one address; workers of one process are tested once."""
     tried = list(dict.fromkeys(known[address] for address in near if address in known))
     can = await client._run(_can, tried, workers=list(near), on_error="ignore")
     return frozenset.intersection(*(can.get(address, frozenset()) for address in near))
 
 
 def _tried() -> Tried:
-    """Return what others try to get of this process."""
+    """Return the addresses in this process that other workers test."""
     with suppress(OSError):
         return _here(), shared.probe().where
     return _here(), None
 
 
 def _can(tried: Sequence[Tried]) -> frozenset[str]:
-    """Return how this worker can get the messages of all others at its address."""
+    """Return the methods by which this worker can receive from all others at its address."""
     ways = {LOOK: all(_is_seen(where) for _, where in tried), READ: all(_is_readable(here) for here, _ in tried)}
     return frozenset(way for way, works in ways.items() if works)
 
@@ -344,10 +343,10 @@ def _is_readable(process: tuple[int, int, bytes]) -> bool:
 
 
 def use(ways: Collection[str]) -> None:
-    """Send messages in one of these ways from now on; over sockets, where there is none.
+    """Send messages by one of these methods from now on; over sockets if there are none.
 
-    Where the system allows both, memory is read: to look at shared memory took as much processor time, or up to a tenth
-    more, and for schedules that forward (REX) nearly twice as much.
+    If the system allows both, memory is read. Mapping shared memory took as much processor time, or up to a tenth more,
+    and nearly twice as much for schedules that forward (REX).
     """
     global _ways
     _ways = frozenset((READ,) if READ in ways else ways)

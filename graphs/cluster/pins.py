@@ -1,13 +1,13 @@
-"""The scheduler's part in placement: every task of a graph is pinned to the worker of the rank that ends its key.
+"""Scheduler plugin for placement: it pins every task of a graph to the worker of the rank at the end of its key.
 
-That is done as the tasks arrive, before any of them is scheduled: nothing that optimises a graph can lose such a pin,
-as it loses annotations.
+Tasks are pinned as they arrive, before any is scheduled, so graph optimisation cannot lose a pin as it loses
+annotations.
 
     rank 0, 1 ─► worker a        a is lost:  0, 1 ─► a worker without ranks, now or if one comes soon,
     rank 2, 3 ─► worker b                    or all together ─► the worker with the fewest ranks
 
-A worker is known by its identity: one that comes back at the same address is another one, and is told as such.
-That the last task of a graph has been done is told, and kept while the graph is: a worker may die at any time after.
+A worker that returns at the same address counts as a new worker. The completion of the last task is reported, and kept
+as long as the graph: a worker may die at any time afterwards.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str, told: Told | None = None) -> None:
-    """Pin the tasks of a graph that is about to be sent to a cluster, whose workers may copy each other's messages."""
-    from oocarrays.graphs.cluster.nearby import introduce  # both import Dask's cluster, which takes long
+    """Pin the tasks of a graph about to be submitted to a cluster, and let its workers copy each other's messages."""
+    from oocarrays.graphs.cluster.nearby import introduce  # both import distributed, which is slow
     from oocarrays.graphs.cluster.pins import Pins
 
     introduce(client)
@@ -45,34 +45,35 @@ def pin(client: Client, suffix: str, addresses: Sequence[str], topic: str, told:
 
 
 ARRIVAL_SECONDS = 600
-"""Seconds for which a graph is awaited: one that was only looked at never comes."""
+"""Seconds to wait for a graph to arrive; a graph that was only inspected never does."""
 TOPICS = "oocarrays-"
-"""How the names of topics of runs begin."""
+"""Prefix of the topic names of runs."""
 TOLD_RUNS = 100
-"""Runs whose events a scheduler keeps for who asks later: Dask keeps as many computations."""
+"""Number of runs for which a scheduler keeps events; Dask keeps as many computations."""
 LAST = "finish"
-"""What the key of the task begins with by which a run ends."""
+"""Key prefix of the last task of a run."""
 
 
 LOST = "oocarrays_lost"
-"""What workers are told when one of them is lost whose ranks exchange with theirs."""
+"""Message to workers that exchange with ranks of a lost worker."""
 
 
 def homes_name(suffix: str) -> str:
-    """Under which name a scheduler keeps where ranks of a graph have moved, once a worker was lost."""
+    """Return the metadata name for the new workers of a graph's moved ranks."""
     return f"oocarrays-homes-{suffix}"
 
 
 def ended_name(suffix: str) -> str:
-    """Under which name a scheduler keeps that the last task of a graph has been done."""
+    """Return the metadata name for the completion of a graph's last task."""
     return f"oocarrays-ended-{suffix}"
 
 
 class Pins(SchedulerPlugin):
-    """Pins the tasks of one graph, and moves all ranks of a lost worker together: nothing before the graph arrives.
+    """Plugin that pins the tasks of one graph, and moves all ranks of a lost worker together.
 
-    It leaves when the last of these tasks is forgotten. Where a graph is sent again, perhaps while the scheduler still
-    forgets the tasks of the former time, new pins take over from those that are there.
+    It does nothing before the graph arrives, and removes itself when the last of its tasks is forgotten. If the graph
+    is submitted again, possibly while the scheduler still forgets the earlier tasks, the new plugin takes over from the
+    old one.
     """
 
     idempotent = False
@@ -93,7 +94,7 @@ class Pins(SchedulerPlugin):
         self._course = SeenRun(told=told or Told(title=suffix))
 
     def start(self, scheduler: Scheduler) -> None:  # type: ignore[override]
-        """Begin on a scheduler, with what is known there of these tasks."""
+        """Start on a scheduler, and take over the state of an earlier plugin for the same tasks."""
         self._scheduler = scheduler
         self._wishes = Wishes(scheduler)
         former = scheduler.plugins.get(self.name)
@@ -106,7 +107,7 @@ class Pins(SchedulerPlugin):
         scheduler.loop.call_later(ARRIVAL_SECONDS, self._give_up_graph)
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Collection[Any], **kwargs: Any) -> None:
-        """Pin tasks that have arrived; a worker that has gone since they were planned is a lost one."""
+        """Pin tasks that have arrived; treat a worker that has gone since planning as lost."""
         mine = [key for key in tasks if self._is_mine(key)]
         self._course.arrive((key for key in mine if key not in self._mine), self._suffix)
         self._mine.update(mine)
@@ -118,7 +119,7 @@ class Pins(SchedulerPlugin):
             self.remove_worker(scheduler, gone)
 
     def _is_mine(self, key: Any) -> bool:
-        """Whether a key is of this graph; Dask may append to its name, as it does for what is handed to `delayed`."""
+        """Return whether a key belongs to this graph; Dask may append to its name, as for arguments of `delayed`."""
         return isinstance(key, tuple) and isinstance(key[0], str) and self._suffix in key[0]
 
     def _pin(self, key: Any) -> None:
@@ -126,7 +127,7 @@ class Pins(SchedulerPlugin):
         self._scheduler.tasks[key].loose_restrictions = False
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
-        """Wait for another worker to take the place of one that is gone, or share out its ranks."""
+        """Wait for a replacement of a lost worker, or distribute its ranks."""
         self._wishes.release_all(worker)
         ranks = [rank for rank, home in self._homes.items() if home == worker]
         if not (ranks and self._mine) or worker in self._homeless:
@@ -140,12 +141,12 @@ class Pins(SchedulerPlugin):
             scheduler.loop.call_later(self._patience, self._give_up_waiting, worker)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Put the ranks of a lost worker on one that has come."""
+        """Move the ranks of a lost worker to a new one."""
         for lost in list(self._homeless)[:1]:
             self._move(self._homeless.pop(lost), lost, worker)
 
     def _give_up_waiting(self, lost: str) -> None:
-        """Put the ranks of a lost worker on the one that has the fewest."""
+        """Move the ranks of a lost worker to the worker with the fewest ranks."""
         running = [w.address for w in self._scheduler.workers.values() if w.status == Status.running]
         if lost not in self._homeless:
             return
@@ -169,7 +170,7 @@ class Pins(SchedulerPlugin):
         scheduler.transitions(waiting, stimulus_id=f"{self.name}-moved")  # type: ignore[arg-type]
 
     def _tell_workers(self, workers: Collection[str]) -> None:
-        """Tell workers that one of them is lost, and where ranks have moved: those that come later ask."""
+        """Report a lost worker and the moved ranks to workers; workers that arrive later ask for them."""
         if not self._together:
             return
         homes, suffix = list(self._moved.items()), self._suffix[1:]
@@ -179,7 +180,7 @@ class Pins(SchedulerPlugin):
         self._scheduler.loop.add_callback(self._scheduler.broadcast, msg=told, workers=there, on_error="ignore")
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Tell when the last task has been done; go when all are forgotten."""
+        """Report the completion of the last task; remove the plugin when all tasks are forgotten."""
         if key not in self._mine:
             return
         if finish == "memory":
@@ -192,12 +193,12 @@ class Pins(SchedulerPlugin):
                 self._scheduler.loop.add_callback(self._leave)
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Count what workers tell of the run."""
+        """Count the events that workers report for the run."""
         if topic == self._topic:
             self._course.tell(msg)
 
     def _end(self, state: str) -> None:
-        """Keep that the last task has been done, as long as somebody may want it done again."""
+        """Record the completion of the last task until the scheduler forgets that task."""
         suffix = self._suffix[1:]
         if state == "memory":
             self._scheduler.set_metadata([ended_name(suffix)], value=True)
@@ -216,7 +217,7 @@ class Pins(SchedulerPlugin):
 
 
 def forget_old_runs(scheduler: Scheduler) -> None:
-    """Let go of what the oldest runs told: a scheduler keeps every topic for ever, and has no way to end one."""
+    """Delete the events of the oldest runs: a scheduler keeps every topic forever, and has no call to end one."""
     topics = getattr(getattr(scheduler, "_broker", None), "_topics", {})
     running = {plugin._topic for plugin in scheduler.plugins.values() if isinstance(plugin, Pins)}
     ended = [name for name in topics if name.startswith(TOPICS) and name not in running]

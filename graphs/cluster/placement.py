@@ -1,9 +1,9 @@
-"""Ranks on the workers of a cluster: which workers there are, which rank goes where, what each may hold.
+"""Placement of ranks on the workers of a cluster, and the memory budget of each worker.
 
-Nothing here imports Dask's cluster until somebody uses one: a client that is active has been imported by its owner.
+This module imports `distributed` only when a cluster is used: the owner of an active client has imported it already.
 
-Files in a shared store are opened here; a file on a worker's own disk is opened by that worker only, which is known
-by its name: addresses change from one start of a cluster to the next.
+Files in a shared store are opened in this process. A file on a worker's own disk is opened by that worker only,
+identified by name: addresses change from one start of a cluster to the next.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disks:
-    """Where the file of each rank can be opened."""
+    """Locations of the ranks' files: a shared store, or the workers' own disks."""
 
     client: Client | None = None
-    """The way to the workers; None where files are in a shared store."""
+    """Client connected to the workers; None if files are in a shared store."""
     workers: tuple[str, ...] = ()
-    """The name of each rank's worker."""
+    """Name of each rank's worker."""
 
     def call(self, rank: int, task: Callable[..., Answer], *args: Any) -> Answer:
-        """Call ``task(*args)`` where the file of ``rank`` is, and return its result."""
+        """Call ``task(*args)`` on the worker that can open the file of ``rank``, and return its result."""
         if not self.workers:
             return task(*args)
         (address,) = self.addresses([self.workers[rank]])
@@ -49,11 +49,11 @@ class Disks:
         return answer
 
     def homes(self, put: Sequence[str]) -> Sequence[str]:
-        """The worker of each rank: of a file on a worker's own disk the only one that can open it; else as put."""
+        """Return the worker of each rank: the only one that can open its file, or else the given placement."""
         return self.addresses() if self.workers else put
 
     def addresses(self, names: Sequence[str] | None = None) -> list[str]:
-        """Return the address of each rank's worker, or of some, now."""
+        """Return the current address of each rank's worker, or of the named workers."""
         if self.client is None:
             raise PlacementError("these files are on workers' own disks: make a client, or give scheduler=")
         known = names_of(self.client)
@@ -67,64 +67,64 @@ class Disks:
 
 
 def names_of(client: Client) -> dict[str, str]:
-    """Return the address of each worker, by its name, in the order of the names: 2 comes before 10."""
+    """Return worker addresses by name, in the order of the names: 2 comes before 10."""
     workers = known_workers(client)
     known = {str(facts["name"]): address for address, facts in workers.items()}
     return {name: known[name] for name in sorted(known, key=lambda name: (len(name), name))}
 
 
 DIAL_SECONDS = 8
-"""Seconds to wait for a scheduler that does not answer."""
+"""Seconds to wait for an unresponsive scheduler."""
 ARRIVAL_SECONDS = 10
 """Seconds to wait for the first worker of a cluster."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 STATUS = Path("/proc/self/status")
-"""Where Linux tells what a process holds."""
+"""File with a process's memory use on Linux."""
 IDLE_BYTES = 110_000_000
-"""Bytes that a worker holds when it has imported what it needs and has nothing to do."""
+"""Bytes held by an idle worker after its imports."""
 TOGETHER = "exchange round"
-"""How the keys begin of tasks of which all of a round go on together, and hold its whole exchange."""
+"""Key prefix of tasks that each hold the whole exchange of a round and run together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Ranks that were put on another worker, because theirs was lost."""
+    """Ranks moved to another worker after theirs was lost."""
 
     ranks: tuple[int, ...]
-    """All that the lost worker had."""
+    """All ranks of the lost worker."""
     lost: str
-    """The address of that worker."""
+    """Address of the lost worker."""
     worker: str
-    """The address of the one that has them now."""
+    """Address of the ranks' new worker."""
 
     def event(self) -> dict[str, object]:
-        """Return it as a scheduler's log keeps it."""
+        """Return the move as an entry of a scheduler's event log."""
         return {"moved": list(self.ranks), "lost": self.lost, "worker": self.worker}
 
     @classmethod
     def of_event(cls, told: Mapping[str, Any]) -> Move:
-        """Read it from a scheduler's log."""
+        """Read a move from an entry of a scheduler's event log."""
         return cls(ranks=tuple(told["moved"]), lost=told["lost"], worker=told["worker"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A worker of a cluster."""
+    """Worker of a cluster."""
 
     address: str
-    """Where it is."""
+    """Network address."""
     host: str
-    """The machine that it is on."""
+    """Host name or address of its machine."""
     threads: int
-    """Tasks that it runs at one time."""
+    """Number of tasks that it runs concurrently."""
     memory_limit: int
-    """Bytes that it may hold; 0 for no limit."""
+    """Memory limit in bytes; 0 for no limit."""
     memory: int
     """Bytes that it holds now."""
 
 
 def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Worker]:
-    """Return the workers of a cluster, or those of them that are chosen, by address or by name."""
+    """Return the workers of a cluster, or the chosen ones, by address or name."""
     if client.status != "running":
         raise PlacementError(f"the client is {client.status}: make another one, or give scheduler='threads'")
     known = _known(client)
@@ -141,7 +141,7 @@ def workers_of(client: Client, chosen: Sequence[str] | None = None) -> list[Work
 
 
 def _known(client: Client) -> dict[str, dict[str, Any]]:
-    """Return the scheduler's facts of its workers, the first of which may still be on its way."""
+    """Return the scheduler's facts of its workers, after waiting for the first worker."""
     with suppress(TimeoutError):
         client.wait_for_workers(1, timeout=ARRIVAL_SECONDS)
     return known_workers(client)
@@ -150,8 +150,8 @@ def _known(client: Client) -> dict[str, dict[str, Any]]:
 def known_workers(client: Client) -> dict[str, dict[str, Any]]:
     """Return the scheduler's facts of each worker, by address.
 
-    ``client.scheduler_info()`` reads what the client keeps, and now and then finds no worker in it: every two seconds
-    the client writes there what it has asked for itself, which is no workers.
+    ``client.scheduler_info()`` reads the client's cache, and occasionally finds no worker there: every two seconds the
+    client overwrites the cache with an answer that lists no workers.
     """
     told: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)  # type: ignore[union-attr]
     workers: dict[str, dict[str, Any]] = told["workers"]
@@ -159,7 +159,7 @@ def known_workers(client: Client) -> dict[str, dict[str, Any]]:
 
 
 def idle_workers(client: Client, addresses: Collection[str]) -> list[str]:
-    """Say why the workers at ``addresses`` do not go on: one line for each that is paused, or for all."""
+    """Return why the workers at ``addresses`` make no progress: a line for each paused worker, or one for all."""
     known = known_workers(client)
     if not known:
         return ["the cluster has had no workers"]
@@ -177,10 +177,10 @@ def _worker(address: str, facts: dict[str, Any]) -> Worker:
 
 
 def as_they_are(client: Client, workers: Sequence[Worker]) -> list[Worker]:
-    """The same workers with what their processes hold now.
+    """Return the workers with the current memory use of their processes.
 
-    The scheduler knows what that was up to a second ago: after a job that has just ended, with the messages and the
-    files that the job had mapped. Workers that do not answer soon are taken for what is known of them.
+    The scheduler's figure is up to a second old: just after a job, it includes the messages and mapped files of that
+    job. For workers that do not answer within a second, the scheduler's figure is used.
     """
     text: dict[str, str] = {}
     with suppress(TimeoutError, OSError):
@@ -190,14 +190,14 @@ def as_they_are(client: Client, workers: Sequence[Worker]) -> list[Worker]:
 
 
 def _resident(status: str) -> int:
-    """Bytes that a process holds, as Linux tells of it, and as Dask's limits count; 0 where nothing is told."""
+    """Return the resident bytes of a process, as Dask's limits count them; 0 if unknown."""
     return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 def budget_of(workers: Sequence[Worker]) -> int:
-    """Bytes that each worker may hold for a run: below the lines at which it spills, less what it holds when idle.
+    """Return the bytes that each worker may hold for a run: below its spill thresholds, less its idle memory.
 
-    One line is for all that its process holds, one for the results that it keeps: `distributed.worker.memory`.
+    One threshold is for the memory of the process, one for the stored results: `distributed.worker.memory`.
     """
     target, spill = (dask.config.get(f"distributed.worker.memory.{line}") or 0.7 for line in ("target", "spill"))
     limited = [worker for worker in workers if worker.memory_limit]
@@ -216,24 +216,24 @@ def cores_of(workers: Sequence[Worker]) -> int:
 
 
 def _is_here(worker: Worker) -> bool:
-    """Whether a worker is on this machine, or in this process, whose own address its scheduler may know it by."""
+    """Return whether a worker is on this machine, by loopback, in-process or own network address."""
     return worker.host in LOCAL_HOSTS or worker.address.startswith("inproc://") or worker.host == _own_address()
 
 
 @cache
 def _own_address() -> str:
-    """The address by which other machines know this one."""
+    """Return the address by which other machines know this one."""
     from distributed.utils import get_ip
 
     return str(get_ip())
 
 
 _CLIENTS: dict[str, Client] = {}
-"""Clients that we have made, by the address of their scheduler."""
+"""Clients made by this module, by the address of their scheduler."""
 
 
 def client_of(scheduler: Client | str | None) -> Client | None:
-    """Return the client of a cluster; None where ranks are to be threads."""
+    """Return the client of a cluster; None if ranks are threads."""
     if scheduler is None:
         scheduler = _active_client()
     if scheduler is None or (isinstance(scheduler, str) and scheduler == "threads"):
@@ -247,7 +247,7 @@ def client_of(scheduler: Client | str | None) -> Client | None:
 
 
 def _is_client(given: Any) -> bool:
-    """Return whether something is Dask's, or does as one: a client of somebody's own has what is asked of it."""
+    """Return whether an object has the attributes of Dask's client that are used here."""
     return all(hasattr(given, name) for name in ("asynchronous", "status", "scheduler", "submit"))
 
 
@@ -279,7 +279,7 @@ def _connected(address: str) -> Client:
 
 
 def _check_certificates(address: str) -> None:
-    """Refuse a TLS address without certificates: Dask finds out so late that its client then cannot be closed."""
+    """Raise if a TLS address has no certificates: Dask detects this so late that its client cannot be closed."""
     from distributed.security import Security
 
     if address.startswith("tls://") and Security().get_connection_args("client").get("ssl_context") is None:

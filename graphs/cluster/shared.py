@@ -1,15 +1,15 @@
-"""Memory of which other processes of this machine may have a look: what is packed in it is copied nowhere to be sent.
+"""Shared memory for messages between processes of one machine: packed data is sent without a copy.
 
     worker a                                         worker b
-    pack ─► room ─┐ a file without a name ─ where ─► /proc/PROCESS/fd/FILE ─► its pages ─► unpack
-                  └─ used again when nobody here refers to it, and nobody elsewhere has a lock on it
+    pack ─► segment ─┐ an unnamed file ─ address ─► /proc/PROCESS/fd/FILE ─► its pages ─► unpack
+                     └─ reused when no view here refers to it, and no other process has a lock on it
 
-    forwarded         worker b ─ where ─► /proc/PROCESS of b/fd/FILE ─► the same pages ─► worker c
+    forwarded         worker b ─ address ─► /proc/PROCESS of b/fd/FILE ─► the same pages ─► worker c
 
-No process is made more open than it was: the system lets those open its files who may look at the process anyway, and
-in these files lies nothing but what was packed to be sent. They have no name and belong to whoever has them open, so a
-killed worker leaves none, and its locks go with it. Their pages are there before they are used and cannot be taken
-away: where memory is short, plain memory is used instead, and nobody is ended by a signal.
+This exposes no process further: only processes that may inspect it anyway can open its files, and these files contain
+only data packed for sending. The files have no name and exist while a process has them open, so a killed worker leaves
+no file and no lock. Their pages are allocated before use and sealed against shrinking. If memory is short, plain memory
+is used instead, so a missing page never ends a process with a signal.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ import numpy as np
 from oocarrays.storage.local.pages import allocate
 
 LEAST_BYTES = 2**16
-"""Of a message: less goes over the socket anyway."""
+"""Minimum bytes of a message in shared memory; smaller ones use the socket anyway."""
 TOKEN_BYTES = 16
 HEAD_BYTES = mmap.PAGESIZE
-"""Before the room in a file: whose it is, and for what it is used now."""
+"""Bytes before the data in a file: the tokens of its owner and of its current use."""
 PATIENCE = 0.003
-"""Seconds to wait for others to have done with a room, before there is one more."""
+"""Seconds to wait for other processes to release a segment, before allocating another."""
 NAME, LINK = "oocarrays", "/memfd:oocarrays (deleted)"
-"""Of a file without a name, in lists of a process's files; and what the system says of it."""
+"""Name of an unnamed file in a process's file list, and the link target that the system reports for it."""
 _OWNER = secrets.token_bytes(TOKEN_BYTES)
-"""By which others know that they look into this process's memory, and no other's that has its number elsewhere."""
+"""Token that identifies this process's memory, in case another process has the same number."""
 SEALS = 0x1 | 0x2 | 0x4
-"""``F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW``: `fcntl` of Python has them only where its own system had."""
+"""``F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW``: `fcntl` of Python defines them only if its build system did."""
 F_ADD_SEALS = 1033
 _on = False
-"""Whether other workers have been seen to look into this process's memory."""
+"""Whether other workers have been observed to map this process's memory."""
 
 
 class RoomAddress(NamedTuple):
-    """Where other processes find a room."""
+    """Address of a segment for other processes."""
 
     process: int
-    """Its number."""
+    """Process number."""
     file: int
-    """The file's number in it."""
+    """File number in that process."""
     owner: bytes
-    """The process's token."""
+    """Token of the process."""
     use: bytes
-    """The token of what the room is used for now."""
+    """Token of the segment's current use."""
 
 
 class Segment(mmap.mmap):
-    """Pages of a file without a name, of this process."""
+    """Mapped pages of an unnamed file of this process."""
 
     file: int
     start: int
@@ -85,7 +85,7 @@ class Segment(mmap.mmap):
         return segment
 
     def renew(self) -> bool:
-        """Use it for something new; False where somebody still looks at what it was used for."""
+        """Mark the segment for a new use; return False if another process still maps its former use."""
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -97,12 +97,12 @@ class Segment(mmap.mmap):
 
     @property
     def where(self) -> RoomAddress:
-        """Where others find it."""
+        """Address for other processes."""
         return RoomAddress(os.getpid(), self.file, _OWNER, self.use)
 
 
 class Look(mmap.mmap):
-    """Pages of another process's segment: what is written there stays here."""
+    """Private mapping of another process's segment: writes stay in this process."""
 
     file: int
     start: int
@@ -110,12 +110,12 @@ class Look(mmap.mmap):
 
     @property
     def where(self) -> RoomAddress:
-        """Where third processes find it: here, whoever has made it."""
+        """Address for third processes: this process's file."""
         return self.whose._replace(process=os.getpid(), file=self.file)
 
 
 class Passed(Look):
-    """Pages of another process's segment that are only passed on: nothing can be written there."""
+    """Read-only mapping of another process's segment, for forwarding."""
 
 
 _segments: weakref.WeakSet[Segment] = weakref.WeakSet()
@@ -138,14 +138,13 @@ def _memory_file(nbytes: int) -> int:
 
 @cache
 def most_files() -> int:
-    """How many segments, and looks at others', this process has open before it makes do without: an eighth of what it
-    may have each, and each takes two."""
+    """Return the maximum number of segments, and of mappings: a sixteenth of the limit of open files, at most 1024."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**10 if soft == resource.RLIM_INFINITY else min(soft // 16, 2**10)
 
 
 def use(on: bool) -> None:
-    """Let rooms be such from now on that others may look into them, or no more."""
+    """Enable or disable shared memory for messages."""
     global _on
     _on = on
 
@@ -154,17 +153,17 @@ def use(on: bool) -> None:
 
 
 class Rooms:
-    """Memory to pack in, used again when nobody looks at it any more: pages that are there cost a tenth of new ones."""
+    """Pool of memory for packing; reused pages cost a tenth of new ones."""
 
     def __init__(self) -> None:
         self._all: list[tuple[np.ndarray | Segment, weakref.ref[np.ndarray]]] = []
-        """Memory, and what every view of it refers to."""
+        """Memory, and the array that every view of it refers to."""
         self._most = 0
-        """Bytes that have been in use at one time."""
+        """Maximum bytes in use at one time."""
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> np.ndarray:
-        """A room of ``nbytes``, whatever is in it; it is in use as long as there are views of it, here or elsewhere."""
+        """Return ``nbytes`` of uninitialised memory, in use while any process has views of it."""
         if not nbytes:
             return np.empty(0, np.uint8)
         deadline = time.monotonic() + PATIENCE
@@ -177,12 +176,12 @@ class Rooms:
             time.sleep(0.0002)
 
     def _fitting(self, nbytes: int) -> list[np.ndarray | Segment]:
-        """Return the memory that nobody here refers to and that is large enough, the smallest first."""
+        """Return the unused memory that is large enough, the smallest first."""
         free = [memory for memory, view in self._all if view() is None and _size(memory) >= nbytes]
         return sorted(free, key=_size)
 
     def _new(self, nbytes: int) -> np.ndarray | Segment:
-        """One more; as many others go that together they are no more than were in use at one time."""
+        """Allocate memory; discard unused memory so that the total stays within the maximum in use at one time."""
         used = sum(_size(memory) for memory, view in self._all if view() is not None)
         self._most = max(self._most, used + nbytes)
         spare, kept = self._most - used - nbytes, []
@@ -196,7 +195,7 @@ class Rooms:
         return _memory(nbytes)
 
     def _lent(self, memory: np.ndarray | Segment, nbytes: int) -> np.ndarray:
-        """Return a view of memory to which all views of it will refer."""
+        """Return a view of memory; all other views of it will refer to this one."""
         shared = isinstance(memory, Segment)
         data: Any = memory.data if isinstance(memory, np.ndarray) else memory
         room = np.frombuffer(data, np.uint8, nbytes, HEAD_BYTES if shared else 0)
@@ -204,22 +203,22 @@ class Rooms:
         return room
 
     def packed(self, data: np.ndarray) -> np.ndarray:
-        """Return a contiguous copy; the array itself, where that is one in a room already."""
+        """Return a contiguous copy, or the array itself if it is contiguous and already shared or sharing is off."""
         return data if data.flags.c_contiguous and (not _on or found(data)) else self.copy(data)
 
     def copy(self, data: np.ndarray) -> np.ndarray:
-        """Return a contiguous copy in a room of its own."""
+        """Return a contiguous copy in pool memory."""
         copy = self.take(data.nbytes).view(data.dtype).reshape(data.shape)
         copy[...] = data
         return copy
 
     def forwarded(self, data: np.ndarray) -> np.ndarray:
-        """Pass on data that has come: another look at it, where it came by one; else a contiguous copy."""
+        """Prepare received data for forwarding: a further mapping if it is mapped, else a contiguous copy."""
         seen = passed_on(data) if _on else None
         return self.copy(data) if seen is None else seen
 
     def joined(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the bytes of contiguous arrays, one behind the other; of one, where it is."""
+        """Return the concatenated bytes of contiguous arrays; for a single array, its packed bytes."""
         if len(pieces) == 1:
             return self.packed(pieces[0]).reshape(-1).view(np.uint8)
         room = self.take(sum(piece.nbytes for piece in pieces))
@@ -238,18 +237,18 @@ def _renewed(memory: np.ndarray | Segment) -> bool:
 
 
 def _memory(nbytes: int) -> np.ndarray | Segment:
-    """Memory of which others may have a look, where that is of use and there is some."""
+    """Allocate shared memory if it is enabled, useful and available; else plain memory."""
     if _on and nbytes >= LEAST_BYTES and len(_segments) < most_files():
-        with suppress(OSError):  # no memory for it, or no file: messages go another way
+        with suppress(OSError):  # no memory or no file: messages are sent another way
             return Segment.of(nbytes)
     return allocate(nbytes) if nbytes >= LEAST_BYTES else np.empty(nbytes, np.uint8)
 
 
-# ---------------------------------------------------------------------- who else looks at it
+# ---------------------------------------------------------------------- mapping
 
 
 def found(array: np.ndarray) -> tuple[RoomAddress, int] | None:
-    """Where others find an array, and at which byte; None where they do not."""
+    """Return the address of an array for other processes, and its byte offset; None if they cannot map it."""
     memory = _owner_of(array)
     return (memory.where, array.ctypes.data - memory.start) if isinstance(memory, Segment | Passed) else None
 
@@ -262,7 +261,7 @@ def _owner_of(array: np.ndarray) -> Any:
 
 
 def look(where: RoomAddress, start: int, stop: int) -> np.ndarray:
-    """Some bytes of another process's segment, which stay what they are while there are views of this."""
+    """Return some bytes of another process's segment; they stay unchanged while views of them exist."""
     path = f"/proc/{where.process}/fd/{where.file}"
     try:
         if os.readlink(path) != LINK:  # never open what might be a device
@@ -281,7 +280,7 @@ def look(where: RoomAddress, start: int, stop: int) -> np.ndarray:
 
 
 def _check(file: int, where: RoomAddress) -> None:
-    """Lock what is looked at; an error where it is something else by now."""
+    """Lock a segment for reading; raise if it has another owner or another use now."""
     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     tokens = os.pread(file, 2 * TOKEN_BYTES, 0)
     if tokens[:TOKEN_BYTES] != where.owner:
@@ -291,7 +290,7 @@ def _check(file: int, where: RoomAddress) -> None:
 
 
 def _mapped(kind: type[Look], file: int, where: RoomAddress, start: int, stop: int) -> np.ndarray:
-    """Some bytes of a file that is locked: it stays open, and so the lock, until nobody has a view of them."""
+    """Return some bytes of a locked file; the file stays open, and locked, until the last view is gone."""
     before = start % mmap.ALLOCATIONGRANULARITY
     access = mmap.PROT_READ if kind is Passed else mmap.PROT_READ | mmap.PROT_WRITE
     pages = kind(file, stop - start + before, mmap.MAP_PRIVATE, access, offset=start - before)
@@ -304,9 +303,9 @@ def _mapped(kind: type[Look], file: int, where: RoomAddress, start: int, stop: i
 
 
 def passed_on(array: np.ndarray) -> np.ndarray | None:
-    """Return a look at what is seen in another, for third processes: no bytes are copied, and no others are kept.
+    """Return a further mapping of mapped data, for third processes, without a copy.
 
-    None where it is not in a look, or no more files can be open.
+    None if the data are not mapped, not contiguous, or the limit of open files is reached.
     """
     memory = _owner_of(array)
     if not isinstance(memory, Look) or not array.flags.c_contiguous or len(_looks) >= most_files():
@@ -321,5 +320,5 @@ def passed_on(array: np.ndarray) -> np.ndarray | None:
 
 @cache
 def probe() -> Segment:
-    """By which others try whether they can look into this process's memory."""
+    """Return the segment by which other processes test whether they can map this process's memory."""
     return Segment.of(1)

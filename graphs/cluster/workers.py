@@ -1,4 +1,4 @@
-"""Workers that ranks are put on: those that a person chose of a cluster, what they may hold, and what they reach."""
+"""Workers chosen for a run: their memory budget, and the stores they can reach."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_forks(run: Any) -> None:
-    """Refuse runs on workers that write to a session more than arrays, or again and again."""
+    """Raise if a run on workers writes groups, local files or several passes to an icechunk session."""
     for name, store in run.stores.items():
         if name.startswith("target") and _session_of(store) is not None and not run.merges:
             raise PlacementError(
@@ -38,14 +38,14 @@ def check_forks(run: Any) -> None:
 
 
 def check_forked(run: Any) -> None:
-    """Refuse to give a graph to a cluster whose target is a session that is not forked now."""
+    """Raise if a graph for a cluster writes to a session that is not forked."""
     if any(store is not None and not store.is_shared for store in (_session_of(t.store) for t in _targets(run))):
         raise PlacementError("a session of icechunk is forked for workers by job.run(), and not by dask.compute")
 
 
 @contextmanager
 def forked(run: Any, client: Client) -> Iterator[None]:
-    """Fork sessions that are written, while the block runs; merge what has been written where it ends well."""
+    """Fork written sessions for the duration of the block; merge the writes if it ends without error."""
     stores = {id(store): store for target in _targets(run) if (store := _session_of(target.store)) is not None}
     if not stores:
         yield
@@ -67,7 +67,7 @@ def forked(run: Any, client: Client) -> Iterator[None]:
 
 
 def _taken(client: Client, name: str) -> Mapping[str, bytes]:
-    """Return what each process has written, by its sign."""
+    """Return the bytes of each process's fork, by process signature."""
     found = client.run(taken_fork, name, on_error="ignore")
     return dict(each for each in found.values() if each is not None)
 
@@ -82,25 +82,24 @@ def _session_of(place: Any) -> SessionStore | None:
 
 
 def _scratch(run: Any) -> str | None:
-    """A folder for notes: that of the run's scratch."""
     asked = getattr(run.destination, "scratch", None) or setting("scratch")
     return asked if isinstance(asked, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Where ranks are put."""
+    """Cluster and the workers chosen on it."""
 
     client: Client
-    """The way to the scheduler."""
+    """Client connected to the scheduler."""
     chosen: tuple[str, ...] | None
-    """Addresses or names of the workers; None for all that are there."""
+    """Addresses or names of the workers; None for all."""
 
     def workers(self) -> list[Worker]:
         return workers_of(self.client, self.chosen)
 
     def budget(self) -> int:
-        """Bytes that each worker may hold for a run, as they are."""
+        """Return the bytes that each worker may hold for a run, given its current memory use."""
         return budget_of(as_they_are(self.client, self.workers()))
 
     def costs(self) -> Costs:
@@ -108,7 +107,7 @@ class Cluster:
 
 
 def check_reach(stores: Mapping[str, Any]) -> None:
-    """Raise if a store is in this process's memory, which workers would copy, or a target takes one writer only."""
+    """Raise if a store is in this process's memory, out of workers' reach, or if a target allows one writer only."""
     for name, store in stores.items():
         if is_here(store):
             raise PlacementError(f"the {name} {store} is in the memory of this process: ask for scheduler='threads'")
@@ -117,12 +116,12 @@ def check_reach(stores: Mapping[str, Any]) -> None:
 
 
 def why_one_writer(store: Any) -> str:
-    """Return why several workers cannot write to a store; nothing where they can."""
+    """Return the reason why several workers cannot write to a store; empty if they can."""
     store = store.store if isinstance(store, StorePath) else store
     return next((why for each in layers(store) if (why := str(getattr(each, "one_writer", "")))), "")
 
 
 def is_here(store: Any) -> bool:
-    """Whether a store is in the memory of this process."""
+    """Return whether a store is in the memory of this process."""
     here = isinstance(store, RemoteStore) and store.name.startswith("memory://")
     return here or isinstance(innermost(store), MemoryStore)

@@ -1,12 +1,12 @@
-"""Deliveries to parts on other workers: on one machine copied once, from where they were read to their places.
+"""Deliveries to parts on other workers: on one machine, each is copied once, from the read buffer into the part.
 
     worker a                            worker b
-    chunk ─► what b wants ── where ───► process_vm_readv ─► a cache's worth ─► its place in the part     same machine
-             of it        ── bytes ───► read from a socket ─► put into the part by a task                any other
+    chunk ─► share of b ── address ─► process_vm_readv ─► a cache's worth ─► its place in the part     same machine
+                        ── bytes ───► read from a socket ─► copied into the part by a task             any other
 
-What has been delivered is a view of the part, so the task that puts it there finds that done. Should that task have
-another part before it, as the first was lost or has moved, it copies what was delivered: nothing hangs on the way that
-bytes have taken. Thakur 1995, section 6.3.1.
+A delivery that was copied into the part is a view of it, so the task that fills the part has nothing to copy. If that
+task has another part, because the first was lost or has moved, it copies the delivery: the result does not depend on
+the path of the bytes. Thakur 1995, section 6.3.1.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from oocarrays.plan.collective.wanted import Place
 from oocarrays.plan.documents import Header
 
 _parts: weakref.WeakValueDictionary[Hashable, FilledPart] = weakref.WeakValueDictionary()
-"""The parts that are being filled in this process."""
+"""Parts that are being filled in this process."""
 
 
 class FilledPart:
-    """A rank's part while it is being filled; it does not tell Dask how large it is, as tasks hand it on."""
+    """Part of a rank while it is being filled; Dask does not learn its size, as tasks pass it on."""
 
     __slots__ = ("__weakref__", "array", "name")
 
@@ -38,30 +38,30 @@ class FilledPart:
         self.name = name
 
     def expect(self) -> None:
-        """Let what comes for it from now on be delivered to its place."""
+        """Deliver data for this part straight into it from now on."""
         _parts[self.name] = self
 
     def done(self) -> None:
-        """Let nothing be delivered any more."""
+        """Stop delivering into this part."""
         if _parts.get(self.name) is self:
             del _parts[self.name]
 
     def at(self, place: Place) -> np.ndarray:
-        """Return a place of it, to be filled; what has come from another process may have to be copied first."""
+        """Return a writable view of a place; first copy the part if it came read-only from another process."""
         if not self.array.flags.writeable:
             self.array = self.array.copy()
         view: np.ndarray = self.array[(*place, ...)]
         return view
 
     def put(self, place: Place, data: np.ndarray) -> None:
-        """Fill a place of it, unless that is where the data lie."""
+        """Copy data to a place, unless they lie there already."""
         there = self.at(place)
         if there.ctypes.data != data.ctypes.data:
             there[...] = data.reshape(there.shape)
 
 
 class Delivery:
-    """The elements that go from one rank to a part of another."""
+    """Elements sent from one rank to a part of another."""
 
     __slots__ = ("arrays", "name", "places")
 
@@ -75,7 +75,7 @@ class Delivery:
         return sum(array.nbytes for array in self.arrays)
 
     def fill(self, part: FilledPart) -> None:
-        """Put all that has come where it belongs."""
+        """Copy all received data into the part."""
         for place, data in zip(self.places, self.arrays, strict=True):
             part.put(place, data)
 

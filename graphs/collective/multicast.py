@@ -1,11 +1,11 @@
-"""A multicast as tasks.
+"""Multicast as tasks.
 
     part ─► give ─╮                     each rank's piece of the section
     part ─► give ─┴─► gather ─┬─► pass on ─┬─► pass on        a task a message, in the order of the tree
                               │            ╰─► pass on
-                              ╰─► pass on ─── pass on         on threads all of them are one array
+                              ╰─► pass on ─── pass on         on threads all ranks share one array
 
-    look ─┬─► read ─┬─► unchanged       pieces of files, each read once, between two looks at all of them
+    look ─┬─► read ─┬─► unchanged       pieces of files, each read once, between two checks of all files
     look ─┴─► read ─┴─► unchanged
 
 Thakur 1995, section 5.4 (PASSION_oc_multicast).
@@ -37,16 +37,16 @@ from oocarrays.storage.sections.read import read_section
 
 @dataclass(eq=False, kw_only=True)
 class Casting(Tasks):
-    """The tasks of a multicast."""
+    """Tasks of a multicast."""
 
     plan: MulticastPlan
-    """Who has what, and who sends it to whom."""
+    """Pieces, their holders, and the tree of senders."""
     dtype: np.dtype
-    """Of the elements."""
+    """Dtype of the elements."""
     files: LocalFiles | None
-    """Where ranks read it; None where they have it in memory."""
+    """Files that ranks read; None if their parts are in memory."""
     workers: int
-    """Workers that ranks are put on; 0 for threads, which send no messages."""
+    """Number of workers; 0 for threads, which send no messages."""
 
     def __post_init__(self) -> None:
         self.id = new_suffix()
@@ -54,31 +54,29 @@ class Casting(Tasks):
 
     @property
     def on_workers(self) -> bool:
-        """Whether ranks are workers, which tell a cluster what they did."""
+        """Return whether ranks are on workers, which report to a scheduler."""
         return bool(self.workers)
 
     def _give(self, rank: int, part: np.ndarray) -> np.ndarray:
-        """Return a rank's piece of the section."""
         return np.ascontiguousarray(lent(part, self.plan.piece(rank)[1]))
 
     def _look(self, rank: int) -> Versions | None:
-        """Look at the chunks of a rank's file that are wanted, before any is read."""
+        """Record the versions of the wanted chunks of a rank's file, before any is read."""
         return Versions.of(self._file(rank), [self._there(rank)])
 
     def _begun(self, rank: int) -> None:
-        """All ranks have looked."""
+        """Wait until all ranks have recorded versions."""
 
     def _ended(self, rank: int) -> None:
-        """All ranks have read."""
+        """Wait until all ranks have read."""
 
     def _read(self, rank: int, versions: Versions | None) -> np.ndarray:
-        """Read a rank's piece of the section."""
         file = self._file(rank)
         with versions.reading(file) if versions else nullcontext():
             return read_section(file, self._there(rank), meter=self.meter, threads=1)
 
     def _unchanged(self, rank: int, piece: np.ndarray, versions: Versions | None) -> np.ndarray:
-        """Return a rank's piece, if its file is as it was before any rank read, now that all have."""
+        """Return a rank's piece after checking, once all ranks have read, that its file has not changed."""
         if versions:
             versions.check(self._file(rank), self._there(rank))
         return piece
@@ -88,17 +86,17 @@ class Casting(Tasks):
         return self.files.file(rank)
 
     def _there(self, rank: int) -> Axes:
-        """Where a rank's piece is in its file."""
+        """Return the axes of a rank's piece in its file."""
         assert self.files is not None, "ranks without parts have files"
         return tuple(map(moved, self.plan.piece(rank)[1], self.files.descriptor.depth))
 
     def _gather(self, rank: int, *pieces: np.ndarray) -> np.ndarray:
-        """Join the pieces of the section, which nobody may change: others have the same."""
+        """Join the pieces of the section, read-only: other ranks share the array."""
         made = np.empty(lengths(self.plan.selection.axes), self.dtype)
         for holder, piece in zip(self.plan.holders, pieces, strict=True):
             made[index_of(self.plan.piece(holder)[0])] = piece
             self._came(piece, holder, rank)
-        whole = np.asarray(self.plan.selection.arranged(made), order="C")  # one element stays without axes
+        whole = np.asarray(self.plan.selection.arranged(made), order="C")  # a single element keeps zero axes
         whole.flags.writeable = False
         return whole
 
@@ -116,7 +114,7 @@ def _given(builder: Builder, parts: Sequence[Key], plan: MulticastPlan) -> list[
 
 
 def _read_alike(builder: Builder, plan: MulticastPlan) -> list[Key]:
-    """Add the tasks that read pieces between two looks at all files, each rank at its own."""
+    """Add the tasks that read pieces between two checks of all files, each rank checking its own."""
     looked = {rank: builder.add("look", rank) for rank in plan.holders}
     begun = builder.add("begun", plan.root, after=looked.values())
     read = {rank: builder.add("read", rank, buffers=(looked[rank],), after=[begun]) for rank in plan.holders}

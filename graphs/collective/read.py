@@ -1,16 +1,16 @@
-"""A collective read as tasks.
+"""Collective read as tasks.
 
-    between threads    make ─┬─► gather 1 ─┬─► part      what an aggregator reads of a round goes straight into the
-                       make ─┼─► gather 2 ─┼─► part      parts of all who want it, and is gone
+    between threads    make ─┬─► gather 1 ─┬─► part      an aggregator's share of a round is copied straight into
+                       make ─┼─► gather 2 ─┼─► part      the parts of all ranks that want it, then released
                              └─► …         │
 
     between workers    read 1 ─► message ─╳─► fill 1 ─► finish 2     all messages of a round at one time
                        read 1 ─► keep, send ─╳─► receive ─► …        or by a schedule; meanwhile the next round is read,
-                       read 2 ─► …                                   and round k + 2 when round k has been taken
+                       read 2 ─► …                                   and round k + 2 when round k has been received
 
     independent        read for itself ─► part
 
-What the tasks do is in `oocarrays.graphs.collective.read_tasks`. Thakur 1995, section 6.3.1.
+The functions of the tasks are in `oocarrays.graphs.collective.read_tasks`. Thakur 1995, section 6.3.1.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from oocarrays.storage.meter import Meter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTasks:
-    """The tasks of a collective read."""
+    """Tasks of a collective read."""
 
     suffix: str
-    """Part of the key of each."""
+    """Suffix in the key of each task."""
     tasks: dict[Key, Task]
-    """All of them."""
+    """All tasks by key."""
     keys: tuple[Key, ...]
-    """The part of each rank."""
+    """Key of each rank's part."""
     homes: Mapping[str, Sequence[str]]
-    """The worker of each rank, by suffix; none on threads."""
+    """Worker of each rank, by suffix; empty on threads."""
 
 
 def collective_read(
@@ -54,7 +54,7 @@ def collective_read(
     selections: Sequence[Selection] = (),
     **how: Any,
 ) -> CollectiveTasks:
-    """Return the tasks that give each rank what it wants."""
+    """Return the tasks that read each rank's part."""
     reading = Reading(file=file, plan=plan, selections=tuple(selections), **how)
     reading.meter = meter or reading.meter
     builder = _ReadBuilder(reading)
@@ -70,7 +70,7 @@ def _independent(builder: _ReadBuilder) -> list[Key]:
 
 
 def _between_threads(builder: _ReadBuilder) -> list[Key]:
-    """A task for all that an aggregator does in a round: what threads hold at one time is what these tasks hold."""
+    """Add one task per aggregator and round: threads hold only the memory of the running tasks."""
     ranks = range(builder.plan.ranks)
     parts = builder.first("make")
     done: list[list[Key]] = [[] for _ in ranks]
@@ -84,7 +84,7 @@ def _between_threads(builder: _ReadBuilder) -> list[Key]:
 
 
 def _at_one_time(builder: _ReadBuilder) -> list[Key]:
-    """All messages of a round at one time: fewest tasks, and no order."""
+    """Send all messages of a round at one time: fewest tasks, no order."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
     parts = builder.first("begin")
     begun = tuple(parts)
@@ -111,7 +111,7 @@ def _at_one_time(builder: _ReadBuilder) -> list[Key]:
 
 
 def _in_steps(builder: _ReadBuilder) -> list[Key]:
-    """An exchange a round by a schedule, one after the other."""
+    """Run one scheduled exchange per round, in sequence."""
     plan, ranks = builder.plan, range(builder.plan.ranks)
     assert plan.schedule is not None, "there are steps"
     exchange = ExchangeTasks(plan.schedule, builder.add)
@@ -135,7 +135,7 @@ def _in_steps(builder: _ReadBuilder) -> list[Key]:
 
 
 class _ReadBuilder(Builder):
-    """Adds the tasks of one collective read."""
+    """Builder of the tasks of one collective read."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading.id, Reading.task, reading)
@@ -143,12 +143,12 @@ class _ReadBuilder(Builder):
         self.reading, self.plan = reading, reading.plan
 
     def first(self, verb: str) -> list[Key]:
-        """Add the first task of each rank, after a look at all that is wanted."""
+        """Add the first task of each rank, after a version check of all wanted chunks."""
         looked = self.add("look", rank=0)
         return [self.add(verb, rank, buffers=(looked,)) for rank in range(self.plan.ranks)]
 
     def reads(self, number: int, begun: Sequence[Key], taken: Sequence[Sequence[Key]]) -> list[Key | None]:
-        """Add what each rank reads in a round, its own into its part: when all has been taken of an earlier round."""
+        """Add the reads of a round, once an earlier one has been received; own shares go straight into the part."""
         return [
             self.add("read", number, rank, buffers=(begun[rank],), after=taken[rank]) if boxes else None
             for rank, boxes in enumerate(self.plan.rounds[number])

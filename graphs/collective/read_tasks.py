@@ -1,9 +1,9 @@
-"""The tasks of a collective read: read for all, send, and fill parts.
+"""Tasks of a collective read: read for all ranks, send, and fill parts.
 
-    stored chunks ─► tight section of a box ─► what each rank wants of it ─► its place in that rank's part
+    stored chunks ─► tight section of a box ─► share of each rank ─► its place in that rank's part
 
-While a part is being filled, each of its elements is only ever given the one value that it will have: a task that is
-done again after a worker was lost makes the same of it. Thakur 1995, section 6.3.1.
+While a part is being filled, each element is only ever assigned its final value: a task repeated after the loss of a
+worker yields the same part. Thakur 1995, section 6.3.1.
 """
 
 from __future__ import annotations
@@ -34,34 +34,36 @@ if TYPE_CHECKING:
     from oocarrays.graphs.collective.deliveries import Delivery, FilledPart
 
 FIRST = ("independent", "make", "begin")
-"""What the first task of each rank's part is called."""
+"""Verbs of the first task of each rank's part."""
 Packed = tuple[Place, np.ndarray]
-"""Elements, and where they belong in a part."""
+"""Elements, and their place in a part."""
 
 
 @dataclass(slots=True)
 class Read:
-    """Pieces that an aggregator has read in a round; it does not tell Dask how large it is: the plan has counted it."""
+    """Pieces read by an aggregator in a round; Dask does not learn their size: the plan has counted it."""
 
     packed: dict[int, list[Packed]]
-    """The share of each rank in each piece, contiguous: a view, where it lies in one piece. The aggregator's own is in
-    its part already."""
+    """Share of each rank in each piece, contiguous; a view if it is contiguous in the piece.
+
+    The aggregator's own share is in its part already.
+    """
 
 
 @dataclass(eq=False, kw_only=True)
 class Reading(Messages):
-    """The tasks of a collective read."""
+    """Tasks of a collective read."""
 
     file: ArrayFile
-    """The array on disk."""
+    """Array on disk."""
     plan: CollectivePlan
-    """Who reads what for whom."""
+    """Rounds, aggregators and the sections that each rank wants."""
     under_way: int = 16
-    """Requests that a rank has under way at one time, to stores that are not local files."""
+    """Maximum concurrent requests of a rank, for remote stores."""
     costs: Costs | None = None
-    """The constants that the plan was made with."""
+    """Cost constants of the plan."""
     selections: tuple[Selection, ...] = ()
-    """How what each rank wants stands in its array, where that is not as it is read."""
+    """Arrangement of each rank's array, if it differs from the order of reading."""
 
     def __post_init__(self) -> None:
         self.id = new_suffix()
@@ -73,7 +75,7 @@ class Reading(Messages):
 
     @property
     def on_workers(self) -> bool:
-        """Whether ranks are workers, which tell a cluster what they did."""
+        """Return whether ranks are on workers, which report to a scheduler."""
         return bool(self.plan.processes)
 
     def _do(self, verb: str, args: tuple[int, ...], inputs: tuple[Any, ...]) -> Any:
@@ -84,33 +86,32 @@ class Reading(Messages):
         return result
 
     def _watched(self, verb: str, args: tuple[int, ...]) -> AbstractContextManager[None]:
-        """Tell whoever watches what ranks want, not what is read for them."""
+        """Report the sections that ranks want to the access hooks, and suppress reports of aggregated reads."""
         requests = self.plan.requests
         wanted = requests[args[-1]] if verb in FIRST else (range(0),) * len(self.plan.stored.grid.shape)
         return watched_for(self.file, wanted, len(requests))
 
     def _section(self, axes: Axes, out: np.ndarray | None = None) -> np.ndarray:
-        """Read a section of the file, by this thread alone: ranks are side by side."""
+        """Read a section of the file in this thread alone: ranks run in parallel."""
         return read_section(
             self.file, axes, out, meter=self.meter, requests=self.under_way, threads=1, costs=self.costs
         )
 
-    # ------------------------------------------------------------------ each for itself, or all on threads
+    # ------------------------------------------------------------------ independent reads, and reads on threads
 
     def _look(self) -> Versions | None:
-        """Look at the chunks that are wanted, before any is read."""
+        """Record the versions of the wanted chunks, before any is read."""
         self.file.presence.check()
         self.file.presence.check_planned()
         return Versions.of(self.file, self.plan.requests)
 
     def _make(self, rank: int, versions: Versions | None) -> np.ndarray:
-        """Make a rank's part, still empty, of an array that is there."""
+        """Allocate a rank's part, after checking that the array exists."""
         self.file.presence.check()
         self.versions = versions
         return np.empty(part_shape(self.plan, rank), self.file.dtype)
 
     def _independent(self, rank: int, versions: Versions | None) -> np.ndarray:
-        """Read a rank's part, by itself."""
         self.file.presence.check()
         self.versions = versions
         with versions.reading(self.file) if versions else nullcontext():
@@ -118,14 +119,14 @@ class Reading(Messages):
         return self._filled(rank, part)
 
     def _gather(self, number: int, source: int, *parts: np.ndarray) -> None:
-        """Read what an aggregator reads in a round, and fill the parts of those who want any of it."""
+        """Read an aggregator's share of a round, and copy it into the parts of the ranks that want it."""
         filled = dict(zip(self.wanting(number, source), parts, strict=True))
         for box in self.plan.rounds[number][source]:
             self._gather_box(box, {rank: filled[rank] for rank in self.plan.table.ranks(box)})
 
     def _gather_box(self, box: Section, parts: dict[int, np.ndarray]) -> None:
         owner = self.plan.only(box)
-        if owner is not None:  # what one rank alone wants is read to its place
+        if owner is not None:  # the section of a single rank is read straight into its part
             self._section(self.plan.tight(box), parts[owner][(*self.plan.places(box, owner)[0], ...)])
             return
         data = self._section(self.plan.tight(box))
@@ -134,12 +135,12 @@ class Reading(Messages):
             part[(*there, ...)] = selected(data, inside)
 
     def wanting(self, number: int, source: int) -> list[int]:
-        """Name the ranks that want any of what another reads in a round."""
+        """Return the ranks that want any of an aggregator's share of a round."""
         found: list[int] = np.flatnonzero(self.plan.sizes(number)[source]).tolist()
         return found
 
     def _filled(self, rank: int, part: np.ndarray) -> np.ndarray:
-        """Return a rank's array, when all has been read that it wants, and is still as it was."""
+        """Return a rank's array once its reads are complete, after checking that they have not changed."""
         if self.versions:
             self.versions.check(self.file, self.plan.requests[rank])
         return self.selections[rank].arranged(part) if self.selections else part
@@ -147,7 +148,7 @@ class Reading(Messages):
     # ------------------------------------------------------------------ between workers
 
     def _begin(self, rank: int, versions: Versions | None) -> FilledPart:
-        """Make a rank's part, still empty."""
+        """Allocate a rank's part and enable deliveries into it."""
         from oocarrays.graphs.collective.deliveries import FilledPart
 
         part = FilledPart(self._make(rank, versions), (self.topic, rank))
@@ -155,12 +156,12 @@ class Reading(Messages):
         return part
 
     def _end(self, rank: int, part: FilledPart) -> np.ndarray:
-        """Return a rank's array, when all has come that it wants."""
+        """Return a rank's array once its deliveries are complete."""
         part.done()
         return self._filled(rank, part.array)
 
     def _read(self, number: int, rank: int, part: FilledPart) -> Read:
-        """Read an aggregator's share of a round: each piece is packed for all who want some of it while it is there."""
+        """Read an aggregator's share of a round, packing each piece for all ranks that want it."""
         pieces = [self._piece(rank, *each) for each in self.plan.pieces(number, rank)]
         sent = _Memory(self.rooms.take(sum(piece.sent_bytes for piece in pieces)))
         come = read_pieces(
@@ -185,7 +186,7 @@ class Reading(Messages):
 
     @staticmethod
     def _elements_for(piece: _Piece, want: _Want, data: np.ndarray, part: FilledPart, sent: _Memory) -> np.ndarray:
-        """Return the share of a rank in a piece: in the part, where that is the aggregator's own; else contiguous."""
+        """Return the share of a rank in a piece: in the part for the aggregator's own, else contiguous."""
         mine = selected(data, want.inside)
         if want.rank == piece.reader:
             part.put(want.there, mine)
@@ -197,8 +198,7 @@ class Reading(Messages):
         return packed
 
     def _room(self, piece: _Piece, part: FilledPart, sent: _Memory) -> np.ndarray:
-        """Where a piece is read: at its place, where the aggregator alone wants it; in what is sent, where some of it
-        can go as it is; or in memory that is used again for the next."""
+        """Return the buffer for a piece: in the part if only the aggregator wants it, to be sent, or reusable."""
         if [want.rank for want in piece.wanted] == [piece.reader] and piece.wanted[0].shape == piece.shape:
             there = part.at(piece.wanted[0].there)
             if self.plan.stored.coded or there.flags.c_contiguous:
@@ -208,7 +208,7 @@ class Reading(Messages):
         return _Memory(self.rooms.take(piece.nbytes)).room(piece.shape, piece.dtype)
 
     def _keep(self, number: int, rank: int, part: FilledPart, read: Read) -> FilledPart:
-        """Fill a rank's part with what it has read for itself."""
+        """Copy an aggregator's own share into its part."""
         for place, data in read.packed.get(rank, ()):
             part.put(place, data)
         return part
@@ -223,7 +223,7 @@ class Reading(Messages):
         return delivery
 
     def _fill(self, number: int, rank: int, part: FilledPart, read: Read | None, *deliveries: Delivery) -> FilledPart:
-        """Fill a rank's part with what it and others have read of a round."""
+        """Fill a rank's part with its own and the received shares of a round."""
         if read is not None:
             self._keep(number, rank, part, read)
         for delivery in deliveries:
@@ -231,11 +231,10 @@ class Reading(Messages):
         return part
 
     def _finish(self, number: int, rank: int, part: FilledPart, read: Read | None, *deliveries: Delivery) -> np.ndarray:
-        """Return a rank's array, when the last has come that it wants."""
         return self._end(rank, self._fill(number, rank, part, read, *deliveries))
 
     def _took(self, number: int, rank: int) -> None:
-        """Say that all has been received of a round."""
+        """Mark a round as received."""
 
     # ------------------------------------------------------------------ by a schedule
 
@@ -246,7 +245,7 @@ class Reading(Messages):
         return self.rooms.joined([piece for _, piece in held.packed[final]])
 
     def placed(self, round: Round, stage: int, rank: int, there: FilledPart, came: dict[int, np.ndarray]) -> FilledPart:
-        """Fill a rank's part with what has come."""
+        """Copy received data into a rank's part."""
         for source, data in came.items():
             elements, start = data.view(self.file.dtype), 0
             for piece, axes in self.plan.pieces(round[0], source):
@@ -257,7 +256,7 @@ class Reading(Messages):
 
 
 class _Memory:
-    """Memory that is given away from its beginning on: in one piece, it has few and large pages."""
+    """Memory handed out from its start: a single block has few and large pages."""
 
     def __init__(self, memory: np.ndarray) -> None:
         self._left = memory
@@ -269,14 +268,14 @@ class _Memory:
 
 
 class _Want(NamedTuple):
-    """The share of one rank in a piece."""
+    """Share of one rank in a piece."""
 
     rank: int
-    """Who wants it."""
+    """Rank that wants the share."""
     there: Place
-    """Where it belongs in that rank's part."""
+    """Place in that rank's part."""
     inside: Place
-    """Where it is in the piece."""
+    """Place in the piece."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -284,19 +283,22 @@ class _Want(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A section of the file that is read at one time."""
+    """Section of the file that is read at one time."""
 
     axes: Axes
-    """Its elements, along each axis."""
+    """Indices along each axis."""
     dtype: np.dtype
-    """Of its elements."""
+    """Dtype of the elements."""
     wanted: list[_Want]
-    """Who wants what of it."""
+    """Shares of the ranks."""
     reader: int
-    """Who reads it."""
+    """Rank that reads the piece."""
     stays: bool
-    """Whether what lies in it in one piece is sent from where it is: where it would be read for that anyway, or copies
-    would take more memory. Else it is packed from a cache to as much memory as others want."""
+    """Whether contiguous shares are sent without packing.
+
+    True if the piece is read into memory anyway, or if packed copies would take more memory. Otherwise shares are
+    packed from a cache buffer into memory of their total size.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -307,22 +309,21 @@ class _Piece(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
     def goes_as_it_is(self, want: _Want) -> bool:
-        """Whether what another rank wants is sent from where it is."""
+        """Return whether another rank's share is sent without packing."""
         along = zip(want.inside, want.shape, strict=True)
         even = all(n == 1 or (isinstance(part, slice) and part.step in (None, 1)) for part, n in along)
         return self.stays and want.rank != self.reader and even and in_one_piece(want.shape, self.shape)
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that are held until others have taken them: what is packed for them, and the piece where some of it
-        goes as it is."""
+        """Return the bytes held for other ranks: packed shares, and the whole piece if any share is sent unpacked."""
         as_it_is = [want for want in self.wanted if self.goes_as_it_is(want)]
         packed = (math.prod(w.shape) for w in self.wanted if w.rank != self.reader and not self.goes_as_it_is(w))
         return sum(packed) * self.dtype.itemsize + (self.nbytes if as_it_is else 0)
 
 
 def selected(data: np.ndarray, place: Place) -> np.ndarray:
-    """Return the elements at a place, axis after axis: a view, where all along each axis follow one another evenly."""
+    """Return the elements at a place, axis by axis: a view if every axis is a slice."""
     slices: Any = tuple(part if isinstance(part, slice) else slice(None) for part in place)
     data = data[(*slices, ...)]
     for axis, part in enumerate(place):

@@ -1,16 +1,16 @@
-"""A collective write as tasks.
+"""Collective write as tasks.
 
     part ─► own ─► there ─┐
-    part ─► own ─► there ─┴─► begin ─┐           nothing is written before every rank's part is there
+    part ─► own ─► there ─┴─► begin ─┐           nothing is written before every rank's part exists
                                      │
     between threads    own, own ─────┴─► write 1 ─► write 2 ─► … ─► done       straight from the parts
 
-    between workers    own ─► send ─╳─► receive ─► write 1 ─► … ─► done        the messages of the next round come
+    between workers    own ─► send ─╳─► receive ─► write 1 ─► … ─► done        the messages of the next round arrive
                                     ╳─► receive ─► write 2 ─┘                  while this one is written
 
-An aggregator lays all that it got of a round into chunks when all has come, the lowest rank first: what stays where
-sections overlap does not hang on who came first. A chunk is made and replaced by one task, so that this may be done
-again, after a worker was lost or in another run, and makes the same. Thakur 1995, section 6.3.2.
+An aggregator copies the messages of a round into chunks when all have arrived, the lowest rank first: the result where
+sections overlap does not depend on the order of arrival. One task makes and replaces a chunk, so repeating it, after
+the loss of a worker or in another run, yields the same chunk. Thakur 1995, section 6.3.2.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def _last(worker: Worker) -> Key:
-    """Return the last task of the graph of which a worker does one."""
+    """Return the key of the last task of the current task's graph."""
     suffix = SUFFIX.search(str(worker.get_current_task()))
     assert suffix, "tasks of a run have its suffix in their keys"
     return (f"done-{suffix[1]}", 0)
@@ -73,32 +73,32 @@ class WritingRun(Messages, NotedRun):
 
     @property
     def file(self) -> ArrayFile:
-        """The array that is written."""
+        """Array to write."""
         return self._file.value
 
     def begin_anew(self) -> None:
-        """Forget what an earlier time in this process counted, and what failed in it."""
+        """Discard the counts and errors of an earlier run in this process."""
         self._here()
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it writes."""
+        """Target store."""
         return {"target": self.file.zarr.store_path.store}
 
     @property
     def leaves(self) -> str:
-        """Say what a run that was cut short leaves."""
+        """Return a description of the state after an interrupted run."""
         return f"{self.file.name} may hold a part of what was to be written: run it again, or resume it"
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and chunks that are written."""
+        """Requests for reading, and chunks to write."""
         return self.plan.traffic.read_requests, self.plan.traffic.write_requests
 
-    # ------------------------------------------------------------------ what ranks have
+    # ------------------------------------------------------------------ parts
 
     def _own(self, rank: int, part: Any) -> np.ndarray:
-        """Return a rank's part as it is written, checked: a view, where all is taken by slices."""
+        """Return a rank's part in the order of writing, checked; a view if it is indexed by slices only."""
         made, wanted = on_host(part), lengths(self.plan.requests[rank])
         shape = self.selections[rank].shape if self.selections else wanted
         if made.shape != shape:
@@ -108,26 +108,25 @@ class WritingRun(Messages, NotedRun):
         return own
 
     def _there(self, rank: int, own: np.ndarray) -> int | None:
-        """Say that a part is there, and can be written; returns a checksum of it, to be noted."""
+        """Raise if a part does not fit the dtype; return its checksum for the note, if the run has one."""
         unfit = misfit(own, self.file.dtype)
         if unfit is not None:
             raise RunError(f"the part of rank {rank} has {unfit}; the array has dtype {self.file.dtype}: use astype")
         return contents(own) if self.note else None
 
     def _begin(self, rank: int, *parts: int | None) -> None:
-        """Say that all parts are there: what is computed of this very array has been read."""
+        """Record that all parts exist: reads of the target by their computation are complete."""
         self._say_begun(*parts)
         if worker := this_worker():
             write_down(_last(worker), BEGUN, True)
 
     def _given(self, rank: int, own: np.ndarray) -> np.ndarray:
-        """Return a rank's part, to be written from now on."""
         return own
 
     def _check_same(self, rank: int, own: np.ndarray) -> None:
-        """Note what a part holds until writing begins; a part that is computed again later must hold the same.
+        """Record the checksum of a part until writing begins; afterwards raise if a recomputed part differs.
 
-        One that is computed of this very array does not: it was lost with its worker, and some of the array is new.
+        A part computed from the target itself differs: it was lost with its worker, and some of the array is new.
         """
         if (worker := this_worker()) is None:
             return
@@ -143,7 +142,7 @@ class WritingRun(Messages, NotedRun):
     # ------------------------------------------------------------------ between workers
 
     def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
-        """Pack the elements of a rank for an aggregator, box after box: a view, where they lie in one piece."""
+        """Pack the elements of a rank for an aggregator, box by box; a view if a single contiguous piece."""
         if final == rank or final >= self.plan.ranks:
             return None
         found = [
@@ -154,7 +153,7 @@ class WritingRun(Messages, NotedRun):
         return self.rooms.joined(found) if found else None
 
     def _room(self, number: int, rank: int) -> Came:
-        """Make room for what comes in a round, when an earlier one has been written."""
+        """Allocate the receive buffer of a round, once an earlier round has been written."""
         return Came({})
 
     # ------------------------------------------------------------------ writing
@@ -162,7 +161,7 @@ class WritingRun(Messages, NotedRun):
     def _pieces(
         self, box: Section, held: Mapping[int, np.ndarray], messages: dict[int, np.ndarray] | None = None
     ) -> Iterator[Piece]:
-        """Yield what ranks have of a box that stays, lowest rank first: of parts, and the next elements of messages."""
+        """Yield the elements of a box that remain visible, lowest rank first, from parts and messages."""
         for rank, axes in self.plan.standing(box):
             if rank in held:
                 there, _ = places(self.plan.requests[rank], box, axes)
@@ -173,7 +172,7 @@ class WritingRun(Messages, NotedRun):
                 yield axes, here.reshape(shape)
 
     def _write(self, number: int, rank: int, *inputs: Any) -> None:
-        """Write what an aggregator writes in a round: of ranks' parts in place, and of messages."""
+        """Write an aggregator's share of a round, from parts in place and from messages."""
         held, came = self.available(rank, inputs)
         self.meter.add(messages=len(held.keys() - {rank}))
         messages = {source: part.view(self.file.dtype) for source, part in came.items()}
@@ -181,7 +180,7 @@ class WritingRun(Messages, NotedRun):
             write_box(self.file, self.plan, [*self._pieces(box, held, messages)], meter=self.meter)
 
     def _done(self, rank: int) -> str:
-        """Say that all is written, to an array that is there."""
+        """Mark the write as complete, after checking that the array exists."""
         self.file.presence.check()
         self._say_done()
         self.journal.release()
@@ -192,7 +191,7 @@ class WritingRun(Messages, NotedRun):
 
 
 class WritingBuilder(Builder):
-    """Builds the graph of one run."""
+    """Builder of the graph of one run."""
 
     def __init__(self, run: WritingRun, parts: Sequence[Key]) -> None:
         super().__init__(new_suffix(), Work.task, run)
@@ -201,7 +200,7 @@ class WritingBuilder(Builder):
             self.share("writing")
 
     def build(self) -> Key:
-        """Add every task; returns the key of the last one."""
+        """Add every task; return the key of the last one."""
         owns = [self.add("own", rank, buffers=(part,)) for rank, part in enumerate(self.parts)]
         there = [self.add("there", rank, buffers=(own,)) for rank, own in enumerate(owns)]
         begin = self.add("begin", 0, buffers=tuple(there))
@@ -209,7 +208,7 @@ class WritingBuilder(Builder):
         return self.add("done", 0, after=[begin, *self._rounds(given)])
 
     def _rounds(self, given: Sequence[Key]) -> Iterator[Key]:
-        """A task a round of an aggregator: of threads none waits for another's, workers have an exchange a round."""
+        """Yield the write tasks: threads need not wait for each other's, workers have one exchange per round."""
         plan, workers = self.plan, self.run.processes is not None
         exchange = ExchangeTasks(plan.schedule, self.add) if plan.schedule else Taking()
         written = [RoundsAhead[list[Key]](AHEAD, []) for _ in given]
@@ -228,7 +227,7 @@ class WritingBuilder(Builder):
                 yield key
 
     def _rooms(self, number: int, written: Sequence[RoundsAhead[list[Key]]]) -> list[Key | None]:
-        """Add rooms for what comes in a round, where any comes: made when an earlier round has been written."""
+        """Add the receive buffers of a round for ranks that receive, once an earlier round has been written."""
         sizes = self.plan.all_sizes[number]
         comes = (sizes.sum(axis=0) > np.diagonal(sizes)).tolist()
         return [

@@ -1,1 +1,1 @@
-"""The page of runs in the dashboard of a Dask scheduler."""
+"""Page of runs in the dashboard of a Dask scheduler."""

@@ -1,15 +1,15 @@
-"""The page ``/oocarrays`` of a scheduler's dashboard: runs, ranks by steps, bytes, memory, percentage, seconds left.
+"""Page ``/oocarrays`` of a scheduler's dashboard: runs, ranks by steps, bytes, memory, percentage, seconds left.
 
     ┌ rechunk a → b  62 %, 3.1 s left ┐
     │ rank  read  send 1  …  write    │    pale: to be done; dark: done
     ├ held by each worker, of budget ─┤
     └─────────────────────────────────┘
 
-Bokeh is imported where there is a dashboard, and there only.
+Bokeh is imported only if the scheduler has a dashboard.
 
 tasks arrive ─► awaited      by column and rank: ``("send step 2", 3)``
 a task ends  ─► done
-workers tell ─► counted      bytes and requests, as `oocarrays.graphs.run.telling` has them
+workers report ─► counted    bytes and requests, from `oocarrays.graphs.run.telling`
 """
 
 from __future__ import annotations
@@ -31,55 +31,55 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
 Cell = tuple[str, int]
-"""What is done, and by which rank."""
+"""Column name and rank of a group of tasks."""
 STEP = re.compile(r"(\w+) step (\d+)$")
 ORDER = ("read", "send", "receive", "assemble", "copy", "write")
-"""What stands in which order; steps of an exchange follow what is read."""
+"""Order of the columns of a rank; the steps of an exchange follow the reads."""
 UNSEEN = ("run", "create", "probe", "start", "free", "finish", "taken", "name", "carry")
-"""Tasks that move nothing: they are counted, and not shown."""
+"""Tasks that move no data: they are counted, not shown."""
 COUNTED = ("read_requests", "read_bytes", "write_requests", "written_bytes", "sent_bytes", "messages", "skipped_chunks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The words of a client on a run, before it begins."""
+    """Description of a run by its client, before the run begins."""
 
     title: str
-    """What is done, and where it goes."""
+    """Operation and target."""
     budget: int = 0
-    """Bytes that each worker may hold; 0 where nobody has said."""
+    """Memory budget of each worker, in bytes; 0 if not reported."""
     peak_bytes: int = 0
-    """Bytes that it will hold at most, as planned."""
+    """Planned maximum memory of a worker, in bytes."""
     read_requests: int = 0
-    """Requests that read, as planned."""
+    """Planned number of requests for reading."""
     read_bytes: int = 0
-    """Bytes that those bring, as planned."""
+    """Planned bytes to read."""
     write_requests: int = 0
-    """Chunks that are written, as planned."""
+    """Planned number of chunks to write."""
     written_bytes: int = 0
-    """Bytes of those, as planned."""
+    """Planned bytes to write."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SeenRun:
-    """How far a run is."""
+    """State of a run."""
 
     told: Told
-    """What its client said of it."""
+    """Description by the client."""
     homes: Mapping[int, str] = field(default_factory=dict)
-    """The worker of each rank."""
+    """Worker of each rank."""
     idle: dict[str, int] = field(default_factory=dict)
-    """Bytes that each worker held before."""
+    """Bytes that each worker held before the run."""
     begun: float = field(default_factory=time.monotonic)
-    """When the first of its tasks arrived."""
+    """Monotonic time in seconds at which the first task arrived."""
     over: float | None = None
-    """When its last task had been done."""
+    """Monotonic time in seconds at which the last task ended."""
     awaited: Counter[Cell] = field(default_factory=Counter)
-    """Tasks in all."""
+    """Number of all tasks."""
     done: Counter[Cell] = field(default_factory=Counter)
-    """Tasks that have been done."""
+    """Number of tasks done."""
     counted: Counter[str] = field(default_factory=Counter)
-    """What workers have told."""
+    """Counts reported by workers."""
 
     def arrive(self, keys: Iterable[Any], suffix: str) -> None:
         cells = [cell_of(key, suffix) for key in keys]
@@ -88,20 +88,20 @@ class SeenRun:
         self.awaited.update(cells)
 
     def end(self, key: Any, suffix: str) -> None:
-        """Take note of a task that has been done; one that is done again counts once."""
+        """Record a finished task; a task that is repeated counts once."""
         cell = cell_of(key, suffix)
         self.done[cell] = min(self.done[cell] + 1, self.awaited[cell])
 
     def tell(self, told: Mapping[str, Any]) -> None:
-        """Take note of what a worker has counted, or of the end."""
+        """Record a worker's counts, or the end of the run."""
         self.counted.update({name: told[name] for name in COUNTED if name in told})
         if "ended" in told:
             self.over = time.monotonic()
 
-    # ------------------------------------------------------------------ what is shown
+    # ------------------------------------------------------------------ displayed values
 
     def columns(self) -> list[str]:
-        """Name what ranks do, in the order in which they do it."""
+        """Return the names of the columns, in the order of the work."""
         names = {name for name, _ in self.awaited if name.split()[0] not in UNSEEN}
         return sorted(names, key=_place)
 
@@ -109,12 +109,12 @@ class SeenRun:
         return sorted({rank for _, rank in self.awaited})
 
     def cell(self, column: str, rank: int) -> float | None:
-        """Return the share of the tasks of a column and rank that is done; None where there are none."""
+        """Return the share of done tasks in a column of a rank; None without tasks."""
         count = self.awaited[column, rank]
         return self.done[column, rank] / count if count else None
 
     def share(self) -> float:
-        """Return what is done, of 1: of the bytes that were planned, or of the tasks."""
+        """Return the share of the work that is done, from 0 to 1: by planned bytes, or else by tasks."""
         if self.over is not None:
             return 1.0
         told, counted = self.told, self.counted
@@ -128,11 +128,11 @@ class SeenRun:
         return (read + written) / total
 
     def seconds(self) -> float:
-        """Return the seconds since it began, or that it took."""
+        """Return the elapsed seconds of the run."""
         return (time.monotonic() if self.over is None else self.over) - self.begun
 
     def left(self) -> float | None:
-        """Return the seconds that are left at the pace so far; None where nobody knows, or it is over."""
+        """Return the estimated remaining seconds at the current pace; None if unknown or over."""
         share = self.share()
         return self.seconds() * (1 - share) / share if share > 0 and self.over is None else None
 
@@ -143,7 +143,7 @@ def cell_of(key: Any, suffix: str) -> Cell:
 
 
 def _place(column: str) -> tuple[int, int, int, str]:
-    """Where a column stands: what is read, the steps one after the other, then what is written."""
+    """Return the sort key of a column: reads, then the steps in order, then writes."""
     step = STEP.match(column)
     verb = step[1] if step else column.split()[0]
     order = ORDER.index(verb) if verb in ORDER else len(ORDER)
@@ -155,27 +155,27 @@ def _place(column: str) -> tuple[int, int, int, str]:
 LOG = logging.getLogger("oocarrays")
 PATH = "/oocarrays"
 EXTENSION = "oocarrays-courses"
-"""Under which a scheduler keeps the courses of runs."""
+"""Name under which a scheduler keeps the states of runs."""
 MOST_RUNS = 20
-"""Runs that are kept."""
+"""Maximum number of runs kept."""
 MOST_RANKS, MOST_COLUMNS = 64, 48
-"""Ranks and columns that are shown."""
+"""Maximum numbers of ranks and columns shown."""
 EACH_MS = 500
-"""Between two looks."""
+"""Milliseconds between two updates."""
 PALE, DARK = (232, 238, 244), (0, 114, 178)
-"""Red, green and blue where nothing is done, and all."""
+"""Red, green and blue for no task done, and for all tasks done."""
 SHADES = 32
-"""Colours between them."""
+"""Number of colours in the scale."""
 
 
 def courses(scheduler: Scheduler) -> dict[str, SeenRun]:
-    """Return the runs that a scheduler knows, by what is in their keys, the latest last."""
+    """Return the runs known to a scheduler, by the suffix of their keys, the latest last."""
     kept: dict[str, SeenRun] = scheduler.extensions.setdefault(EXTENSION, {})
     return kept
 
 
 def keep(scheduler: Scheduler, suffix: str, course: SeenRun) -> SeenRun:
-    """Have a scheduler keep the course of a run, and show it where there is a dashboard; forget the oldest."""
+    """Register the state of a run on a scheduler, add the dashboard page, and discard the oldest runs."""
     kept = courses(scheduler)
     course.idle = {address: int(worker.metrics.get("memory", 0)) for address, worker in scheduler.workers.items()}
     former = kept.pop(suffix, None)
@@ -187,7 +187,7 @@ def keep(scheduler: Scheduler, suffix: str, course: SeenRun) -> SeenRun:
 
 
 def serve(scheduler: Scheduler) -> bool:
-    """Add the page to a scheduler's dashboard; return whether it is there. Nothing that fails here fails a run."""
+    """Add the page to a scheduler's dashboard; return whether it exists. An error here does not fail a run."""
     application = getattr(scheduler, "http_application", None)
     pages = [each for each in getattr(application, "applications", ()) if hasattr(each, "app_paths")]
     if not pages:
@@ -201,14 +201,13 @@ def serve(scheduler: Scheduler) -> bool:
         page = BokehApplication({PATH: _document}, scheduler, prefix=pages[0].prefix)
         application.add_application(page)  # type: ignore[union-attr]
         page.initialize(IOLoop.current())
-    except Exception as error:  # noqa: BLE001  a run is worth more than its picture
+    except Exception as error:  # noqa: BLE001  a failing page must not fail a run
         LOG.warning("the dashboard has no page %s: %s", PATH, error)
         return False
     return True
 
 
 def _document(scheduler: Scheduler, extra: Mapping[str, Any], document: Any) -> None:
-    """Fill a page for who has opened it."""
     from bokeh.layouts import column
 
     shown = RunsPage()
@@ -219,7 +218,7 @@ def _document(scheduler: Scheduler, extra: Mapping[str, Any], document: Any) -> 
 
 
 class RunsPage:
-    """The content of one page: a text, a table of ranks by steps, and what workers hold."""
+    """Content of one page: a text, a table of ranks by steps, and the memory of the workers."""
 
     def __init__(self) -> None:
         from bokeh.models import ColumnDataSource, Div, FactorRange, LinearColorMapper, Span
@@ -254,7 +253,7 @@ class RunsPage:
         self.roots = [self.text, self.grid, self.memory]
 
     def look(self, scheduler: Scheduler) -> None:
-        """Show the latest run as it is now, and the others in a line each."""
+        """Show the current state of the latest run, and the others in a line each."""
         runs = list(courses(scheduler).values())
         self.text.text = runs_html(runs)
         if not runs:
@@ -297,7 +296,7 @@ class RunsPage:
 
 
 def held(course: SeenRun, scheduler: Scheduler) -> Iterable[tuple[str, int]]:
-    """Yield each worker of a run that is there, and the bytes that its process holds above what it held before."""
+    """Yield each live worker of a run, and the bytes that its process holds above its memory before the run."""
     for address in sorted(set(course.homes.values())):
         worker = scheduler.workers.get(address)
         if worker is not None:

@@ -1,1 +1,1 @@
-"""Local array files as tasks: scattered, gathered, and their halos refreshed."""
+"""Local array files as tasks: scatter, gather, and update of halos."""

@@ -1,15 +1,15 @@
-"""Scattering a global array file into local ones, and gathering them: what the tasks of a run do.
+"""Tasks of a scatter of a global array file into local ones, and of a gather.
 
-In each round a rank reads a box of chunks, or its part of one, packs what it has for each other rank, and writes what
-came for it. Where a worker is lost, what it had written and recorded is not done again, nor read for it.
+In each round a rank reads a box of chunks, or its part of one, packs a message for each other rank, and writes the
+elements that it receives. After the loss of a worker, parts that it had written and recorded are neither read nor
+written again.
 
 create ─► make ──┬─► read ─┬─► write ──┬─► read ─┬─► write ─► close ─► finish     in each round a box of the array,
             (a rank) ├─► read ─┼─► write ──┼─► read ─┼─► write ─► close ─┘            read by all, written by all
                      └─► read ─┴─► write ──┴─► …     ┴─► …
                               exchange: between workers in the schedule's steps, see `steps`
 
-A round waits for the one two before it, so that two are in memory at most; what a rank writes, it writes in the order
-of rounds.
+A round waits for the one two before it, so at most two rounds are in memory. A rank writes in the order of rounds.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from oocarrays.storage.sections.write import write_section
 
 
 def build_graph(run: FilesRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a run, and the key of its last task, whose value is the name of the target."""
+    """Return the graph of a run, and the key of its last task; its result is the name of the target."""
     builder = _FilesBuilder(run, addresses)
     last = builder.build()
     return builder.graph, last
 
 
 class _FilesBuilder(Builder):
-    """Adds the tasks of one run."""
+    """Builder of the tasks of one run."""
 
     def __init__(self, run: FilesRun, addresses: Sequence[str]) -> None:
         super().__init__(new_suffix(), Work.task, run)
@@ -73,7 +73,7 @@ class _FilesBuilder(Builder):
         self._made = [self.add("make", rank, after=[created]) for rank in self._ranks]
 
     def build(self) -> Key:
-        """Add every task; returns the key of the last one."""
+        """Add every task; return the key of the last one."""
         exchange = ExchangeTasks(self.plan.schedule, self.add) if self.plan.processes else Taking()
         written = RoundsAhead(UNDER_WAY, self._made)
         for number in range(len(self.plan.rounds)):
@@ -90,7 +90,7 @@ class _FilesBuilder(Builder):
         return self.add("finish", after=closed, rank=0)
 
     def _sends(self, number: int) -> list[set[int]]:
-        """For whom each rank has something in a round."""
+        """Return the receivers of each rank in a round."""
         has = [self.plan.receivers(domain) for domain in self.plan.domains(number)]
         if self.plan.way == "scatter":
             return has
@@ -105,7 +105,7 @@ class FilesRun(Messages, JournaledRun):
 
     @property
     def merges(self) -> bool:  # type: ignore[override]
-        """Whether workers may write to copies of its target: of one array."""
+        """Return whether workers may write to forks of its target: only for a single array."""
         return self.plan.way == "gather"
 
     def __init__(
@@ -124,13 +124,13 @@ class FilesRun(Messages, JournaledRun):
         super().__init__(destination.store, plan.processes, None)
 
     def go_on(self, remains: Remains) -> None:
-        """Go on with what another process has left."""
+        """Resume an interrupted run."""
         assert remains.id, "a run that stopped has an id"
         self.id, self.remains, self.resumes = remains.id, remains, True
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
-        """The global array of a scatter, or the files of a gather, unless they are on workers' own disks."""
+        """Return the global array of a scatter, or the files of a gather unless they are on workers' own disks."""
         if self.plan.way == "scatter":
             return [self._read_whole().zarr]
         ranks = () if self.local.descriptor.folders else range(self.plan.ranks)
@@ -143,14 +143,14 @@ class FilesRun(Messages, JournaledRun):
 
     @property
     def made_place(self) -> StoreLike | None:
-        """The global file, or that of the first rank, unless it is on a worker's own disk."""
+        """Return the global file, or that of the first rank; None on workers' own disks."""
         if self.plan.way == "gather":
             return self.destination.store
         return None if self.local.descriptor.folders else self.local.place(0)
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The target, and the files of all ranks, where these are written: those that are here are looked at."""
+        """Return the target, and for a scatter the files of all ranks; only local ones are checked."""
         ranks = range(self.plan.ranks) if self.plan.way == "scatter" else ()
         return [self.destination.store, *map(self.local.place, ranks)]
 
@@ -165,7 +165,7 @@ class FilesRun(Messages, JournaledRun):
         return self.destination.store if self.plan.way == "gather" else self._read_whole().zarr.store_path
 
     def reads(self) -> Iterable[Presence]:
-        """The global file of a scatter; those files of a gather that are open in this process."""
+        """Return the global file of a scatter; for a gather, the files open in this process."""
         if self.plan.way == "scatter":
             return self._read_whole().presences
         with self._opening:
@@ -173,12 +173,12 @@ class FilesRun(Messages, JournaledRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and that write, for what is left."""
+        """Requests for reading, and for writing, of the remaining work."""
         return self.left * self.plan.traffic.read_requests, self.left * self.plan.traffic.write_requests
 
     @property
     def left(self) -> float:
-        """The share of what ranks write in all rounds that is still to be written."""
+        """Share of the ranks' writes that remains, over all rounds."""
         done = sum(len(part) > 1 for part in self.done)
         return 1 - done / max(len(self.plan.rounds) * self.plan.ranks, 1)
 
@@ -196,7 +196,7 @@ class FilesRun(Messages, JournaledRun):
             return self._files[what]
 
     def _whole(self) -> ArrayFile:
-        """The global file, as it is read by a scatter and written by a gather."""
+        """Return the global file, opened for reading in a scatter and for writing in a gather."""
         if self.plan.way == "scatter":
             return self._opened("whole", self._read_whole)
         store = self.destination.store
@@ -231,11 +231,11 @@ class FilesRun(Messages, JournaledRun):
         self._files.clear()
 
     def is_done(self, part: tuple[int, ...]) -> bool:
-        """Whether a part was done, before a worker was lost: a file on its own disk may be lost with it."""
+        """Return whether a part was done before a worker was lost, unless its file was on that worker's disk."""
         return (len(part) == 1 or not self.local.descriptor.folders) and super().is_done(part)
 
     def _make(self, rank: int) -> None:
-        """Make the file of a rank; one that this run has made stays."""
+        """Make the file of a rank, unless this run has made it."""
         if self.plan.way == "gather":
             return
         place = self.local.place(rank)
@@ -248,13 +248,12 @@ class FilesRun(Messages, JournaledRun):
             self.journal.record((rank,))
 
     def _changed_places(self) -> Sequence[StoreLike]:
-        """The target, or the files of all ranks."""
         if self.plan.way == "gather":
             return [self.destination.store]
         return [self.local.place(rank) for rank in range(self.plan.ranks)]
 
     def _close(self, rank: int) -> None:
-        """Take the mark off the file of a rank: all of it is written."""
+        """Remove the unfinished mark of a rank's file, which is complete."""
         self.syncer.finish()
         if self.plan.way == "scatter":
             finish_target(self._file(rank), durable=self.durable)
@@ -273,11 +272,11 @@ class FilesRun(Messages, JournaledRun):
     # ------------------------------------------------------------------ one round
 
     def _read(self, number: int, rank: int) -> Outbox:
-        """Read a rank's own of a round, packed for each that it is for."""
+        """Read a rank's share of a round, packed for each receiver."""
         return (self._read_domain if self.plan.way == "scatter" else self._read_part)(number, rank)
 
     def _write(self, number: int, rank: int, *inputs: Outbox | Came | None) -> None:
-        """Write a rank's own of a round, of what all have packed for it."""
+        """Write a rank's share of a round from the messages of all ranks."""
         if self.is_done((number, rank)):
             return
         messages = self._messages(number, rank, inputs)
@@ -289,21 +288,20 @@ class FilesRun(Messages, JournaledRun):
         return self.local.place(int(name)) if name else self.destination.store
 
     def _place_name(self, rank: int) -> str:
-        """Name the place where a rank writes, as the journal has it."""
+        """Return the name of the place at which a rank writes, as in the journal."""
         return str(rank) if self.plan.way == "scatter" else ""
 
     def _wanted(self, number: int, box: Section, rank: int) -> FileBlock | None:
-        """Find out what a rank is still to be sent of a box in a scatter, if anything."""
+        """Return the block of a box that a rank still has to receive in a scatter; None if there is none."""
         block = self.plan.block(rank, box)
         return None if block is None or self.is_done((number, rank)) else block
 
     def _check_all(self, number: int, rank: int, came: int, wanted: int) -> None:
-        """Refuse to write a part of what a rank is to write."""
+        """Raise unless a rank has received all elements of a round."""
         if came != wanted:
             raise RunError(f"rank {rank} got {came} of {wanted} elements in round {number}")
 
     def _messages(self, number: int, rank: int, inputs: Sequence[Any]) -> dict[int, np.ndarray]:
-        """Elements by the rank that packed them."""
         return {source: data.view(self._dtype) for source, data in self.parts_for((number,), rank, inputs).items()}
 
     @property
@@ -311,7 +309,7 @@ class FilesRun(Messages, JournaledRun):
         return self._whole().dtype
 
     def _read_domain(self, number: int, rank: int) -> Outbox:
-        """Each chunk of a domain once, and of it what each rank has."""
+        """Read each chunk of a domain once, and pack the share of each rank."""
         whole, boxes = self._whole(), self.plan.domains(number)[rank]
         reader, grid = chunk_reader(whole, self.meter), whole.stored.grid
         outbox, packed = self._packed(
@@ -330,7 +328,7 @@ class FilesRun(Messages, JournaledRun):
         return outbox
 
     def _packed(self, blocks: Sequence[Sequence[FileBlock | None]]) -> tuple[Outbox, list[list[Any]]]:
-        """An empty message for each rank, and each of its blocks with its elements there."""
+        """Allocate a message for each rank; return the messages, and the view of each block in them."""
         messages = [self._message(message_size(each)) for each in blocks]
         placed = [
             [None if block is None else (block, view) for block, view in zip(each, views(message, each), strict=True)]
@@ -342,7 +340,7 @@ class FilesRun(Messages, JournaledRun):
         return self.rooms.take(size * self._dtype.itemsize).view(self._dtype) if size else None
 
     def _read_part(self, number: int, rank: int) -> Outbox:
-        """A rank's own of a round, cut for the domains that it lies in."""
+        """Read a rank's share of a round, split by the domains that it overlaps."""
         outbox, packed = self._packed(
             [
                 [None if done else self.plan.block(rank, box) for box in boxes]
@@ -362,12 +360,12 @@ class FilesRun(Messages, JournaledRun):
         return outbox
 
     def _domains(self, number: int, rank: int) -> Iterator[tuple[Sequence[Section], bool]]:
-        """The domains of a round in a gather, and whether each has been written, or has nothing of a rank."""
+        """Yield the domains of a gather round, and whether a rank has nothing to send to each."""
         for writer, boxes in enumerate(self.plan.domains(number)):
             yield boxes, rank not in self.plan.receivers(boxes) or self.is_done((number, writer))
 
     def _write_part(self, number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts) -> None:
-        """A rank's own of a round, into its file."""
+        """Write a rank's share of a round to its file."""
         mine = self.plan.block(rank, self.plan.rounds[number])
         if mine is None:
             return
@@ -381,7 +379,7 @@ class FilesRun(Messages, JournaledRun):
         write_section(self._file(rank), mine.place.axes, data, meter=self.meter, receipts=receipts)
 
     def _write_domain(self, number: int, rank: int, messages: dict[int, np.ndarray], receipts: Receipts) -> None:
-        """Each chunk of a domain once, of what all ranks have of it."""
+        """Write each chunk of a domain once, from the shares of all ranks."""
         boxes = self.plan.domains(number)[rank]
         wanted = sum(box.size for box in boxes)
         self._check_all(number, rank, sum(message.size for message in messages.values()), wanted)
@@ -396,7 +394,7 @@ class FilesRun(Messages, JournaledRun):
             writer.write_all(self._chunks(box, blocks), receipts)
 
     def _chunks(self, box: Section, blocks: Sequence[tuple[FileBlock, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
-        """The chunks of a box, each whole."""
+        """Yield the whole chunks of a box."""
         whole = self._whole()
         grid = whole.stored.grid
         for index in grid.indices(box):
@@ -409,7 +407,7 @@ class FilesRun(Messages, JournaledRun):
 
 
 def place_names(plan: FilesPlan) -> list[str]:
-    """Name the places where a scatter or gather writes, as its journal has them."""
+    """Return the names of the places at which a scatter or gather writes, as in its journal."""
     return list(map(str, range(plan.ranks))) if plan.way == "scatter" else [""]
 
 

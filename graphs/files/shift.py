@@ -1,11 +1,11 @@
-"""A shift of local array files as tasks.
+"""Shift of local array files as tasks.
 
-    create ─┬─► read ─╳─► write ─► finish        each rank its borders, once; what came, into its halo
+    create ─┬─► read ─╳─► write ─► finish        each rank reads its borders once and writes its halo
             ├─► read ─╳─► write ─┘
             ╰─► read ─╳─► write ─┘
                       exchange: between workers in the schedule's steps, see `steps`
 
-Only halos are written: a run that dies leaves some of them old, and may be run again. Thakur 1995, section 5.4.
+Only halos are written: an interrupted run leaves some halos old, and can be run again. Thakur 1995, section 5.4.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class ShiftRun(Messages, NotedRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and that write."""
+        """Requests for reading, and for writing."""
         return self.plan.traffic.read_requests, self.plan.traffic.write_requests
 
     def _check_visible(self) -> None:
         if self.files.descriptor.folders:
-            return  # each rank's own is seen by its worker only
+            return  # only its worker can open a rank's file
         try:
             self.files.open(0)
         except DescriptorError as error:
             raise RunError(f"{error} on this worker: the files must be shared") from error
 
     def _create(self, *probes: tuple[int, str, str]) -> ShiftRun:
-        """Begin anew; nothing has to be made."""
+        """Start the run; a shift makes no targets."""
         self.check_placement(probes)
         if self.processes is None:
             with self._idle:
@@ -78,10 +78,10 @@ class ShiftRun(Messages, NotedRun):
         self._say_done()
         return self.files.name
 
-    # ------------------------------------------------------------------ what a rank reads
+    # ------------------------------------------------------------------ reading
 
     def _read(self, rank: int) -> Outbox:
-        """Read a rank's borders, each once, packed for all that see any of them."""
+        """Read a rank's borders, each once, and pack them for every rank that sees them."""
         dtype = self.files.open(rank).dtype
         packed: list[tuple[Loan, np.ndarray]] = []
         messages: list[np.ndarray | None] = [None] * self.plan.ranks
@@ -98,7 +98,7 @@ class ShiftRun(Messages, NotedRun):
         return Outbox(messages, None)
 
     def _borders(self, rank: int) -> Iterator[tuple[Section, Any]]:
-        """Boxes of a rank's file, which have its borders; of coded chunks each is one."""
+        """Yield boxes that cover a rank's borders, with their data; for coded files, each box is a chunk."""
         file, boxes = self.files.file(rank), self.plan.borders(rank)
         if not file.stored.coded:
             for box in boxes:
@@ -113,10 +113,10 @@ class ShiftRun(Messages, NotedRun):
             section = grid.section(index)
             yield section, np.broadcast_to(file.fill_value, section.shape) if chunk is None else chunk
 
-    # ------------------------------------------------------------------ what a rank writes
+    # ------------------------------------------------------------------ writing
 
     def _write(self, rank: int, *inputs: Any) -> None:
-        """Write a rank's halo, of what all have packed for it."""
+        """Write a rank's halo from the messages of all ranks."""
         boxes = self.plan.halo(rank)
         if not boxes:
             return
@@ -131,7 +131,7 @@ class ShiftRun(Messages, NotedRun):
             write_pieces(file, pieces, self.plan.coverage(rank), self.plan.inner(rank), meter=self.meter)
 
     def _standing(self, rank: int, messages: dict[int, np.ndarray]) -> Iterator[tuple[Section, np.ndarray]]:
-        """Yield what stands where in what a rank sees."""
+        """Yield the sections of a rank's window, with the data that other ranks sent for them."""
         for source, message in messages.items():
             for loan, view in _views(self.plan.halos.loans(source, rank), message):
                 for there, among in loan.strips:
@@ -141,7 +141,6 @@ class ShiftRun(Messages, NotedRun):
     def _filled(
         self, rank: int, box: Section, stands: Sequence[tuple[Section, np.ndarray]], dtype: np.dtype
     ) -> np.ndarray:
-        """The elements of one box of a rank's halo."""
         values = np.empty(box.shape, dtype)
         for there, constant in self.plan.halos.filled(rank):
             common = _section(there, self.plan.halos.shape(rank)).intersection(box)
@@ -155,7 +154,7 @@ class ShiftRun(Messages, NotedRun):
 
 
 def _views(loans: Sequence[Loan], message: np.ndarray) -> Iterator[tuple[Loan, np.ndarray]]:
-    """Each loan's elements in a message, which has them one behind the other."""
+    """Yield each loan with its elements in a message that concatenates them."""
     start = 0
     for loan in loans:
         yield loan, message[start : start + loan.size].reshape(lengths(loan.taken))
@@ -163,14 +162,14 @@ def _views(loans: Sequence[Loan], message: np.ndarray) -> Iterator[tuple[Loan, n
 
 
 def _section(there: Place, shape: tuple[int, ...]) -> Section:
-    """A place in what a rank sees, of this shape, as a section."""
+    """Return a place in a window of this shape as a section."""
     parts = (*there[:-1], *[slice(None)] * (len(shape) - len(there) + 1))
     along = [part.indices(n) for part, n in zip(parts, shape, strict=True)]
     return Section(tuple(start for start, _, _ in along), tuple(stop for _, stop, _ in along))
 
 
 def build_graph(run: ShiftRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a shift, and the key of its last task, whose value is the name of the files."""
+    """Return the graph of a shift, and the key of its last task; its result is the name of the files."""
     builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
     created = builder.create(addresses)
     read = [builder.add("read", rank, after=[created]) for rank in ranks]

@@ -1,13 +1,13 @@
-"""Iterated sweeps over local array files: each rank reads and writes its own file in every pass, scratch is in its own.
+"""Iterated sweeps over local array files: each rank reads and writes its own file and its own scratch in every pass.
 
     create ─┬─► make ─┬─► ready ┬─► a rank's slabs ─┬─► over ─┬─► close ─┬─► finish
             ├─► make ─┤         ├─► …  ▲ give       │         ├─► close ─┤
             ╰─► make ─╯         ╰─► …  ▼ give       ╯         ╰─► close ─╯
-        target, scratch                                    what was read of scratch goes
+        target, scratch                                    scratch that was read is removed
 
-A rank's scratch is beside its file, on the same disk, and only its worker makes it, looks for it and removes it. None
-goes before all ranks have written: whoever does a task again gets from others what they have read. Thakur 1995, section
-5.4: the local placement model.
+A rank's scratch is beside its file, on the same disk. Only its worker makes it, looks for it and removes it. No scratch
+is removed before all ranks have written: a repeated task receives from other ranks the data that they read. Thakur
+1995, section 5.4: the local placement model.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from oocarrays.storage.stores.remote import RemoteStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankScratch:
-    """Scratch of all ranks, in the file of each what a pass hands on of an array."""
+    """Scratch of all ranks: for each rank, the files that a pass leaves for the next one."""
 
     folders: tuple[str | RemoteStore, ...]
-    """Of each rank: on its worker's own disk, or all the same."""
+    """Scratch folder of each rank, on its worker's own disk or shared."""
     fields: int
-    """Arrays that are swept."""
+    """Number of swept arrays."""
 
     def place(self, number: int, field: int, rank: int) -> str | RemoteStore:
-        """Where a rank has what a pass hands on of an array."""
+        """Return the scratch of a rank for an array in a pass."""
         ranks = len(self.folders)
         return place_of_pass(self.folders[rank], number, field * ranks + rank, self.fields * ranks)
 
     def places(self, number: int, field: int) -> tuple[str | RemoteStore, ...]:
-        """Where all ranks have it."""
+        """Return the scratch of all ranks for an array in a pass."""
         return tuple(self.place(number, field, rank) for rank in range(len(self.folders)))
 
     def is_there(self, number: int, rank: int) -> bool:
-        """Whether all is there that a rank hands on in a pass, or has begun to."""
+        """Return whether all scratch of a rank in a pass exists, complete or not."""
         return all(is_scratch(self.place(number, field, rank)) for field in range(self.fields))
 
     def remove(self) -> None:
-        """Remove all that can be reached from here."""
+        """Remove all scratch that this process can reach."""
         for folder in {str(each): each for each in self.folders}.values():
             remove_scratch(folder)
 
@@ -72,9 +72,9 @@ class LocalCourse(Course):
     """Course of an iteration over local array files."""
 
     handed: RankScratch
-    """Where passes hand on what they have swept."""
+    """Scratch between passes."""
     disks: Disks
-    """Where the scratch of each rank can be looked for."""
+    """Locations at which each rank's scratch can be checked."""
 
     @property
     def files(self) -> list[LocalFiles]:
@@ -83,16 +83,16 @@ class LocalCourse(Course):
 
     @property
     def is_on_own_disks(self) -> bool:
-        """Whether files that are written are on workers' own disks, which nobody else sees."""
+        """Return whether the written files are on workers' own disks, unreachable for other processes."""
         return any(files.descriptor.folders for files in self.files)
 
     def gone_on_with(self, left: StoppedPass) -> Self:
-        """As of every iteration; what is on workers' own disks is not looked at."""
+        """Return the course of the resumed run; files on workers' own disks are not checked."""
         course = super(LocalCourse, self).gone_on_with(left)
         return replace(course, remains=course.remains.told(NOT_LOOKED_AT)) if self.is_on_own_disks else course
 
     def room(self) -> dict[str, int]:
-        """Bytes of scratch that is in one folder; files are made by their ranks, each where it is."""
+        """Return the bytes of scratch by shared folder; targets and own disks are not counted."""
         shared = isinstance(self.scratch, str) and not self.is_on_own_disks
         return {str(self.scratch): self.plan.scratch_bytes} if shared else {}
 
@@ -101,7 +101,7 @@ class LocalCourse(Course):
         return [file_name(field, rank) for field in range(len(self.targets)) for rank in range(self.plan.ranks)]
 
     def _place(self, number: int, name: str, *, last: bool) -> StoreLike | RemoteStore | None:
-        """As of every iteration; None on workers' own disks."""
+        """Return the location of a pass's output, as for every iteration; None on workers' own disks."""
         if self.is_on_own_disks or name not in self._names:
             return None
         field, rank = map(int, name.split("/"))
@@ -151,23 +151,23 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
 
     @property
     def read_from(self) -> tuple[zarr.Array, ...]:
-        """Nothing that every process sees: files may be on workers' own disks."""
+        """Return no arrays: files may be on workers' own disks."""
         return ()
 
     def read_now(self) -> Any:
         return []
 
     def is_done(self, part: tuple[int, ...]) -> bool:
-        """Whether a slab was written, or the files of a rank were made, which holds in all passes."""
+        """Return whether a slab was written, or the files of a rank were made, which holds in all passes."""
         return SlabRun.is_done(self, part) if len(part) == 1 else super().is_done(part)
 
     # ------------------------------------------------------------------ beginning and end
 
     def _make_scratch(self) -> None:
-        """Each rank makes its own."""
+        """Do nothing: each rank makes its own scratch."""
 
     def _make(self, rank: int) -> None:
-        """Make the files of a rank, unless this run has; and its scratch."""
+        """Make the files of a rank unless this run has made them, and its scratch."""
         super()._make(rank)
         if self.has_ended():
             return
@@ -178,11 +178,11 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
             files.make(rank, RankFiles(target.files, written=True).file(rank), stored, durable=self.durable)
 
     def _over(self) -> None:
-        """Say that all slabs are written."""
+        """Mark all slabs as written."""
         self.syncer.wait()
 
     def _close(self, rank: int) -> None:
-        """Finish the files of a rank in the last pass; what the pass has read of its scratch goes."""
+        """Finish the files of a rank in the last pass, and remove the scratch that the pass has read."""
         with self._opening:
             held = self._holds.pop(rank, None)
         if held:
@@ -195,7 +195,7 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
                 remove_scratch(self.handed.place(self.number - 1, field, rank))
 
     def _remove_read(self) -> None:
-        """Each rank has done so."""
+        """Do nothing: each rank removes its own scratch."""
 
     def _let_go_of_scratch(self, *, keep: bool = False) -> None:
         with self._opening:
@@ -207,7 +207,7 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
             self.handed.remove()
 
     def _hold_scratch_of(self, rank: int) -> None:
-        """Say that the scratch of a rank is in use, until this process has done with it."""
+        """Mark the scratch of a rank as in use by this process."""
         folder = self.handed.folders[rank]
         with self._opening:
             if rank not in self._holds and isinstance(folder, str):
@@ -219,7 +219,7 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
         return [place for files in self._scratch_files(self.number) for place in files.places]
 
     def _scratch_files(self, number: int) -> list[ScratchFiles]:
-        """Return the files that a pass hands on."""
+        """Return the scratch files that a pass writes."""
         return [
             ScratchFiles(
                 store=target.store, descriptor=target.files.descriptor, name=f"scratch of {target.files.name}",
@@ -236,7 +236,7 @@ class LocalSweepRun(SweepRun, LocalSlabRun):
 
 
 class LocalSweepBuilder(LocalSlabBuilder):
-    """Adds the tasks of one pass of an iteration over local array files."""
+    """Builder of the tasks of one pass over local array files."""
 
     def _end(self, created: Key, written: Sequence[Key]) -> Key:
         over = self.add("over", after=[created, *written], rank=0)

@@ -1,15 +1,15 @@
-"""Bringing an array up to date, as tasks.
+"""Update of an array to match its source, as tasks.
 
-    create ─┬─► part 0 ─► part 2 ─► …  ─┬─► finish       a part reads what has changed of the source, and replaces the
-            └─► part 1 ─► part 3 ─► …  ─┘                target chunks in which that lies: no other part has any of them
+    create ─┬─► part 0 ─► part 2 ─► …  ─┬─► finish       a part reads changed elements of the source, and replaces the
+            └─► part 1 ─► part 3 ─► …  ─┘                target chunks that contain them; no other part writes these
 
-create marks the target unfinished, and lets it grow. A part puts the source's elements where they belong, whatever is
-there: one that was in the middle is done again.
+`create` marks the target unfinished and resizes it. A part overwrites elements regardless of their old values, so an
+interrupted part is simply repeated.
 
-begin     which way, what is read, chunks of a round; how local array files are made     ─► journal
-resume    journal ─► the same rounds, less what ranks have written of them; or others, where there is less memory, less
-                     the chunks that have been stored
-          of files on workers' own disks nothing is known: they are written again
+begin     direction, source, chunks of a round; settings of local array files     ─► journal
+resume    journal ─► the same rounds, without the parts that ranks have written; or, with less memory,
+                     other rounds, without the stored chunks
+          files on workers' own disks are not checked: they are written again
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from oocarrays.storage.sections.overlay import write_pieces
 from oocarrays.storage.sections.read import read_section
 
 SOURCE = "source_metadata"
-"""Where a journal keeps what tells a source from others."""
+"""Journal entry that identifies the source."""
 LIKE = "like"
-"""Where a journal keeps the metadata of the largest local array file."""
+"""Journal entry with the metadata of the largest local array file."""
 
 
 def files_content(
     plan: FilesPlan, call: Mapping[str, Any], read: Any, made: Mapping[str, Any] | None = None
 ) -> Document:
-    """Write down what a scatter or gather does."""
+    """Return the journal content of a scatter or gather."""
     like = {} if made is None else {LIKE: _documents(made)}
     return {"files": plan.way, "room": plan.room, SOURCE: read, **like, **call}
 
@@ -73,7 +73,7 @@ def _documents(made: Mapping[str, Any]) -> Document:
 
 
 def made_like(content: Mapping[str, Any]) -> zarr.Array:
-    """An array in memory without chunks, of the metadata of the largest file of a scatter."""
+    """Return an in-memory array without chunks, with the metadata of the largest file of a scatter."""
     read = default_buffer_prototype().buffer.from_bytes
     documents: Any = {name: read(json.dumps(each).encode()) for name, each in content[LIKE].items()}
     return zarr.open_array(MemoryStore(documents), mode="r")
@@ -81,20 +81,20 @@ def made_like(content: Mapping[str, Any]) -> zarr.Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesLeft:
-    """A scatter or gather that stopped, as its journal tells it."""
+    """Journal of an interrupted scatter or gather."""
 
     id: str
-    """Of the run."""
+    """Id of the run."""
     content: Document
-    """All that the journal keeps of it."""
+    """Content of the journal."""
     target: StoreLike
-    """Where it was writing."""
+    """Target of the run."""
     stored: Mapping[Part, Any]
-    """What is recorded as done, and what it has stored."""
+    """Receipts of the parts recorded as done."""
     kept: Mapping[str, Any]
-    """What plans before that one have stored, by place."""
+    """Receipts of earlier plans, by place."""
     trust: Trust
-    """How far that is trusted."""
+    """Trust in the recorded state."""
 
     @classmethod
     def at(cls, target: StoreLike, trust: Trust) -> FilesLeft:
@@ -102,23 +102,23 @@ class FilesLeft:
         if CALL not in content:
             raise JournalError(f"{target} was being written by {content['files']}_files: write it again with overwrite")
         stored = journal.stored()
-        if trust.again:  # files that ranks have made stay
+        if trust.again:  # files made by ranks are kept
             stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
         kept = {} if trust.again else journal.kept()
         return cls(id=id, content=content, target=target, stored=stored, kept=kept, trust=trust)
 
     def check_source(self, read: Any) -> None:
-        """Refuse another source than the run had."""
+        """Raise if the source is not that of the run."""
         if json.loads(json.dumps(read)) != self.content[SOURCE]:
             raise JournalError(f"the journal in {self.target} was written for another source than this one")
 
     def begun(self, content: Document) -> Document:
-        """Complete what a journal keeps that is written anew: with how that was which the run began to read."""
+        """Return journal content completed with the source versions at which the run began to read."""
         known = CHUNKS_READ in self.content and not self.trust.again
         return content | ({CHUNKS_READ: self.content[CHUNKS_READ]} if known else {})
 
     def gone_on_with(self, run: FilesRun, plan: Callable[[int], FilesPlan]) -> FilesRun:
-        """Give a run what is left; ``plan`` makes the plan of so many chunks a round, as the journal has it."""
+        """Resume a run; ``plan`` makes a plan from the number of chunks in a round, as in the journal."""
         notices = tuple(check_sources(run.read_from, self.content, self.target, self.trust))
         before, local = plan(self.content["room"]), run.local
         told = "files on workers' own disks are written again"
@@ -134,7 +134,7 @@ class FilesLeft:
         return run
 
     def _files(self, places: Mapping[str, StoreLike]) -> Iterator[tuple[str, ArrayFile]]:
-        """The files that are there, those that had been closed among them."""
+        """Yield the existing files of the run, including closed ones."""
         for name, place in places.items():
             closed = name and (int(name),) in self.stored and is_finished(place)
             if closed or unfinished_run(place) == self.id:
@@ -143,19 +143,19 @@ class FilesLeft:
 
 @dataclass(frozen=True, slots=True)
 class FilesParts:
-    """Rounds of ranks as parts, and what each writes of a file."""
+    """Rounds of ranks as parts, and the sections of each file that they write."""
 
     plan: FilesPlan
-    """What is done in which round."""
+    """Plan of the rounds."""
 
     def parts(self) -> Iterator[Part]:
-        """The files of all ranks, and what each rank writes in each round."""
+        """Yield the parts: the files of all ranks, and each rank's share of each round."""
         ranks = range(self.plan.ranks)
         yield from ((rank,) for rank in ranks)
         yield from ((number, rank) for number in range(len(self.plan.rounds)) for rank in ranks)
 
     def sections(self, part: Part) -> Document:
-        """The elements that a rank writes in a round, as they stand in the file."""
+        """Return the sections that a rank writes in a round, in the coordinates of the file."""
         if len(part) == 1:
             return {}
         number, rank = part
@@ -168,12 +168,12 @@ class FilesParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growing(TargetSpec):
-    """An array that is there, and how large it was and is to be."""
+    """Existing array with its shape before and after the update."""
 
     before: tuple[int, ...] = ()
-    """Its shape when the update was planned."""
+    """Shape when the update was planned."""
     after: tuple[int, ...] = field(default=())
-    """That of the source."""
+    """Shape of the source."""
 
 
 class UpdateRun(JournaledRun):
@@ -214,7 +214,7 @@ class UpdateRun(JournaledRun):
 
     @property
     def resumes(self) -> bool:  # type: ignore[override]
-        """Whether it goes on with what another process has left."""
+        """Return whether the run resumes work of another process."""
         return self.destination.resumed
 
     @property
@@ -230,13 +230,13 @@ class UpdateRun(JournaledRun):
 
     @property
     def left(self) -> float:
-        """The share of the parts that is still to be done."""
+        """Share of the parts that remains to be done."""
         parts = len(list(self.plan.parts()))
         return 1 - len(self.done) / parts if parts else 0.0
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and chunks that are written, in what is left."""
+        """Requests for reading, and chunks to write, in the remaining work."""
         return self.left * self.plan.traffic.read_requests, self.left * self.plan.traffic.write_requests
 
     # ------------------------------------------------------------------ beginning and end
@@ -245,12 +245,12 @@ class UpdateRun(JournaledRun):
         check_folder(self.destination.store)
 
     def _check_target(self) -> None:
-        """Refuse a target that is another one than it was when the update was planned."""
+        """Raise if the target has changed since the update was planned."""
         if self._written().stored.grid.shape not in (self.destination.before, self.destination.after):
             raise RunError(f"{self.destination.store} has changed since its update was planned: plan it again")
 
     def _make_targets(self) -> None:
-        """Mark the target, and let it grow: at every moment there is the old one, or one that is marked."""
+        """Mark the target and resize it: at every moment it is the old array, or a marked one."""
         store = document_store(self.destination.store, durable=self.durable)
         array = zarr.open_array(store, mode="r+")  # type: ignore[arg-type]
         array.attrs.put({**array.attrs.asdict(), MARK: self.id})
@@ -259,7 +259,7 @@ class UpdateRun(JournaledRun):
 
     def _go_on(self) -> None:
         super()._go_on()
-        if self.resumes:  # with a source that may have grown since
+        if self.resumes:  # the source may have grown since
             self._make_targets()
             self._target = None
 
@@ -278,7 +278,7 @@ class UpdateRun(JournaledRun):
             return self._target
 
     def _nothing(self) -> str:
-        """Name the target, which is up to date, and need not be marked."""
+        """Return the name of the target, which is up to date; remove its mark if it has one."""
         file = self._written()
         if MARK in file.zarr.attrs:
             finish_target(file, durable=self.durable)
@@ -293,7 +293,7 @@ class UpdateRun(JournaledRun):
         publish = finishing(self.target, durable=self.durable)
 
         def finish() -> None:
-            """Keep the source last: where that is lost, what has changed is written once more."""
+            """Record the source last: if the record is lost, changed elements are written once more."""
             publish()
             self._keep_source(durable=self.durable)
 
@@ -302,7 +302,7 @@ class UpdateRun(JournaledRun):
     # ------------------------------------------------------------------ parts
 
     def _part(self, number: int, rank: int, former: None = None) -> None:
-        """Read what has changed, and replace the chunks in which it lies."""
+        """Read changed elements, and replace the chunks that contain them."""
         if self.is_done((number,)):
             return
         self.journal.join()
@@ -327,7 +327,7 @@ class UpdateRun(JournaledRun):
 
 
 def build_graph(run: UpdateRun, addresses: tuple[str, ...] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of an update, and the key of its last task, whose value is the name of the target."""
+    """Return the graph of an update, and the key of its last task; its result is the name of the target."""
     builder, plan = Builder(new_suffix(), Work.task, run), run.plan
     if not plan.changed:
         return builder.graph, builder.add("nothing", rank=0)

@@ -1,1 +1,1 @@
-"""Arrays that are shared out over ranks, as tasks: a part a rank, redistributed or with halos."""
+"""Arrays distributed over ranks, as tasks: one part a rank, redistributed or with halos."""

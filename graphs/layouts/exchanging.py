@@ -1,17 +1,17 @@
-"""Parts that are made anew of what every rank holds, by one exchange: a task for each thing that a rank does.
+"""Parts assembled from the parts of all ranks by one exchange, with one task for each action of a rank.
 
-    between threads    part ─┬─► exchange ─► part              a rank's new part is filled straight from the others'
+    between threads    part ─┬─► exchange ─► part              a rank's new part is copied from the others' parts
                        part ─┴─► exchange ─► part
 
-    between workers    part ─┬─► begin ─► receive 1 ─► receive 2 ─► part        asynchronous: each unpacked as it comes
+    between workers    part ─┬─► begin ─► receive 1 ─► receive 2 ─► part        asynchronous: each unpacked on arrival
                              └─► send 1 ─╳──► receive 1 …                      (a message is packed when it is sent)
 
                        part ─┬───────────────────────────► assemble ─► part    synchronous: when all have come
                              └─► send 1 ─╳─► receive 1 ─► receive 2 ─►┘
 
-Old parts are only read, and a new one is handed on when it is full: whoever holds parts may use them again. While a
-part is being filled, each of its elements is only ever given the one value that it will have: a task that is done again
-after a worker was lost makes the same of it, however much is there already. Thakur 1995, sections 3.4 and 4.2.
+Old parts are only read, and a new one is returned only when complete, so both can be used again. While a part is being
+filled, each element is only ever assigned its final value: a task repeated after the loss of a worker yields the same
+part. Thakur 1995, sections 3.4 and 4.2.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ if TYPE_CHECKING:
     from oocarrays.graphs.cluster.nearby import Message
 
 SENDING = ("send", "lend", "hold", "gone")
-"""Steps of a rank where its old part is; what it carries for others is where its new one is to be."""
+"""Verbs of tasks on the worker of a rank's old part; forwarding tasks run on that of its new part."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class HeldPart:
-    """An old part that others take from, until all have; it does not tell Dask how large it is, as the part does."""
+    """Old part held until all receivers have read it; Dask does not learn its size, as the part reports it."""
 
     run: Exchanging
-    """Which packs it."""
+    """Exchange that packs the part."""
     part: np.ndarray
-    """What is held."""
+    """Held array."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Exchanging(Messages):
-    """The tasks of one exchange of parts; each kind says who has how much for whom, and what is made of it."""
+    """Tasks of one exchange of parts; subclasses define the sizes of messages and the assembly of parts."""
 
     schedule: Schedule | None
-    """Who sends to whom in which step; None between threads, which take what they need from each other's parts."""
+    """Steps, with their senders and receivers; None between threads, which copy from each other's parts."""
     assembly: Assembly
-    """When messages are unpacked."""
+    """Time of unpacking: on arrival, or after all messages."""
     dtype: np.dtype
-    """Of the elements."""
+    """Dtype of the elements."""
     is_packed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -73,39 +73,39 @@ class Exchanging(Messages):
 
     @property
     def on_workers(self) -> bool:
-        """Whether ranks are workers, which tell a cluster what they did."""
+        """Return whether ranks are on workers, which report to a scheduler."""
         return self.schedule is not None
 
-    # ------------------------------------------------------------------ what a kind says
+    # ------------------------------------------------------------------ methods of subclasses
 
     @abstractmethod
     def sizes(self) -> np.ndarray:
-        """Count the elements that each origin has for each final rank: a square matrix."""
+        """Return the number of elements from each origin to each final rank: a square matrix."""
 
     @abstractmethod
     def made(self, rank: int) -> np.ndarray:
-        """Make the new part of a rank, still empty."""
+        """Allocate the new part of a rank."""
 
     @abstractmethod
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Put what a rank takes of the old part of another, or its own, where it belongs."""
+        """Copy the share of a rank from an old part into its new part."""
 
     @abstractmethod
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Put what has come where it belongs, by the rank that packed it."""
+        """Copy received messages, by the rank that packed them, into the new part."""
 
-    # ------------------------------------------------------------------ the tasks
+    # ------------------------------------------------------------------ tasks
 
     def order(self, round: Round) -> Schedule:
-        """Who sends to whom in which step."""
+        """Return the schedule of a round."""
         assert self.schedule is not None, "workers send messages"
         return self.schedule
 
     @cached_property
     def lenders(self) -> list[Sequence[int]]:
-        """The ranks that have something for each: itself first, so that not all begin with the same.
+        """Ranks with elements for each rank: itself first, so that not all ranks start with the same sender.
 
-        Only threads ask, whose exchange does not travel.
+        Used on threads only, so the list is not sent to workers.
         """
         wants = self.sizes() > 0
         return [
@@ -113,11 +113,11 @@ class Exchanging(Messages):
         ]
 
     def sources(self, round: Round, stage: int, rank: int) -> Sequence[int]:
-        """Name all ranks that have something for one."""
+        """Return all ranks with elements for this rank."""
         return self.lenders[rank]
 
     def copied(self, round: Round, stage: int, rank: int, there: Any, held: Mapping[int, np.ndarray]) -> np.ndarray:
-        """Make a rank's new part, straight from what others hold."""
+        """Return a rank's new part, copied from the held parts."""
         made = self.made(rank)
         for source, part in held.items():
             if part.size:
@@ -128,32 +128,32 @@ class Exchanging(Messages):
         return made
 
     def placed(self, round: Round, stage: int, rank: int, there: Any, came: dict[int, np.ndarray]) -> Any:
-        """Unpack what has come, or keep it for later."""
+        """Unpack received messages, or keep them for later."""
         if self.assembly == "asynchronous":
             return self._unpacked(rank, there, came)
         return super().placed(round, stage, rank, there, came)
 
     def _lend(self, rank: int, part: np.ndarray | HeldPart) -> Message | None:
-        """Pack what a rank has for itself, where it is on another worker from now on."""
+        """Pack a rank's elements for itself, if its new part is on another worker."""
         from oocarrays.graphs.cluster.nearby import Message
 
         own = self.packed((), rank, part.part if isinstance(part, HeldPart) else part, rank)
         return None if own is None else Message([own.view(np.uint8)], [(rank, rank)])
 
     def _begin(self, rank: int, held: np.ndarray | Message | None) -> np.ndarray:
-        """Make the new part, and in it what this rank has for itself: of what it holds, or lent by where it was."""
+        """Allocate the new part, and copy the rank's own elements from its old part or its message."""
         if held is None or isinstance(held, np.ndarray):
             return self.copied((), 0, rank, None, {} if held is None else {rank: held})
         return self._unpacked(rank, self.made(rank), arrived_parts(rank, [held]))
 
     def _assemble(self, rank: int, held: np.ndarray | Message | None, came: Came | None) -> np.ndarray:
-        """Make the new part, of all that has come."""
+        """Make the new part from the rank's own elements and all messages."""
         return self._unpacked(rank, self._begin(rank, held), came.messages if came else {})
 
-    # ------------------------------------------------------------------ where ranks take what is there, as it is there
+    # ------------------------------------------------------------------ receipt in order of arrival
 
     def silent(self, round: Round, rank: int) -> Sequence[int]:
-        """Name ranks that have nothing for one."""
+        """Return the ranks that have no elements for this rank."""
         found: list[int] = np.flatnonzero(self._sizes[:, rank] == 0).tolist()
         return found
 
@@ -162,15 +162,15 @@ class Exchanging(Messages):
         return self.sizes()
 
     def message_for(self, round: Round, rank: int, held: HeldPart, final: int) -> Message | None:
-        """Pack what a rank has for another, as it is asked for."""
+        """Pack a rank's elements for another, on request."""
         return super().message_for(round, rank, held.part, final)
 
     def begun(self, round: Round, rank: int, held: HeldPart | Message | None) -> np.ndarray:
-        """Make the new part, and in it what this rank has for itself."""
+        """Allocate the new part, and copy the rank's own elements."""
         return self._begin(rank, held.part if isinstance(held, HeldPart) else held)
 
     def _hold(self, rank: int, part: np.ndarray) -> HeldPart:
-        """Have an old part found by those who take from it."""
+        """Register an old part, so that receivers find it."""
         from oocarrays.graphs.exchange.between import Exchanges
 
         held, worker = HeldPart(self, part), this_worker()
@@ -180,19 +180,18 @@ class Exchanging(Messages):
         return held
 
     def _took(self, rank: int) -> None:
-        """Say that a rank has taken what it needs."""
+        """Mark the receipt of a rank's elements as complete."""
 
     def _over(self, rank: int) -> None:
-        """Say that all have taken what they need."""
+        """Mark the receipt of all ranks' elements as complete."""
 
     def _gone(self, rank: int, held: HeldPart) -> None:
-        """Let an old part go."""
+        """Release an old part."""
 
     def _freed(self, rank: int) -> None:
-        """Say that old parts have been let go."""
+        """Mark all old parts as released."""
 
     def _end(self, rank: int, part: np.ndarray) -> np.ndarray:
-        """Hand on a new part."""
         return part
 
     def _unpacked(self, rank: int, part: np.ndarray, came: dict[int, np.ndarray]) -> np.ndarray:
@@ -203,22 +202,22 @@ class Exchanging(Messages):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """The tasks of one exchange."""
+    """Tasks of one exchange."""
 
     suffix: str
-    """Part of the keys of new parts."""
+    """Suffix of the keys of new parts."""
     tasks: dict[Key, Task]
-    """All of them."""
+    """All tasks by key."""
     keys: list[Key]
-    """The new part of each rank."""
+    """Key of each rank's new part."""
     homes: Mapping[str, Sequence[str]]
-    """The worker of each rank, by what is in the keys of the tasks that are to be there; none on threads."""
+    """Worker of each rank, by the suffix in the tasks' keys; empty on threads."""
 
 
 class _ExchangeBuilder(Builder):
-    """Adds the tasks of one exchange: a rank sends where its old part is, and receives where its new one is to be.
+    """Builder of one exchange: a rank sends on the worker of its old part, and receives on that of its new part.
 
-    These are two workers where there are more ranks than workers, and more or fewer of them than before.
+    The two workers may differ if ranks outnumber workers and the number of ranks changes.
     """
 
     def __init__(self, exchanging: Exchanging, homes: tuple[Sequence[str], Sequence[str]]) -> None:
@@ -234,13 +233,13 @@ class _ExchangeBuilder(Builder):
         return self._sending if verb in SENDING else self.suffix
 
     def held(self, rank: int, old: Key | None, wants: Callable[[int, int], bool]) -> Key | None:
-        """Where a rank has what it has for itself: in its old part, or packed there where that is elsewhere."""
+        """Return the key of a rank's elements for itself: its old part, or a message if the new part is elsewhere."""
         if old is None or not (self.moved and self.moved[rank]):
             return old
         return self.add("lend", rank, buffers=(old,)) if wants(rank, rank) else None
 
     def together(self, old: Sequence[Key], ranks: int) -> list[Key]:
-        """Add one task a rank that takes what others hold; old parts are held until all have taken."""
+        """Add one task per rank that receives from all others; old parts are held until all ranks have received."""
         held = [self.add("hold", rank, buffers=(key,)) for rank, key in enumerate(old)]
         own: list[Key | None] = [
             self.add("lend", rank, buffers=(key,)) if self.moved and self.moved[rank] else key
@@ -248,10 +247,10 @@ class _ExchangeBuilder(Builder):
         ]
         own += [None] * (ranks - len(own))
         came = [self.add_whole(arrivals, TOGETHER, rank, held=own[rank], after=()) for rank in range(ranks)]
-        took = [self.add("took", rank, after=[key]) for rank, key in enumerate(came)]  # parts stay where they are
+        took = [self.add("took", rank, after=[key]) for rank, key in enumerate(came)]  # parts stay on their workers
         over = self.add("over", 0, after=took)
         gone = [self.add("gone", rank, buffers=(key,), after=[over]) for rank, key in enumerate(held)]
-        freed = self.add("freed", 0, after=gone)  # whoever wants one part has all held until all have taken
+        freed = self.add("freed", 0, after=gone)  # a request for any part waits until all ranks have received
         return [self.add("end", rank, buffers=(key,), after=[freed]) for rank, key in enumerate(came)]
 
 
@@ -264,7 +263,7 @@ def exchange_tasks(
     ordered: bool = True,
     meter: Meter | None = None,
 ) -> Exchanged:
-    """Add the tasks of one exchange, after which there are so many ``ranks``."""
+    """Return the tasks of one exchange to this number of ``ranks``."""
     if exchanging.schedule is None:
         exchanging.meter = meter or exchanging.meter
         return _between_threads(exchanging, old, ranks)
@@ -289,7 +288,7 @@ def exchange_tasks(
 
 
 def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> Exchanged:
-    """Add one task a rank: it takes from all who have something for it."""
+    """Add one task per rank that copies from the parts of the others."""
     builder = Builder(exchanging.id, Exchanging.task, exchanging)
     sources = (exchanging.sources((), 0, rank) for rank in range(ranks))
     held = [tuple(old[source] for source in each) for each in sources]
@@ -298,7 +297,7 @@ def _between_threads(exchanging: Exchanging, old: Sequence[Key], ranks: int) -> 
 
 
 def exchanged_arrays(name: str, parts: RankParts, made: Exchanged) -> RankParts:
-    """Return what an exchange makes of parts: arrays of whatever shapes, in a layer of this name."""
+    """Return the results of an exchange as arrays of any shapes, in a layer of this name."""
     name = f"{name}-{made.suffix}"
     graph = layered(parts.graph, name, made.tasks, parts.name)
     homes = {**parts.homes, **made.homes}
@@ -306,5 +305,5 @@ def exchanged_arrays(name: str, parts: RankParts, made: Exchanged) -> RankParts:
 
 
 def _padded(keys: Sequence[Key], ranks: int) -> list[Key | None]:
-    """Return the keys of the ranks that are there, and none for the others."""
+    """Return the keys, padded with None to this number of ranks."""
     return [*keys, *[None] * (ranks - len(keys))]

@@ -1,11 +1,11 @@
-"""The parts of a layout's ranks, as tasks: one a rank, each where its rank is.
+"""Parts of a layout's ranks, as tasks: one per rank, on the rank's worker.
 
-    numpy array   ─► cut ─► part        each rank's part, cut out where the array is
+    numpy array   ─► cut ─► part        each rank's part, cut out in the array's process
     Dask's blocks ─► part               the block as it is
-    parts         ─► whole, blocks      in natural order: one array, or blocks as Dask has them
+    parts         ─► whole, blocks      in natural order: one array, or Dask's blocks
 
-A part is C-contiguous, in the order of its rank, and is never changed once it is there: what is made of it is new, so
-that a task that is done again after a worker was lost makes the same again.
+A part is C-contiguous, in the order of its rank, and is never modified: results are new arrays, so a task repeated
+after the loss of a worker yields the same result.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankParts:
-    """The parts of all ranks."""
+    """Parts of all ranks."""
 
     dtype: np.dtype
-    """Of the elements."""
+    """Dtype of the elements."""
     graph: HighLevelGraph
-    """The tasks."""
+    """Graph with the tasks."""
     name: str
-    """The layer in which the parts are."""
+    """Name of the parts' layer."""
     keys: tuple[Key, ...]
-    """The part of each rank."""
+    """Key of each rank's part."""
     homes: Mapping[str, Sequence[str]]
-    """The worker of each rank, by what is in the keys of the tasks that are to be there; none on threads."""
+    """Worker of each rank, by the suffix in the tasks' keys; empty on threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts(RankParts):
-    """The parts of all ranks of a layout."""
+    """Parts of all ranks of a layout."""
 
     layout: Layout
-    """Which rank holds what."""
+    """Layout of the parts."""
 
     def followed_by(
         self,
@@ -67,7 +67,7 @@ class Parts(RankParts):
         keys: Iterable[Key],
         homes: Mapping[str, Sequence[str]] | None = None,
     ) -> Parts:
-        """Return the parts that more tasks make of these, their own homes beside those of these; none on threads."""
+        """Return parts computed from these by more tasks, with the workers of both; none on threads."""
         name = f"parts-{suffix}"
         return Parts(
             layout=layout,
@@ -80,12 +80,12 @@ class Parts(RankParts):
 
 
 def layered(graph: HighLevelGraph, name: str, tasks: Mapping[Any, Any], *after: str) -> HighLevelGraph:
-    """Return a graph and one more layer of tasks, after others."""
+    """Return a graph with one more layer of tasks, after others."""
     return HighLevelGraph({**graph.layers, name: tasks}, {**graph.dependencies, name: set(after)})
 
 
 def whole_layout(shape: Sequence[int]) -> Layout:
-    """Return the layout in which one rank holds all."""
+    """Return the layout with the whole array on one rank."""
     return Layout.of(shape, [Collapsed()] * len(shape), ranks=1)
 
 
@@ -93,7 +93,7 @@ def whole_layout(shape: Sequence[int]) -> Layout:
 
 
 def parts_of_array(array: np.ndarray, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
-    """Share out an array of this process: on threads they are cut by tasks, for a cluster before it is sent."""
+    """Distribute an array of this process: on threads tasks cut it, for a cluster it is cut before it is sent."""
     suffix = new_suffix()
     keys = [(f"part-{suffix}", rank) for rank in range(layout.ranks)]
     tasks: dict[Key, Any] = {key: _cut(key, array, layout, now=bool(addresses)) for key in keys}
@@ -119,7 +119,7 @@ def cut(array: np.ndarray, layout: Layout, rank: int) -> np.ndarray:
 
 
 def parts_of_blocks(x: da.Array, layout: Layout, addresses: Sequence[str] = ()) -> Parts:
-    """Take a Dask array's blocks, each as the part of one rank of a layout that has as many."""
+    """Return a Dask array's blocks as the parts of a layout with as many ranks."""
     suffix = new_suffix()
     keys = [(f"part-{suffix}", rank) for rank in range(layout.ranks)]
     graph: Any = x.__dask_graph__()
@@ -140,7 +140,6 @@ def parts_of_blocks(x: da.Array, layout: Layout, addresses: Sequence[str] = ()) 
 
 
 def _section(layout: Layout, rank: int) -> Section:
-    """Return the one section that a rank holds of a layout in blocks."""
     lower = tuple(held[0].start if held else 0 for held in layout.sections(rank))
     return Section(lower, tuple(start + n for start, n in zip(lower, layout.local_shape(rank), strict=True)))
 
@@ -153,27 +152,27 @@ def _part(block: Any, section: Section, dtype: np.dtype) -> np.ndarray:
 
 
 def is_blocks(layout: Layout) -> bool:
-    """Whether every rank holds one block, or nothing, in the order of the ranks: as Dask's arrays are."""
+    """Return whether every rank holds one block or nothing, in the order of the ranks, as in Dask's arrays."""
     return all(map(is_block, layout.axes))
 
 
 def is_block(axis: Axis) -> bool:
-    """Whether every rank along an axis holds one block, or nothing."""
+    """Return whether every rank along an axis holds one block or nothing."""
     return not isinstance(axis, BlockCyclicAxis) or axis.extent <= axis.period
 
 
 def block_lengths(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Return the lengths of a Dask array's blocks, where a layout is blocks; ranks that hold nothing have none."""
+    """Return the lengths of a Dask array's blocks for a block layout, without empty ranks."""
     return tuple(tuple(axis.size(r) for r in held) for axis, held in zip(layout.axes, _holders(layout), strict=True))
 
 
 def _holders(layout: Layout) -> list[list[int]]:
-    """Name the ranks along each axis that hold something; the first, where none does."""
+    """Return the ranks with elements along each axis; the first rank if all are empty."""
     return [[rank for rank in range(axis.ranks) if axis.size(rank)] or [0] for axis in layout.axes]
 
 
 def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
-    """Return the blocks of a Dask array, each of them a part."""
+    """Return the tasks of a Dask array's blocks, each an alias of a part."""
     tasks: dict[Key, Alias] = {}
     for index in product(*(range(len(held)) for held in _holders(parts.layout))):
         coordinates = [held[i] for held, i in zip(_holders(parts.layout), index, strict=True)]
@@ -183,7 +182,7 @@ def block_tasks(parts: Parts, name: str) -> dict[Key, Alias]:
 
 
 def whole(parts: Sequence[np.ndarray], layout: Layout, dtype: np.dtype) -> np.ndarray:
-    """Join all that the ranks hold, in natural order."""
+    """Join the parts of all ranks, in natural order."""
     array, transfer = np.empty(layout.shape, dtype), Transfer(layout, whole_layout(layout.shape))
     for rank, part in enumerate(parts):
         if math.prod(part.shape):

@@ -1,14 +1,14 @@
-"""A redistribution as tasks: what every rank holds in another layout, made of what it holds in this one.
+"""Redistribution as tasks: the parts of every rank in another layout, made from those in this one.
 
     part ─► an exchange ─► part        straight from others' parts, or by messages in the steps of a schedule
 
-Old parts are only read: whoever holds them may use them again. Thakur 1995, sections 3.4 and 4.2.
+Old parts are only read, and can be used again. Thakur 1995, sections 3.4 and 4.2.
 
-rows ─► an exchange ─► rows        a slice of what a rank has is a message; between threads it is copied once
+rows ─► an exchange ─► rows        a slice of a rank's rows is a message; between threads it is copied once
 
 Thakur 1995, chapter 4.
 
-part ─► an exchange ─► window        only borders travel, or are copied once, straight from the neighbour's part
+part ─► an exchange ─► window        only borders are sent, or copied once from the neighbour's part
 
 Thakur 1995, section 5.4 (PASSION_oc_shift).
 """
@@ -44,7 +44,7 @@ from oocarrays.storage.sections.packing import move, pack, unpack_all
 
 
 def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dtype, addresses: Sequence[str]) -> Parts:
-    """Return what a function makes of the parts of arrays of one layout."""
+    """Return the parts computed by a function from the parts of arrays in one layout."""
     suffix, layout = new_suffix(), several[0].layout
     keys = [(f"mapped-{suffix}", rank) for rank in range(layout.ranks)]
     tasks = {
@@ -67,7 +67,7 @@ def mapped(function: Callable[..., Any], several: Sequence[Parts], dtype: np.dty
 
 
 def sliced(parts: Parts, taken: Slices, layout: Layout, addresses: Sequence[str]) -> Parts:
-    """Return what each rank holds of a slice, in a layout of which that is its part."""
+    """Return each rank's part of a slice, in a layout for which no element moves."""
     suffix = new_suffix()
     keys = [(f"sliced-{suffix}", rank) for rank in range(layout.ranks)]
     places = {key: local_slices(parts.layout, taken, key[-1]) for key in keys}
@@ -80,7 +80,7 @@ def _copied(part: np.ndarray, places: tuple[slice, ...]) -> np.ndarray:
 
 
 def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype, *parts: np.ndarray) -> np.ndarray:
-    """Call a function with parts, which it cannot change."""
+    """Call a function with read-only views of parts, and check its result."""
     shown = [part.view() for part in parts]
     for view in shown:
         view.flags.writeable = False
@@ -97,67 +97,67 @@ def apply(function: Callable[..., Any], shape: tuple[int, ...], dtype: np.dtype,
 
 
 def windows(parts: Parts, halos: Halos, schedule: Schedule | None, workers: Sequence[str], meter: Meter) -> RankParts:
-    """Return what every rank sees."""
+    """Return the window of every rank: its part with halos."""
     shifting = Shifting(halos=halos, schedule=schedule, assembly="asynchronous", dtype=parts.dtype)
     return exchanged_arrays("windows", parts, exchange_tasks(shifting, parts.keys, halos.ranks, workers, meter=meter))
 
 
 @dataclass(eq=False, kw_only=True)
 class Shifting(Exchanging):
-    """The tasks of one exchange of borders."""
+    """Tasks of one exchange of borders."""
 
     halos: Halos
-    """Who sees what of whom."""
+    """Halo pieces that each rank receives, by sender."""
 
     def sizes(self) -> np.ndarray:
-        """Count the elements that each rank sees of each other."""
+        """Return the number of elements that each rank sends to each for its halo."""
         return self.halos.sizes()
 
     @cached_property
     def lenders(self) -> list[Sequence[int]]:
-        """The ranks of whose elements each sees any."""
+        """Senders of each rank's halo."""
         return [self.halos.lenders(rank) for rank in range(self.halos.ranks)]
 
     def made(self, rank: int) -> np.ndarray:
-        """Make the window of a rank, and in it what stands beyond the array's edges."""
+        """Allocate the window of a rank, with its boundary values filled in."""
         window = np.empty(self.halos.shape(rank), self.dtype)
         for place, constant in self.halos.filled(rank):
             window[place] = constant
         return window
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Put what a rank sees of a part where it stands."""
+        """Copy a rank's halo pieces from a part into its window."""
         put(self.halos, source, rank, lent(part, self.halos.taken(source, rank)), made)
 
     def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
-        """Pack what another rank sees of the part of ``rank``."""
+        """Pack the halo pieces of another rank from the part of ``rank``."""
         if rank not in self.halos.lenders(final):
             return None
         return self.rooms.packed(lent(held, self.halos.taken(rank, final))).reshape(-1)
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Put what has come where it stands."""
+        """Copy received halo pieces into the window."""
         for source, message in came.items():
             put(self.halos, source, rank, message.reshape(lengths(self.halos.taken(source, rank))), made)
 
 
 @dataclass(eq=False, kw_only=True)
 class RowExchange(Exchanging):
-    """The tasks of one all-to-all of rows."""
+    """Tasks of one all-to-all exchange of rows."""
 
     plan: AlltoallPlan
-    """Who sends what to whom."""
+    """Plan of the rows sent between ranks."""
 
     def sizes(self) -> np.ndarray:
-        """Count the elements that each rank has for each."""
+        """Return the number of elements from each rank to each."""
         return self.plan.sizes()
 
     def made(self, rank: int) -> np.ndarray:
-        """Make what a rank gets, still empty."""
+        """Allocate the result of a rank."""
         return np.empty(self.plan.shape(rank), self.dtype)
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Put the rows of another, or its own, where they belong."""
+        """Copy the rows of one sender into the result."""
         made[self.plan.place(source, rank)] = part[self.plan.taken(source, rank)]
 
     def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
@@ -165,14 +165,14 @@ class RowExchange(Exchanging):
         return self.rooms.packed(rows).reshape(-1) if rows.size else None
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Put rows that have come where they belong."""
+        """Copy received rows into the result."""
         for source, message in came.items():
             there = made[self.plan.place(source, rank)]
             there[...] = message.reshape(there.shape)
 
 
 def rows_exchanged(parts: RankParts, plan: AlltoallPlan, workers: Sequence[str], meter: Meter) -> RankParts:
-    """Return what every rank gets."""
+    """Return the received rows of every rank."""
     exchange = RowExchange(plan=plan, schedule=plan.schedule, assembly="asynchronous", dtype=parts.dtype)
     return exchanged_arrays("rows", parts, exchange_tasks(exchange, parts.keys, plan.ranks, workers, meter=meter))
 
@@ -180,7 +180,7 @@ def rows_exchanged(parts: RankParts, plan: AlltoallPlan, workers: Sequence[str],
 def moved(
     parts: Parts, transfers: Sequence[Transfer], messaging: Messaging, workers: Sequence[str], meter: Meter
 ) -> Parts:
-    """Return the parts after transfers, one after the other; where nothing moves, they are what they were."""
+    """Return the parts after transfers in sequence; unchanged if no element moves."""
     for transfer, schedule in zip(transfers, messaging.schedules, strict=True):
         if _stays(transfer):
             parts = replace(parts, layout=transfer.target)
@@ -190,7 +190,7 @@ def moved(
 
 
 def _stays(transfer: Transfer) -> bool:
-    """Whether every rank is to hold what it holds; empty parts may yet be of another shape."""
+    """Return whether no element moves between ranks and no part changes shape."""
     sides = transfer.source, transfer.target
     before, after = ([side.local_shape(rank) for rank in range(side.ranks)] for side in sides)
     return before == after and not transfer.work.moved
@@ -198,32 +198,32 @@ def _stays(transfer: Transfer) -> bool:
 
 @dataclass(eq=False, kw_only=True)
 class Moving(Exchanging):
-    """The tasks of one transfer."""
+    """Tasks of one transfer."""
 
     transfer: Transfer
-    """Who holds what before and afterwards."""
+    """Transfer, with the layouts before and afterwards."""
 
     def sizes(self) -> np.ndarray:
-        """Count the elements that each origin has for each final rank."""
+        """Return the number of elements from each origin to each final rank."""
         return squared(self.transfer.sizes())
 
     def made(self, rank: int) -> np.ndarray:
-        """Make the new part of a rank, still empty."""
+        """Allocate the new part of a rank."""
         return np.empty(self.transfer.target.local_shape(rank), self.dtype)
 
     def take(self, source: int, part: np.ndarray, rank: int, made: np.ndarray) -> None:
-        """Put what a rank takes of an old part where it belongs."""
+        """Copy the share of a rank from an old part into its new one."""
         move(part, self.transfer, source, rank, made)
 
     def packed(self, round: Round, rank: int, held: np.ndarray, final: int) -> np.ndarray | None:
-        """Pack what ``rank`` holds and another is to hold."""
+        """Pack the elements that ``rank`` holds for another."""
         if final >= self.transfer.target.ranks:
             return None
         message = pack(held, self.transfer, rank, final, self.rooms.take)
         return message if len(message) else None
 
     def unpack(self, came: dict[int, np.ndarray], rank: int, made: np.ndarray) -> None:
-        """Put what has come where it belongs."""
+        """Copy received elements into the new part."""
         unpack_all(came, self.transfer, rank, made)
 
 
@@ -235,7 +235,7 @@ def exchanged(
     workers: Sequence[str],
     meter: Meter | None = None,
 ) -> Parts:
-    """Return the parts after a transfer: between threads, where there is no schedule."""
+    """Return the parts after a transfer; without a schedule, it is a copy between threads."""
     travels = transfer.bare() if schedule else transfer
     moving = Moving(transfer=travels, schedule=schedule, assembly=messaging.assembly, dtype=parts.dtype)
     ranks = transfer.target.ranks

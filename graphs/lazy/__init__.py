@@ -1,1 +1,1 @@
-"""Lazy arrays in and out, as tasks."""
+"""Reading and writing of lazy arrays, as tasks."""

@@ -1,14 +1,14 @@
-"""Writing the blocks of a lazy array, in one graph with the tasks that compute them.
+"""Writes of a lazy array's blocks, in one graph with the tasks that compute them.
 
-    aligned      create ──┬─► block ─► put ──┬─► finish                    straight to target chunks
+    aligned      create ──┬─► block ─► put ──┬─► finish                    written to target chunks directly
                           └─► block ─► put ──┘
 
     otherwise    make scratch ──┬─► block ─► put ──┬─► join ─► create ─► start pass ─► …    an ordinary rechunk
                                 └─► block ─► put ──┘
 
-The tasks of a block are the user's: they are not pinned, and their memory is not ours. A put is done where its block
-is. Scratch is given its name when every block is in it, so that what is found under that name is whole; a target that
-is to be replaced stays what it is until then, for it may be what the blocks are computed from.
+The tasks of a block belong to the user: they are not pinned, and their memory is not counted in the plan. A put runs on
+the worker of its block. Scratch is renamed when it holds every block, so scratch under its final name is complete.
+Until then, a target to be replaced is unchanged, as the blocks may be computed from it.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from oocarrays.storage.local.names import MARK
 from oocarrays.storage.meter import Meter
 
 SCRATCH_NAME, PARTIAL_NAME = "blocks", "blocks.partial"
-"""Folders in a run's scratch: of an array that holds every block, and of one that may not yet."""
+"""Names of folders in a run's scratch: the array with every block, and the array that is still being filled."""
 
 
 class LazyRun(RechunkRun):
-    """A run that has no source: blocks come to it from the tasks that compute them."""
+    """Run without a source: its blocks come from the tasks that compute them."""
 
     phases: ClassVar[Mapping[str, str]] = {**RechunkRun.phases, "put": "write"}
 
@@ -70,12 +70,12 @@ class LazyRun(RechunkRun):
 
     @property
     def topic(self) -> str:
-        """The name under which a cluster tells what happens in this run."""
+        """Topic under which the events of this run are logged on a cluster."""
         return self._topic
 
     @property
     def read_from(self) -> tuple[zarr.Array, ...]:
-        """Nothing that could change: blocks are computed, or are in scratch."""
+        """Return no arrays: blocks are computed, or in scratch."""
         return ()
 
     @property
@@ -83,21 +83,21 @@ class LazyRun(RechunkRun):
         return {"target": self.destination.store}
 
     def reads(self) -> Iterable[Presence]:
-        """Nothing that it does not make."""
+        """Return no sources, only arrays that the run makes."""
         return ()
 
     def count_with(self, meter: Meter) -> None:
-        """Count what is read and written in ``meter``, in this process."""
+        """Count reads and writes of this process in ``meter``."""
         self.meter = meter
 
     def _begin_anew(self) -> None:
-        meter = self.meter  # of others, too, and of blocks that have been written
+        meter = self.meter  # shared with other runs, and counts of written blocks
         super()._begin_anew()
         self.meter = meter
 
 
 class AlignedRun(LazyRun):
-    """A run whose blocks are whole target chunks: each is written by the task that has it."""
+    """Run with blocks of whole target chunks, each written by the worker of the block."""
 
     def __init__(self, blocks: BlocksPlan, dtype: np.dtype, destination: Destination, topic: str | None = None) -> None:
         nowhere = {"source": None, "source_metadata": "", "scratch": ""}
@@ -110,7 +110,7 @@ class AlignedRun(LazyRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and chunks that are written."""
+        """Requests for reading, and chunks to write."""
         return 0, self.blocks.pieces
 
     def _check_visible(self) -> None:
@@ -124,7 +124,7 @@ class AlignedRun(LazyRun):
         self._writer = None
 
     def _put(self, *args: Any) -> None:
-        """Write the chunks that a block is made of, unless the run had ended before a worker was lost."""
+        """Write the chunks of a block, unless the run had ended before a worker was lost."""
         if MARK not in self.target.zarr.attrs:
             return
         section = self.blocks.section(args[:-1])
@@ -140,7 +140,7 @@ class AlignedRun(LazyRun):
             return self._writer
 
     def _chunk(self, block: np.ndarray, section: Section, index: tuple[int, ...]) -> np.ndarray:
-        """A whole chunk, padded with the fill value."""
+        """Return a whole chunk, padded with the fill value."""
         grid, target = self.blocks.stored.grid, self.target
         there = grid.section(index)
         data = block[there.relative_to(section.lower).slices]
@@ -152,7 +152,7 @@ class AlignedRun(LazyRun):
 
 
 class ScratchWork(Work):
-    """Writes blocks into a scratch array, from which an ordinary rechunk goes on."""
+    """Writer of blocks to a scratch array, the source of a following rechunk."""
 
     threads_stay: ClassVar[bool] = True
 
@@ -172,21 +172,21 @@ class ScratchWork(Work):
 
     @property
     def like(self) -> ArrayFile:
-        """An array of the same elements."""
+        """Array with the same dtype."""
         return self._like.value
 
     @property
     def topic(self) -> str:
-        """That of the run that goes on: who hears the one hears both."""
+        """Topic of the following run, so that listeners receive the events of both."""
         return self.run_topic
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """Scratch: a run that stopped goes on with what is there."""
+        """Return scratch: a resumed run continues from it."""
         return [self.scratch]
 
     def _create(self) -> ScratchWork:
-        """Make the scratch array, unless every block is there: before a worker was lost, or the run was stopped."""
+        """Make the scratch array, unless it already holds every block."""
         with self._opening:
             if self.processes is None:
                 self.failure, self._writer = None, None
@@ -200,14 +200,14 @@ class ScratchWork(Work):
         return self
 
     def _take_hold(self) -> None:
-        """Say that scratch is in use, until this process has done with it."""
+        """Mark scratch as in use by this process."""
         if self._hold is None:
             self._hold = hold(self.scratch)
             if self.processes is None:
                 self._discard = weakref.finalize(self, discard, self.scratch, self._hold)
 
     def _put(self, *args: Any) -> None:
-        """Write a block's own bytes; a block that is computed again after a worker was lost is there already."""
+        """Write a block's own bytes, unless scratch already holds every block."""
         if self._is_whole():
             return
         section = self.blocks.section(args[:-1])
@@ -225,7 +225,7 @@ class ScratchWork(Work):
             return self._writer
 
     def _join(self) -> None:
-        """Every block is there: give scratch its name."""
+        """Rename scratch to its final name, as every block is written."""
         if not self._is_whole():
             self.syncer.finish()
             os.rename(os.path.join(self.scratch, PARTIAL_NAME), os.path.join(self.scratch, SCRATCH_NAME))
@@ -234,7 +234,7 @@ class ScratchWork(Work):
         return os.path.isdir(os.path.join(self.scratch, SCRATCH_NAME))
 
     def let_go(self) -> None:
-        """Wait for tasks that had begun, and leave scratch to the run that goes on."""
+        """Wait for running tasks, and leave scratch to the following run."""
         self._wait()
         if self._discard:
             self._discard.detach()
@@ -244,10 +244,10 @@ class ScratchWork(Work):
 
 
 class JoinedRun(LazyRun):
-    """A rechunk whose source is a scratch array that is there when every block has been written."""
+    """Rechunk from a scratch array that is complete once every block has been written."""
 
     work: ScratchWork | None = None
-    """What writes the blocks; a worker has it by itself."""
+    """Writer of the blocks; sent to workers separately."""
 
     def __init__(self, blocks: BlocksPlan, like: ArrayFile, destination: Destination, topic: str | None = None) -> None:
         super().__init__(blocks, destination, {}, topic)
@@ -255,7 +255,7 @@ class JoinedRun(LazyRun):
         self.count_with(self.meter)
 
     def count_with(self, meter: Meter) -> None:
-        """Count what is read and written in ``meter``, in this process."""
+        """Count reads and writes of this process in ``meter``."""
         self.meter = meter
         if self.work:
             self.work.meter = meter
@@ -271,7 +271,7 @@ class JoinedRun(LazyRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and pieces and chunks that are written."""
+        """Requests for reading, and pieces and chunks to write."""
         reads, writes = super().expected
         return reads, writes + self.blocks.pieces
 
@@ -280,7 +280,7 @@ class JoinedRun(LazyRun):
         self._source = None
 
     def abort(self, error: BaseException) -> BaseException:
-        """Stop, also what writes blocks."""
+        """Stop the run and the writer of its blocks."""
         if self.work:
             self.work.abort(error)
         return super().abort(error)
@@ -290,7 +290,7 @@ class JoinedRun(LazyRun):
         return super()._create(*probes)
 
     def settle(self, *, resumable: bool = False) -> None:
-        """As of every run; scratch can be of use where all blocks are in it and the target has been begun."""
+        """Settle the run; keep scratch only if it holds all blocks and the target has been begun."""
         assert self.work is not None, "runs are settled where they were planned"
         self.work.let_go()
         begun = unfinished_run(self.destination.store) == self.id
@@ -300,7 +300,7 @@ class JoinedRun(LazyRun):
 
 
 class BlocksBuilder(GraphBuilder):
-    """Builds the graph of a lazy array that is written."""
+    """Builder of the graph that writes a lazy array."""
 
     def __init__(self, run: LazyRun, suffix: str, addresses: Any, tasks: Mapping[Any, Any], keys: Any) -> None:
         super().__init__(run, suffix, addresses)
@@ -309,12 +309,12 @@ class BlocksBuilder(GraphBuilder):
         self._block_keys = list(flatten(keys)) if run.blocks.stored.nbytes else []
 
     def build(self, after: Any = ()) -> Key:
-        """Add every task; returns the key of the last one."""
+        """Add every task; return the key of the last one."""
         written = self.blocks(after)
         return self.rest([written]) or written
 
     def blocks(self, after: Any) -> Key:
-        """Add what writes the blocks; returns the key of the task that waits for them all."""
+        """Add the tasks that write the blocks; return the key of the task that waits for all of them."""
         if not isinstance(self.run, JoinedRun):
             created = self.create(self.addresses, after)
             return self.add("finish", after=self._puts(self._shared, created), rank=0)
@@ -322,11 +322,11 @@ class BlocksBuilder(GraphBuilder):
         return self._scratch(self.run.work, after)
 
     def rest(self, after: Any) -> Key | None:
-        """Add what comes when all blocks are written, if anything does."""
+        """Add the tasks that follow the last block, if any."""
         return super().build(after) if isinstance(self.run, JoinedRun) else None
 
     def _scratch(self, work: ScratchWork, after: Any) -> Key:
-        """Blocks into scratch; returns the key of the task that joins them."""
+        """Add the writes of blocks to scratch; return the key of the task that joins them."""
         created, joined = (f"make scratch-{self.suffix}", 0), (f"join-{self.suffix}", 0)
         self.graph[created] = Task(created, Work.task, work, "create", (), 0, *map(TaskRef, after))
         shared = TaskRef(created) if self.addresses else work
@@ -335,7 +335,7 @@ class BlocksBuilder(GraphBuilder):
         return joined
 
     def _puts(self, work: Any, created: Key) -> list[Any]:
-        """A task for each block: its key is no tuple, and so it is not pinned."""
+        """Add a task for each block, under a key that is not a tuple, so that it is not pinned."""
         puts = []
         indices = product(*(range(len(lengths)) for lengths in self._lengths))
         for index, block in zip(indices, self._block_keys, strict=False):

@@ -1,10 +1,10 @@
-"""Several lazy arrays of one dataset, in one graph: what they are computed from is computed once for all of them.
+"""Several lazy arrays of one dataset in one graph: their common inputs are computed once.
 
     frame ──┬─► put, put, … ──┬─► rechunk ─► rechunk ─► … ─► finish      one array after the other, where blocks
             └─► put, put, … ──┘                                          are not aligned
 
-The frame is all that xarray writes: attributes, coordinates, and every array that is not lazy. All blocks are written
-before the first rechunk begins, so that blocks and rechunks are not held at one time.
+The frame is written by xarray: attributes, coordinates, and every array that is not lazy. All blocks are written before
+the first rechunk begins, so blocks and rechunks are not in memory together.
 """
 
 from __future__ import annotations
@@ -64,52 +64,51 @@ class DatasetRun(EndingRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and pieces and chunks that are written."""
+        """Requests for reading, and pieces and chunks to write."""
         each = [run.expected for run in self.runs]
         return sum(reads for reads, _ in each), sum(writes for _, writes in each)
 
     @property
     def ends(self) -> list[tuple[Journal, str]]:
-        """Where it writes down that it ends, and each of its arrays."""
+        """Journals in which the run records its end, and those of its arrays."""
         return [*super().ends, *(end for run in self.runs for end in run.ends)]
 
     @property
     def made_place(self) -> StoreLike | None:
-        """The first lazy array: beside a group's own metadata, Zarr would take the request for a member."""
+        """Return the first lazy array: beside a group's own metadata, Zarr would treat the request as a member."""
         return next((group_file.member_store(self.destination.store, name) for name, _ in self.plan.arrays), None)
 
     def _keep_request(self) -> None:
-        """As of every run."""
         place = self.made_place
         if place is not None and can_keep(place) and REQUEST in self.content:
             Notes(place).keep_made(self.id, {REQUEST: self.content[REQUEST]})
 
     def read_now(self) -> list[Any]:
-        """Nothing that could be looked at."""
+        """Return no arrays: none can be checked."""
         return []
 
     def count_with(self, meter: Meter) -> None:
-        """Count what is read and written in ``meter``, in this process."""
+        """Count reads and writes of this process in ``meter``."""
         self.meter = meter
         for run in self.runs:
             run.count_with(meter)
 
     def abort(self, error: BaseException) -> BaseException:
-        """Stop all."""
+        """Stop all runs."""
         for run in self.runs:
             run.abort(error)
         return super().abort(error)
 
     def settle(self, *, resumable: bool = False) -> None:
-        """As of every run; what is in scratch is of no use without the rest."""
+        """Settle all runs; scratch is not kept, as it is useless without the other arrays."""
         for run in self.runs:
             run.settle()
         super().settle()
 
     def _create(self) -> None:
-        """Let what is not lazy be written, into a group that is marked unfinished; once: arrays are written into it.
+        """Write everything that is not lazy into a group marked unfinished, once, as arrays are written into it later.
 
-        Where that was cut short, the mark says so, and all of it is written again.
+        If an earlier attempt was interrupted, as its mark shows, everything is written again.
         """
         self.failure = None
         store: Any = self.destination.store
@@ -125,14 +124,14 @@ class DatasetRun(EndingRun):
         self.frame.value({MARK: begun}, replaces)
         folder = local_folder(store) or ""
         for key in files_below(folder):
-            written(os.path.join(folder, key))  # by xarray
+            written(os.path.join(folder, key))  # files written by xarray
         place = with_drafts(store_path(document_store(store, durable=self.durable)))
         zarr.open_group(place, mode="r+", use_consolidated=False).attrs[MARK] = self.id
         if self.processes is not None:
-            self.syncer.finish()  # what this worker has made; the others sync what they make themselves
+            self.syncer.finish()  # files made by this worker; other workers sync their own
 
     def _finish(self) -> str:
-        """Every array is written: keep all metadata in one place, as xarray does, and take the mark away."""
+        """Consolidate the metadata as xarray does, and remove the mark."""
         self._end(None)
         return str(self.destination.store)
 
@@ -143,7 +142,7 @@ class DatasetRun(EndingRun):
 
 
 class DatasetBuilder:
-    """Builds the graph of a dataset."""
+    """Builder of the graph of a dataset."""
 
     def __init__(
         self, run: DatasetRun, addresses: Sequence[str], tasks: Mapping[Any, Any], keys: Sequence[Any]
@@ -151,7 +150,7 @@ class DatasetBuilder:
         self.run = run
         self.graph: dict[Any, Any] = dict(tasks)
         self.homes: dict[str, Sequence[str]] = {}
-        """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+        """Worker of each rank, by the suffix in the tasks' keys."""
         self.suffix = new_suffix()
         self._workers = list(dict.fromkeys(addresses))
         self._builders = list(self._each(self._workers, keys))
@@ -163,9 +162,9 @@ class DatasetBuilder:
             yield BlocksBuilder(run, suffix, self.homes[suffix], {}, list(flatten(blocks)))
 
     def build(self) -> Key:
-        """Add every task; returns the key of the last one."""
+        """Add every task; return the key of the last one."""
         frame: Any = f"frame-{self.suffix}"
-        first = [] if self.run.destination.overwrite else [frame]  # what is replaced may be read by the blocks
+        first = [] if self.run.destination.overwrite else [frame]  # a replaced target may be read by the blocks
         done = [builder.blocks(first) for builder in self._builders]
         self.graph[frame] = Task(frame, Work.task, self.run, "create", (), 0, *map(TaskRef, [] if first else done))
         done = done if done and first else [frame]

@@ -1,13 +1,12 @@
-"""Tasks that read what others overwrite, on workers that may be lost: what is read again too late is never written.
+"""Verification of tasks that read an overwritten array, on workers that may be lost: late reads are never written.
 
-    read 0 ─► add ─► write 0            a worker is lost, and with it what these tasks had made:
-                                        read 0 after write 0 has been done      write 0 finds that, and writes nothing
-                                        read 0 after write 0 has begun          it is as it was, or the run fails
+    read 0 ─► add ─► write 0            a worker is lost, with the results of these tasks:
+                                        read 0 after write 0 has been done      write 0 detects it, and writes nothing
+                                        read 0 after write 0 has begun          the data is unchanged, or the run fails
 
-A write says to the scheduler that it begins, and that it is done; who has read looks afterwards whether one had begun,
-and if so compares with the checksum of what was read in time.
-A scheduler keeps such notes under the key of the last task, and forgets them with it: a graph may be computed again.
-Threads of one process are not lost.
+A write reports its beginning and end to the scheduler. A read checks afterwards whether a write had begun; if so, it
+compares its data with the checksum of the earlier read. A scheduler keeps such notes under the key of the last task and
+forgets them with it, so a graph can be computed again. Threads of one process are not lost.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ DONE = "done"
 
 
 class LastTask(Task):
-    """A task that keeps its key, for others have notes under it: nothing that optimises a graph may fuse it."""
+    """Task that keeps its key during graph optimisation, since notes are kept under it."""
 
     __slots__ = ()
 
     @property
     def block_fusion(self) -> bool:
-        """Whether it stays by itself."""
+        """Return True, so that the task is not fused."""
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Once:
-    """A function that writes, and writes nothing where it has been done before."""
+    """Function that writes once, and does nothing if the write is already done."""
 
     do: Callable[..., None]
-    """Writes."""
+    """Function that writes."""
     last: Key
-    """Of the last task."""
+    """Key of the last task."""
     name: str
-    """Of this write among those before it."""
+    """Name of this write."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         if this_worker() is None:
@@ -60,20 +59,20 @@ class Once:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InTime:
-    """A function that reads, and fails where that was overwritten and somebody may still want it."""
+    """Function that reads, and raises if its data was overwritten and may still be needed."""
 
     do: Callable[..., Any]
-    """Reads."""
+    """Function that reads."""
     last: Key
-    """Of the last task."""
+    """Key of the last task."""
     name: str
-    """Of this read among those before it."""
+    """Name of this read."""
     writes: tuple[str, ...]
-    """Names of those that overwrite any of what is read."""
+    """Names of the writes that overwrite any of the data."""
     alone: bool
-    """Whether nobody else takes what is made of it."""
+    """Whether only these writes need the data."""
     target: str
-    """What is overwritten."""
+    """Name of the overwritten array."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         read = self.do(*args, **kwargs)
@@ -97,7 +96,7 @@ def in_time(
     shared: set[Key],
     target: Callable[..., str],
 ) -> dict[Key, Any]:
-    """A graph of which no task is done again with what was read too late; its keys are its own, but for the last."""
+    """Return a graph without results from late reads; all keys but the last are new."""
     made = dict(graph)
     for key, writes in overwritten.items():
         reads = partial(
@@ -120,14 +119,14 @@ def _name(key: Key) -> str:
 
 
 def _around(task: Task, made: Callable[..., Callable[..., Any]]) -> Task:
-    """A task whose function is another one around it; what only lists others does nothing itself."""
+    """Return a task with its function wrapped; leave nodes that only list others."""
     if type(task) is not Task:
         return task
     return Task(task.key, made(do=task.func), *task.args, _data_producer=task.data_producer, **task.kwargs)
 
 
 def _renamed(graph: Mapping[Key, Any], last: Key) -> dict[Key, Any]:
-    """The same tasks by keys that no other graph has: Dask does a task once that several graphs have."""
+    """Return the tasks under keys unique to this graph, as Dask runs a key shared by several graphs only once."""
     names = {key: _own(key, last) for key in graph if key != last}
     return {names.get(key, key): _renamed_node(node, names, names.get(key, key)) for key, node in graph.items()}
 

@@ -1,10 +1,10 @@
-"""Blocks that workers keep, read from what is overwritten: where one is lost, it would be read again, too late.
+"""Verification of blocks kept by workers and read from an overwritten target: a recomputed block may have changed.
 
     kept 0 ─► note 0 ──┬─► all noted ──────┐
     kept 1 ─► note 1 ──┘                   ├─► write 0        a worker is lost, and kept 0 with it:
-    kept 0 ─► same 0 ─► add ───────────────┘                  it is as it was noted, or the run fails
+    kept 0 ─► same 0 ─► add ───────────────┘                  its checksum is the noted one, or the run fails
 
-How a kept block was made stands in no graph of ours: the scheduler says whether that reads a target.
+The graph does not contain the tasks of a kept block: the scheduler determines whether they read a target.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from oocarrays.storage.journal.receipts import contents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Same:
-    """A function that gives a kept block, and fails where it is no longer what it was before anything was written."""
+    """Function that returns a kept block, and raises if the block has changed since before the first write."""
 
     last: Key
-    """Of the last task: notes are kept under it."""
+    """Key of the last task; notes are kept under it."""
     name: str
-    """Of this block among those that are kept."""
+    """Name of this block among the kept ones."""
     target: str
-    """What is overwritten."""
+    """Name of the overwritten array."""
 
     def __call__(self, block: Any) -> Any:
         if this_worker() is None:
@@ -48,16 +48,16 @@ class Same:
 
 
 def note(same: Same, block: Any) -> None:
-    """Keep how a block is, before anything is written."""
+    """Note the checksum of a block, before anything is written."""
     same(block)
 
 
 def noted_all(*notes: None) -> None:
-    """All kept blocks are noted."""
+    """Mark all kept blocks as noted."""
 
 
 def kept_blocks(graph: Mapping[Key, Any], targets: Collection[str]) -> list[Key]:
-    """The keys in a graph of what workers keep, and read from any of the targets."""
+    """Return the keys of futures in a graph that were computed from any of the targets."""
     futures = {key: found for key, node in graph.items() if (found := _future(node)) is not None}
     if not futures:
         return []
@@ -70,7 +70,7 @@ def kept_blocks(graph: Mapping[Key, Any], targets: Collection[str]) -> list[Key]
 
 
 def without_kept(graph: Mapping[Key, Any]) -> dict[Key, Any]:
-    """The same graph, to be looked at: what is kept needs nothing any more."""
+    """Return the graph for inspection, with futures as plain data."""
     return {key: node if _future(node) is None else DataNode(key, None) for key, node in graph.items()}
 
 
@@ -80,7 +80,7 @@ def _future(node: Any) -> Any:
 
 
 def reads_of_kept(keys: Sequence[Key], targets: Sequence[str], dask_scheduler: Any) -> set[Key]:
-    """Find, on the scheduler, what is computed of what is read from some arrays."""
+    """Return, on the scheduler, the keys computed from reads of the target arrays."""
     reads: dict[Key, bool] = {}
     for key in keys:
         stack = [dask_scheduler.tasks[key]] if key in dask_scheduler.tasks else []
@@ -99,7 +99,7 @@ def reads_of_kept(keys: Sequence[Key], targets: Sequence[str], dask_scheduler: A
 def with_kept_noted(
     graph: Mapping[Key, Any], kept: Sequence[Key], last: Key, target: str
 ) -> tuple[dict[Key, Any], dict[Key, Key], Key]:
-    """The tasks that compute blocks, what stands for those that are kept, and the key of what writes wait for."""
+    """Return the tasks with verified blocks, the new keys of kept blocks, and the key that writes wait for."""
     same = {key: Same(last=last, name=f"kept {number}", target=target) for number, key in enumerate(kept)}
     names: dict[Key, Any] = {key: (f"same-{last}", number) for number, key in enumerate(kept)}
     made = {

@@ -1,9 +1,9 @@
-"""Lazy arrays that are read from what they are written to: every element is to be read before it is overwritten.
+"""Lazy arrays computed from their own target: every element must be read before it is overwritten.
 
-    a + 1       read 0 ─► add ─► write 0        a write waits for all that reads what it overwrites: right in any order
-    a[::-1]     read 0 ─► turn ─► write 3       nothing says that 3 is read before it is written: refused
+    a + 1       read 0 ─► add ─► write 0        each write waits for all reads of its elements: correct in any order
+    a[::-1]     read 0 ─► turn ─► write 3       no dependency makes the read of 3 precede its write: refused
 
-What two writes need may be read twice by tasks that were optimised, once too late; as they were made they read it once.
+Optimised tasks may read the input of two writes twice, once too late; unoptimised tasks read it once.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Axes = tuple[range, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAccess:
-    """Elements that a task reads, or writes, of a stored array."""
+    """Elements of a stored array that a task reads or writes."""
 
     key: Key
-    """Of the task."""
+    """Key of the task."""
     number: int
-    """Of the stored array among the targets."""
+    """Number of the array among the targets."""
     axes: Axes
-    """The elements, along each axis."""
+    """Indices along each axis."""
 
 
 def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
@@ -49,14 +49,14 @@ def reads_any(tasks: Mapping[Key, Any], targets: Sequence[ArrayFile]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOrder:
-    """Order in which targets are read before they are overwritten."""
+    """Order of the reads and writes of targets."""
 
     late: ArrayFile | None
-    """A target of which something may be overwritten before it is read."""
+    """Target with an element that may be overwritten before it is read; None without one."""
     overwritten: dict[Key, set[Key]]
-    """By each task that reads what is overwritten, those that write there."""
+    """Writes that overwrite the data of each reading task, by its key."""
     shared: set[Key]
-    """Tasks that read what others are made of, too, than those that write there."""
+    """Reading tasks with results that other tasks than these writes need too."""
 
 
 def order_of(graph: Mapping[Key, Any], writes: Sequence[TaskAccess], targets: Sequence[ArrayFile]) -> ReadOrder:
@@ -84,7 +84,7 @@ def _ones(bits: int) -> Iterator[int]:
 def _overwritten(
     reads: Sequence[TaskAccess], bits: Mapping[Key, int], writes: Iterable[TaskAccess], targets: Sequence[ArrayFile]
 ) -> dict[Key, int]:
-    """Find the reads of elements that each write overwrites, as bits."""
+    """Return the reads of elements that each write overwrites, as bits."""
     owners, found = defaultdict(list), {}
     for write in writes:
         found[write.key] = 0
@@ -105,7 +105,7 @@ def _chunks(access: TaskAccess, targets: Sequence[ArrayFile]) -> Iterator[tuple[
 
 
 def _before(graph: Mapping[Key, Any], bits: Mapping[Key, int], asked: Sequence[Key]) -> dict[Key, int]:
-    """The reads that are always done before each task that is asked for, as bits: forgotten when nobody needs them."""
+    """Return the reads that always precede each requested task, as bits, keeping only those still needed."""
     needs = {key: get_dependencies(graph, key) for key in graph}
     left = Counter(needed for each in needs.values() for needed in each)
     left.update(asked)
@@ -119,18 +119,18 @@ def _before(graph: Mapping[Key, Any], bits: Mapping[Key, int], asked: Sequence[K
     return held
 
 
-# ---------------------------------------------------------------------- what tasks read
+# ---------------------------------------------------------------------- reads of tasks
 
 
 class _Places:
-    """Which target something is that can be read: each is looked at once."""
+    """Targets of readable objects; each object is examined once."""
 
     def __init__(self, targets: Sequence[ArrayFile]) -> None:
         self._names = [target.name for target in targets]
         self._known: dict[int, tuple[Any, list[int]]] = {}
 
     def numbers(self, thing: Any) -> list[int]:
-        """The numbers of the targets that are the same array."""
+        """Return the numbers of the targets that are the same array."""
         if id(thing) not in self._known:
             name = thing.file.name if isinstance(thing, StoredPart) else _name(thing)
             self._known[id(thing)] = thing, [n for n, target in enumerate(self._names) if _is_same(name, target)]
@@ -138,7 +138,7 @@ class _Places:
 
 
 def names_read(node: Any, targets: Iterable[str]) -> bool:
-    """Whether a task reads any of the arrays of these names."""
+    """Return whether a task reads an array with any of these names."""
     read = {thing.file.name if isinstance(thing, StoredPart) else _name(thing) for thing in held(node)}
     return any(_is_same(name, target) for name in read for target in targets)
 
@@ -148,7 +148,7 @@ def _is_same(name: str, target: str) -> bool:
 
 
 def _name(array: zarr.Array) -> str:
-    """Where an array is, also where fsspec opened a local one."""
+    """Return the location of an array, including local ones opened by fsspec."""
     store: Any = array.store_path.store
     path = array.store_path.path
     protocols = getattr(getattr(store, "fs", None), "protocol", ())
@@ -156,7 +156,7 @@ def _name(array: zarr.Array) -> str:
 
 
 def held(node: Any) -> Iterator[StoredPart | zarr.Array]:
-    """Yield the stored arrays that a task reads, and those of tasks that were fused into it."""
+    """Yield the stored arrays that a task reads, including those of tasks fused into it."""
     inside: Iterable[Any] = ()
     if isinstance(node, Task):
         inside = (*node.args, *node.kwargs.values())
@@ -171,7 +171,7 @@ def held(node: Any) -> Iterator[StoredPart | zarr.Array]:
 
 
 def _alone(node: Any) -> StoredPart | zarr.Array | None:
-    """Return what can be read, as it is or in what has it."""
+    """Return a stored array: the object itself, or the array that it wraps."""
     thing = node.value if isinstance(node, DataNode) else node
     if isinstance(thing, StoredPart | zarr.Array):
         return thing
@@ -180,7 +180,7 @@ def _alone(node: Any) -> StoredPart | zarr.Array | None:
 
 
 def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[TaskAccess]:
-    """Yield what each task reads of the targets."""
+    """Yield the reads of the targets by each task."""
     named = {key: thing for key, node in graph.items() if (thing := _alone(node)) is not None}
     for key, task in graph.items():
         if key in named or _is_no_read(task):
@@ -192,18 +192,18 @@ def _reads(graph: Mapping[Key, Any], places: _Places) -> Iterator[TaskAccess]:
 
 
 def _is_no_read(task: Any) -> bool:
-    """Whether it is given arrays to write to, or to make others like them."""
+    """Return whether a task only writes to its arrays, or makes others like them."""
     return isinstance(task, Task) and (task.func == PlainCopy.make or ArrayFile in map(type, task.args))
 
 
 def _taken(task: Any, thing: StoredPart | zarr.Array, named: Mapping[Key, Any]) -> Iterator[Axes]:
-    """The elements that a task takes, and those that are fused into it."""
+    """Yield the elements of an array read by a task and by those fused into it."""
     if not isinstance(task, Task):
         yield _whole(thing)
         return
     given = [_resolved(each, named) for each in task.args]
     calls: list[tuple[Any, Sequence[Any]]] = [(task.func, given)]
-    if given and isinstance(given[0], dict):  # tasks, the key of the last, names of what follows, and that
+    if given and isinstance(given[0], dict):  # tasks, key of the last, names of arguments, arguments
         known = dict(zip(given[2], given[3:], strict=False))
         inner = [each for each in given[0].values() if isinstance(each, Task)]
         calls = [(each.func, [_resolved(value, known) for value in each.args]) for each in inner]
@@ -212,7 +212,7 @@ def _taken(task: Any, thing: StoredPart | zarr.Array, named: Mapping[Key, Any]) 
 
 
 def _resolved(node: Any, known: Mapping[Key, Any]) -> Any:
-    """Resolve an argument of a fused task."""
+    """Return the value of a fused task's argument."""
     value = known.get(node.key, node) if isinstance(node, TaskRef) else node
     return value.value if isinstance(value, DataNode) else value
 
@@ -222,14 +222,14 @@ def _whole(thing: StoredPart | zarr.Array) -> Axes:
 
 
 def _is_getter(function: Any) -> bool:
-    """Whether Dask's own tasks take an index by it out of what they read."""
+    """Return whether a function is one of Dask's getters, which index their argument."""
     from dask.array.core import getter, getter_inline, getter_nofancy
 
     return function in (getter, getter_inline, getter_nofancy)
 
 
 def _axes(function: Any, given: Sequence[Any], thing: StoredPart | zarr.Array) -> Axes:
-    """The elements that a function takes of what it is given: all, where it is none that we know."""
+    """Return the elements that a function reads of its argument; all for an unknown function."""
     whole, spans = _whole(thing), []
     if function is read_group:
         spans = [slice(edges[0], edges[-1]) for edges in given[1]]

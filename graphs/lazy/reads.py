@@ -1,14 +1,14 @@
-"""The blocks of a lazy array that is read from a stored one, as tasks.
+"""Tasks of the blocks of a lazy array that is read from a stored one.
 
-    blocks      read ─► block                            sliced by Dask as it slices what it opens itself
+    blocks      read ─► block                            sliced by Dask, like arrays that Dask opens
     groups      read group ─┬─► take ─► block            each chunk of the group is read once
                             └─► take ─► block
     scratch     make ──┬─► copy tile ──┬─► copied ─┬─► read ─► block      each chunk is read once, and written plain
                        └─► copy tile ──┘           └─► read ─► block
 
-A group's blocks are arrays of their own: one that is kept does not keep the others. The plain copy is itself what a
-task made, so that a scheduler that forgets it removes it; where it has gone with its worker, blocks read the array
-itself. Names are always the same for the same array, blocks and budget.
+A group's blocks are separate arrays, so keeping one does not keep the others. The plain copy is a task's result, so it
+is removed when the scheduler forgets that task. If it was lost with its worker, blocks read the array itself. Names are
+always the same for the same array, blocks and budget.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ Tasks = dict[Any, Any]
 Spans = tuple[tuple[int, int], ...]
 """First element along each axis, and one past the last."""
 COPY = "copy"
-"""The folder of the plain copy, in that of its scratch."""
+"""Folder of the plain copy in its scratch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPart:
-    """Elements of a stored array, which are read when they are asked for: ``part[key]`` is a numpy array."""
+    """Part of a stored array that is read on access: ``part[key]`` is a numpy array."""
 
     file: ArrayFile
-    """The stored array."""
+    """Stored array."""
     axes: tuple[range, ...]
-    """The elements that there are, along each of its axes, ascending."""
+    """Indices of the part along each axis, ascending."""
     meter: Meter = field(default_factory=Meter)
-    """What this process reads of it."""
+    """Counter of this process's reads."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ class StoredPart:
         return taken.arranged(data)
 
     def part(self, axes: Sequence[range]) -> StoredPart:
-        """Some of these elements, along each axis."""
+        """Return a part of this part, by indices along each axis."""
         return replace(
             self, axes=tuple(each[r.start : r.stop : r.step] for each, r in zip(self.axes, axes, strict=True))
         )
@@ -93,27 +93,26 @@ class StoredPart:
 
 
 def _dense(axes: Axes) -> bool:
-    """Whether each axis is without holes: what lies between is then another block's, which reads it."""
+    """Return whether every axis is contiguous, so that no other block's elements lie in between."""
     return all(isinstance(taken, range) and taken.step == 1 for taken in axes)
 
 
 def _of_range(axis: range, taken: Taken) -> Taken:
-    """Some places of a range."""
     if isinstance(taken, np.ndarray):
         return axis.start + taken * axis.step
     return axis[taken.start : taken.stop : taken.step]
 
 
-# ---------------------------------------------------------------------- what tasks do
+# ---------------------------------------------------------------------- functions of tasks
 
 
 def read_span(part: StoredPart, span: Spans) -> np.ndarray:
-    """A block by itself: ``result.shape == tuple(last - first for first, last in span)``."""
+    """Read a single block: ``result.shape == tuple(last - first for first, last in span)``."""
     return part[tuple(slice(*each) for each in span)]
 
 
 def read_group(part: StoredPart, edges: tuple[tuple[int, ...], ...], tile: Index) -> dict[Index, np.ndarray]:
-    """The blocks between some edges along each axis, by their places in the group: each chunk is read once."""
+    """Read the blocks between some edges along each axis, by their index in the group; each chunk is read once."""
     counts = [len(each) - 1 for each in edges]
     blocks = {
         index: np.empty([each[i + 1] - each[i] for i, each in zip(index, edges, strict=True)], part.dtype)
@@ -125,12 +124,12 @@ def read_group(part: StoredPart, edges: tuple[tuple[int, ...], ...], tile: Index
         for shares in product(*along):
             index, there, here = zip(*shares, strict=True) if shares else ((), (), ())
             blocks[index][(*there, ...)] = data[(*here, ...)]
-        del data  # before the next tile is there, too
+        del data  # before the next tile is read
     return blocks
 
 
 def tiles(axes: Sequence[range], span: Iterable[tuple[int, int]], tile: Index) -> Iterator[Spans]:
-    """Cut what lies between some elements where tiles of the stored array end."""
+    """Split a span of elements at the edges of the stored array's tiles."""
     cut = zip(axes, span, tile, strict=True)
     return product(*(list(_cut(taken, *ends, length)) for taken, ends, length in cut))
 
@@ -143,7 +142,7 @@ def _cut(taken: range, first: int, last: int, length: int) -> Iterator[tuple[int
 
 
 def shared(edges: Sequence[int], lower: int, upper: int) -> Iterator[tuple[int, slice, slice]]:
-    """The blocks that hold any of an interval, the places of that in each of them, and in the interval."""
+    """Yield the blocks that overlap an interval, with the overlap's place in the block and in the interval."""
     for block in range(bisect_right(edges, lower) - 1, bisect_left(edges, upper)):
         start, stop = max(edges[block], lower), min(edges[block + 1], upper)
         if start < stop:
@@ -151,14 +150,13 @@ def shared(edges: Sequence[int], lower: int, upper: int) -> Iterator[tuple[int, 
 
 
 def take(blocks: Mapping[Index, np.ndarray], index: Index) -> np.ndarray:
-    """One block of a group."""
     return blocks[index]
 
 
 class PlainCopy:
-    """A plain copy of a part, in local files: removed when nothing refers to what `make` returned.
+    """Plain copy of a part in local files, removed when the result of `make` is no longer referenced.
 
-    What another process gets of it is the name of its folder.
+    Other processes receive only the name of its folder.
     """
 
     def __init__(self, folder: str) -> None:
@@ -166,7 +164,7 @@ class PlainCopy:
 
     @classmethod
     def make(cls, scratch: str, part: StoredPart, plan: LazyReadsPlan) -> PlainCopy:
-        """Make it, empty, in a new folder."""
+        """Make an empty copy in a new folder."""
         part.file.presence.check()
         copy = cls(os.path.join(scratch, f".oocarrays-{uuid.uuid4().hex[:12]}"))
         held = hold(copy.folder)
@@ -180,7 +178,7 @@ class PlainCopy:
 
     @cached_property
     def file(self) -> ArrayFile | None:
-        """It, open in this process; None where it has gone."""
+        """Open copy in this process; None if it no longer exists."""
         try:
             return array_file.describe(array_file.open_array(os.path.join(self.folder, COPY), mode="r+"))
         except NotFoundError:
@@ -188,7 +186,7 @@ class PlainCopy:
 
 
 def copy_tile(part: StoredPart, copy: PlainCopy, span: Spans) -> str:
-    """Read a tile, and write it to the plain copy; says to which one."""
+    """Read a tile, write it to the plain copy, and return the folder of the copy."""
     if copy.file is not None:
         lower, upper = zip(*span, strict=True) if span else ((), ())
         PieceWriter(copy.file, part.meter).write(Section(lower, upper), read_span(part, span))
@@ -196,12 +194,12 @@ def copy_tile(part: StoredPart, copy: PlainCopy, span: Spans) -> str:
 
 
 def copied(*folders: str) -> frozenset[str]:
-    """The plain copies to which some tiles were written: one, unless a worker was lost meanwhile."""
+    """Return the folders of the plain copies that hold some tiles: one, unless a worker was lost meanwhile."""
     return frozenset(folders)
 
 
 def read_copy(part: StoredPart, copy: PlainCopy, folders: frozenset[str], span: Spans) -> np.ndarray:
-    """A block out of the plain copy; or, where that has not all of it, of the array itself."""
+    """Read a block from the plain copy, or from the array itself if the copy is incomplete."""
     if folders != {copy.folder} or copy.file is None:
         return read_span(part, span)
     return read_section(copy.file, tuple(range(*each) for each in span), threads=1)
@@ -211,15 +209,15 @@ def read_copy(part: StoredPart, copy: PlainCopy, folders: frozenset[str], span: 
 
 
 def name_of(part: StoredPart, plan: LazyReadsPlan) -> str:
-    """The name of a lazy array: the same for the same array, read in the same way."""
-    numbers = [np.array(each, np.int64) for each in (*plan.blocks, *plan.groups)]  # of many, tuples take seconds
+    """Return the name of a lazy array, the same for the same array and method of reading."""
+    numbers = [np.array(each, np.int64) for each in (*plan.blocks, *plan.groups)]  # tuples of many blocks take seconds
     return f"oocarrays-{tokenize(part, numbers, plan.method, plan.tile)}"
 
 
 def layers_of(
     name: str, part: StoredPart, plan: LazyReadsPlan, scratch: str
 ) -> tuple[dict[str, Tasks], dict[str, set[str]]]:
-    """The layers of a lazy array that is read in groups, or out of scratch, and what each depends on."""
+    """Return the layers of a lazy array read in groups or through scratch, and their dependencies."""
     if plan.method == "scratch":
         return _scratch(name, part, plan, scratch)
     return _groups(name, part, plan)
@@ -269,17 +267,17 @@ def _edges(plan: LazyReadsPlan) -> list[tuple[int, ...]]:
 
 
 def _tile_number(axes: Sequence[range], span: Spans, tile: Index) -> Index:
-    """The tile of the stored array in which the first of some elements lies."""
+    """Return the index of the tile that contains the first of some elements."""
     return tuple(taken[first] // length for taken, (first, _), length in zip(axes, span, tile, strict=True))
 
 
 def _tile_numbers(axes: Sequence[range], span: Spans, tile: Index) -> Iterator[Index]:
-    """The tiles that hold any of some elements."""
+    """Return the indices of the tiles that contain any of some elements."""
     return (_tile_number(axes, each, tile) for each in tiles(axes, span, tile))
 
 
 def _joined(join: str, axes: Sequence[range], span: Spans, tile: Index) -> tuple[Any, ...]:
-    """The key of what waits for the tiles of a block: blocks of the same tiles wait together."""
+    """Return the key of the task that waits for the tiles of a block; blocks of the same tiles share it."""
     ends = [
         (taken[first] // length, ceil_div(taken[last - 1] + 1, length)) if first < last else (0, 0)
         for taken, (first, last), length in zip(axes, span, tile, strict=True)

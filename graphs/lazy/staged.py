@@ -1,12 +1,12 @@
-"""Blocks of a lazy array made into other blocks, by way of plain chunk files in scratch.
+"""Change of a lazy array's blocks, through plain chunk files in scratch.
 
-    block ─► put ──┐                       put     writes its own bytes of each file in which it has any
+    block ─► put ──┐                       put     writes its own bytes to each file that it overlaps
     block ─► put ──┼─► joined ─┬─► take    take    reads one file, front to back
     block ─► put ──┘           └─► take
 
-A put touches no byte that is not its own, so puts need not wait for each other, and one that is done again, after a
-worker was lost, writes the same. Tasks are plain functions: Dask may fuse them with those of others, and put them
-anywhere. Scratch is there as long as a graph that names it, or a task of it on a cluster.
+A put writes only its own bytes, so puts need not wait for each other, and one repeated after the loss of a worker
+writes the same. Tasks are plain functions: Dask may fuse them with other tasks, and run them on any worker. Scratch
+exists as long as a graph that names it, or a task of it on a cluster.
 """
 
 from __future__ import annotations
@@ -49,35 +49,35 @@ if TYPE_CHECKING:
     from distributed import Client
 
 ARRAY = "staged"
-"""The folder of the array, in that of its scratch."""
+"""Folder of the array in its scratch."""
 LOOK_SECONDS = 0.5
-"""Seconds between two looks at whether a cluster still knows tasks."""
+"""Seconds between two checks of a cluster's tasks."""
 _GONE = "{} is not there on this worker: scratch must be shared, or it is gone"
 
 
 class Owner:
-    """Whoever refers to it wants scratch to stay."""
+    """Object that keeps scratch in existence while it is referenced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """Plain chunk files on their way from some blocks to others; what another process gets of it keeps nothing."""
+    """Plain chunk files between the old and the new blocks; copies in other processes do not keep them in existence."""
 
     folder: str
-    """Of scratch."""
+    """Scratch folder."""
     stored: Stored
-    """Its chunks: one a file."""
+    """Its chunks, one per file."""
     dtype: np.dtype
-    """Of the elements."""
+    """Dtype of the elements."""
     owner: Owner | None = field(default=None, compare=False)
-    """In the process that has made the graph."""
+    """Owner, in the process that made the graph."""
 
     def __reduce__(self) -> Any:
         return _again, (self.folder, self.stored, self.dtype)
 
     def make(self) -> None:
-        """Make it, empty; or leave it as it is."""
-        if not os.path.isdir(self.folder):  # a task that nobody wants any more makes nothing that nobody removes
+        """Make the array, empty, or keep an existing one."""
+        if not os.path.isdir(self.folder):  # a task that runs too late must not make files that stay behind
             raise RunError(_GONE.format(self.folder))
         like = zarr.create_array({}, shape=(), dtype=self.dtype)
         create_scratch(os.path.join(self.folder, ARRAY), array_file.describe(like), self.stored)
@@ -110,22 +110,20 @@ def _open(folder: str) -> ArrayFile:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stored array that blocks are read from, as it was when the graph was made."""
+    """Stored array from which blocks are read, with its versions when the graph was made."""
 
     file: ArrayFile
-    """The array."""
+    """Array that is read."""
     axes: tuple[range, ...]
-    """What is read of it."""
+    """Indices read along each axis."""
     versions: Versions
-    """Of its chunks."""
+    """Versions of its chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Barrier between the tasks that write blocks and those that read them."""
-
     sources: tuple[Source, ...]
-    """What the blocks were read from."""
+    """Sources of the blocks."""
 
     def __call__(self, *_: None) -> None:
         """Raise if a source has changed since the graph was made."""
@@ -134,7 +132,7 @@ class Joined:
 
 
 def sources_of(x: da.Array) -> tuple[Source, ...]:
-    """Look at the stored arrays that a lazy array is read from, one task of each layer: its others read the same."""
+    """Return the sources of a lazy array, found from one task of each layer, as its other tasks read the same."""
     layers = x.dask.layers.values()
     read = [each for layer in layers for each in held(_first_task(layer))]
     found = (_source(each) for each in {id(each): each for each in read}.values())
@@ -146,7 +144,7 @@ def _first_task(layer: Any) -> Any:
 
 
 def _source(read: StoredPart | zarr.Array) -> Source | None:
-    """Look at what a task reads; None where nobody could see that it changes."""
+    """Return the array that a task reads, with its versions; None if its changes cannot be detected."""
     try:
         part = read if isinstance(read, StoredPart) else _whole(read)
     except UnsupportedError:
@@ -163,7 +161,7 @@ def _whole(array: zarr.Array) -> StoredPart:
 
 
 def staged(x: da.Array, stored: Stored, blocks: BlockLengths, scratch: str, client: Client | None) -> da.Array:
-    """Return a lazy array in other blocks, whose elements are those of ``x``, by way of chunks of ``stored``."""
+    """Return ``x`` in other blocks, by way of chunks of ``stored``."""
     import dask.array as da
 
     suffix = uuid.uuid4().hex[:12]
@@ -200,7 +198,7 @@ def _sections(blocks: BlockLengths) -> Iterator[tuple[Index, Section]]:
 
 
 def _let_go(folder: str, held: Any, suffix: str, client: weakref.ref[Client] | None) -> None:
-    """Remove scratch: on a cluster when that has forgotten all tasks that may read it, for which a thread waits."""
+    """Remove scratch; on a cluster, a thread first waits until the scheduler has forgotten its tasks."""
     there = None if client is None else client()
     if there is None or there.status != "running":
         discard(folder, held)
@@ -209,7 +207,7 @@ def _let_go(folder: str, held: Any, suffix: str, client: weakref.ref[Client] | N
 
 
 def _wait(folder: str, held: Any, suffix: str, client: Client, sent: set[Any]) -> None:
-    """Wait for the graphs that were on their way, too: those of the keys that were sent for."""
+    """Wait until the scheduler has forgotten the tasks, including those of graphs still on their way to it."""
     try:
         while client.status == "running":
             sent &= _pending(client)
@@ -222,11 +220,11 @@ def _wait(folder: str, held: Any, suffix: str, client: Client, sent: set[Any]) -
 
 
 def _pending(client: Client) -> set[Any]:
-    """Keys that somebody waits for, and of which a scheduler may not have heard."""
+    """Return pending keys, some possibly unknown to the scheduler."""
     return {key for key, state in list(client.futures.items()) if state.status == "pending"}
 
 
 def known_of(suffix: str, sent: set[Any], dask_scheduler: Any) -> tuple[bool, set[Any]]:
-    """Tell whether a scheduler knows tasks that have this in their keys, and which of those sent it does not know."""
+    """Return whether a scheduler has tasks with this suffix, and the sent keys that it does not have."""
     tasks = dask_scheduler.tasks
     return any(suffix in str(key) for key in tasks), {key for key in sent if key not in tasks}

@@ -1,14 +1,13 @@
-"""Writing lazy arrays into stored ones: each target chunk has one task that writes it, whatever blocks it is made of.
+"""Writes of lazy arrays into stored ones: one task writes each target chunk, from any number of blocks.
 
     blocks          │    0     │    1     │    2     │
     target chunks   │   a   │   b   │   c   │   d   │
 
-    block 0 ─► (a)              a chunk in one block is written out of it
+    block 0 ─► (a)              a chunk inside one block is written from it
     block 0 ─► cut ──┐
-    block 1 ─► cut ──┴─► (b)    one that several have parts of, when they are there: blocks need not be kept so long
+    block 1 ─► cut ──┴─► (b)    a chunk across blocks is written from cut parts, so whole blocks need not be kept
 
-Blocks that are whole chunks are written whole. What several arrays write into one chunk, they write one after the
-other.
+Blocks of whole chunks are written whole. Writes of several arrays to one chunk run in sequence.
 """
 
 from __future__ import annotations
@@ -40,26 +39,26 @@ NO_NAMES: Mapping[Key, Key] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storing:
-    """One lazy array, and where it is written."""
+    """One lazy array and its target."""
 
     name: str
-    """Of the lazy array: its blocks' keys begin with it."""
+    """Name of the lazy array, the first item of its blocks' keys."""
     blocks: BlockLengths
     """Lengths of its blocks along each axis, in elements."""
     dtype: np.dtype
-    """Of its elements."""
+    """Dtype of its elements."""
     file: ArrayFile
-    """The target, described as written."""
+    """Target array, described for writing."""
     axes: tuple[range, ...]
-    """The target's elements that are written, along each axis, ascending."""
+    """Indices written in the target, along each axis, ascending."""
 
     @property
     def edges(self) -> list[tuple[int, ...]]:
-        """Where blocks begin and end along each axis."""
+        """Return the edges of the blocks along each axis."""
         return [(0, *accumulate(lengths)) for lengths in self.blocks]
 
     def owned(self) -> Iterator[Spans]:
-        """Yield the elements of the lazy array that each task writes: no chunk has elements of two of them."""
+        """Yield the elements of the lazy array that each task writes; no two tasks share a chunk."""
         along = [self._cut(axis, length) for axis, length in enumerate(self.file.stored.grid.chunks)]
         per_axis = list(zip(along, self.edges, strict=True))
         if all(_one_block(edges, span) for spans, edges in per_axis for span in spans):
@@ -72,11 +71,11 @@ class Storing:
         return [span for (span,) in tiles([taken], [(0, len(taken))], (length,))]
 
     def written(self, span: Spans) -> tuple[range, ...]:
-        """The target's elements that are written with some of the lazy array."""
+        """Return the target's indices for some elements of the lazy array."""
         return tuple(taken[first:last] for taken, (first, last) in zip(self.axes, span, strict=True))
 
     def parts(self, span: Spans) -> Iterator[tuple[Key, Place, Place]]:
-        """The blocks that hold some elements: the key of each, the places of those in it, and among them."""
+        """Yield the blocks that overlap some elements: key, place in the block, and place among the elements."""
         along = (list(shared(edges, *ends)) for edges, ends in zip(self.edges, span, strict=True))
         for each in product(*along):
             index, there, here = zip(*each, strict=True) if each else ((), (), ())
@@ -88,7 +87,7 @@ def _one_block(edges: Sequence[int], span: tuple[int, int]) -> bool:
 
 
 def _merged(spans: Sequence[tuple[int, int]], edges: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Intervals in one block as one."""
+    """Merge intervals that lie in one block."""
     first = None
     for lower, upper in spans:
         first = lower if first is None else first
@@ -97,11 +96,11 @@ def _merged(spans: Sequence[tuple[int, int]], edges: Sequence[int]) -> Iterator[
             first = None
 
 
-# ---------------------------------------------------------------------- what tasks do
+# ---------------------------------------------------------------------- functions of tasks
 
 
 def cut(block: Any, place: Place) -> np.ndarray:
-    """A part of a block, which does not keep the rest of it."""
+    """Return a copy of a part of a block, so that the rest can be released."""
     return np.array(_at(block, place))
 
 
@@ -119,7 +118,7 @@ def write_block(file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, place
 def write_parts(
     file: ArrayFile, axes: tuple[range, ...], dtype: np.dtype, places: Sequence[Place], *parts: np.ndarray
 ) -> None:
-    """Write what several blocks have parts of."""
+    """Write elements that lie in several blocks."""
     values = np.empty(tuple(map(len, axes)), file.dtype)
     for place, part in zip(places, parts, strict=False):
         lower, upper = tuple(each.start for each in place), tuple(each.stop for each in place)
@@ -129,7 +128,7 @@ def write_parts(
 
 
 def _fitting(file: ArrayFile, block: np.ndarray) -> np.ndarray:
-    """Return a block as it is, if every element has a counterpart of its target's type."""
+    """Return the block, or raise if an element does not fit the target's dtype."""
     lost = lost_value(block, file.dtype)
     if lost is not None:
         raise RunError(f"{lost} ({block.dtype}) does not fit {file.name} of dtype {file.dtype}: cast it with astype")
@@ -137,7 +136,7 @@ def _fitting(file: ArrayFile, block: np.ndarray) -> np.ndarray:
 
 
 def stored(*written: None) -> None:
-    """All is written."""
+    """Mark all writes as done."""
 
 
 # ---------------------------------------------------------------------- the graph
@@ -150,7 +149,7 @@ def store_graph(
     names: Mapping[Key, Key] = NO_NAMES,
     suffix: str = "",
 ) -> tuple[dict[Key, Any], Key]:
-    """The graph that writes lazy arrays, and the key of its last task."""
+    """Return the graph that writes lazy arrays, and the key of its last task."""
     suffix, graph = suffix or new_suffix(), dict(blocks)
     last: dict[tuple[str, tuple[int, ...]], Key] = {}
     ends: list[Key] = []
@@ -172,7 +171,7 @@ def store_graph(
 
 
 def writes(graph: Mapping[Key, Any], key: Key) -> Iterator[TaskAccess]:
-    """Yield what is written by the tasks that the last one waits for, named by its ``key``."""
+    """Yield the writes of the tasks that the last task, named by its ``key``, depends on."""
     for each in graph[key].dependencies:
         yield TaskAccess(key=each, number=each[1], axes=graph[each].args[2])
 
@@ -184,7 +183,7 @@ def _chunks(storing: Storing, axes: tuple[range, ...]) -> Iterator[tuple[int, ..
 def _tasks(
     key: Key, storing: Storing, span: Spans, axes: tuple[range, ...], suffix: str, before: set[Key]
 ) -> Iterator[tuple[Key, Task]]:
-    """Yield the task that writes some chunks after others that do, and those that cut its parts out of blocks."""
+    """Yield the task that writes some chunks after earlier writes, and the tasks that cut its parts from blocks."""
     parts, after = list(storing.parts(span)), tuple(map(TaskRef, before))
     if len(parts) == 1:
         block, there, _ = parts[0]
@@ -199,5 +198,5 @@ def _tasks(
 
 
 def _after(write: Any, *args: Any) -> None:
-    """Write, when what the last argument lists has been done."""
+    """Write; the last argument lists dependencies only."""
     write(*args[:-1])

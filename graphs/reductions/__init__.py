@@ -1,1 +1,1 @@
-"""Reductions as tasks: boxes become partial results, and these the result."""
+"""Reductions as tasks: boxes are reduced to partial results, and these to the result."""

@@ -1,10 +1,10 @@
-"""Reducing boxes: what is read of an array becomes partial results, and these become the result.
+"""Reduction of boxes: the elements of an array are reduced to partial results, and these to the result.
 
     boxes of a segment ─► states, folded in order ─► a partial result ─┐
     boxes of the next  ─► states, folded in order ─► a partial result ─┴─ folded in order ─► finished
 
-Boxes are read and reduced on threads; who folds them takes them in their order, so that neither threads nor memory
-change a bit.
+Boxes are read and reduced on threads, and folded in order, so the result is bitwise independent of the number of
+threads and of the budget.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.read import read_section
 
 ALL = -1
-"""Stands for the only group, where there are none."""
+"""Number of the only group, in a reduction without groups."""
 Partial = dict[tuple[int, int], Any]
-"""States by the number of a column of boxes in their part, and by the group."""
+"""States by the number of a column of boxes in its part, and by group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,20 @@ class Groups:
     """Groups of indices along one axis."""
 
     axis: int
-    """Which."""
+    """Axis."""
     codes: np.ndarray
-    """The group of each index; -1 for none."""
+    """Group of each index; -1 for none."""
     count: int
-    """Groups."""
+    """Number of groups."""
 
     def most(self, cut: ReduceCut, runs: int) -> int:
-        """Groups of which a run of boxes has some, at most, where there are so many runs."""
+        """Return the maximum number of groups in one of ``runs`` runs of boxes."""
         length = cut.lengths[self.axis]
         spans = (spread_over(cut.deep, runs, number) for number in range(runs))
         return max(len(np.unique(self.codes[span.start * length : span.stop * length])) for span in spans)
 
     def are_scattered(self, cut: ReduceCut) -> bool:
-        """Whether indices of some group are at unequal distances in a box, so that it is copied to be reduced."""
+        """Return whether a group has unequal distances of indices in a box, so that its elements must be copied."""
         length = cut.lengths[self.axis]
         boxes = (self.codes[i : i + length] for i in range(0, len(self.codes), length))
         return any(
@@ -65,30 +65,30 @@ class Groups:
 
 @dataclass(frozen=True, kw_only=True)
 class Reducer:
-    """A reduction of one array."""
+    """Reduction of one array."""
 
     file: ArrayFile
-    """The array."""
+    """Array to reduce."""
     cut: ReduceCut
-    """How it is cut."""
+    """Division into parts, segments and boxes."""
     steps: Reduction
-    """How it is reduced."""
+    """Functions of the reduction."""
     groups: Groups | None
-    """Of the indices of the axis."""
+    """Groups of the indices of one axis, or None."""
     mask: np.ndarray | None
-    """What counts, as it was given: it is broadcast to the array."""
+    """Mask of the elements that count, as given by the user; broadcast to the array."""
     decode: Callable[[np.ndarray], np.ndarray] | None
-    """What makes values of what is stored."""
+    """Function that decodes stored values."""
 
     counts: np.dtype
-    """Of the number of elements that count."""
+    """Dtype of the number of elements that count."""
 
     # ------------------------------------------------------------------ partial results
 
     def partials(
         self, units: Iterable[int], pool: ThreadPoolExecutor, ahead: int, meter: Meter
     ) -> Iterator[tuple[int, Partial]]:
-        """Yield the partial result of each unit, in their order, so many boxes under way at one time."""
+        """Yield the partial result of each unit, in order, with up to ``ahead`` boxes in flight."""
         units = list(units)
         boxes = ((unit, number, box) for unit in units for number, box in self._boxes(unit))
         shown = np.broadcast_to(self.mask, self.cut.shape) if self.mask is not None else None
@@ -103,7 +103,7 @@ class Reducer:
             yield left.popleft(), folded
 
     def _boxes(self, unit: int) -> Iterator[tuple[int, Spans]]:
-        """The boxes of a unit, column by column, each column in order."""
+        """Yield the boxes of a unit, column by column, each column in order."""
         part, segment = self.cut.unit(unit)
         for number, column in enumerate(self.cut.columns(part)):
             for layer in self.cut.layers(segment):
@@ -112,7 +112,7 @@ class Reducer:
     def _state(
         self, unit: int, number: int, place: Spans, shown: np.ndarray | None, meter: Meter
     ) -> tuple[int, int, dict[int, Any]]:
-        """Read a box and reduce it; of groups, what there is of each."""
+        """Read a box and reduce it; with groups, reduce each group in the box."""
         box = tuple(place[axis] for axis in range(len(self.cut.shape)))
         axes = tuple(range(first, last) for first, last in box)
         block = read_section(self.file, axes, meter=meter, threads=1, requests=REQUESTS)
@@ -130,7 +130,7 @@ class Reducer:
         return unit, number, found
 
     def fold(self, into: Partial, states: Partial) -> None:
-        """Fold states into those that stand before them, and let go of them one by one."""
+        """Fold states into the preceding ones, releasing them one by one."""
         while states:
             key, state = states.popitem()
             into[key] = called(self.steps.fold, into[key], state) if key in into else state
@@ -138,7 +138,7 @@ class Reducer:
     # ------------------------------------------------------------------ the result
 
     def finished(self, part: int, group_chunk: int, states: Mapping[tuple[int, int], Any], dtype: np.dtype) -> Any:
-        """Make a chunk of the result of all that there is of it."""
+        """Return a chunk of the result from its states."""
         place = self.cut.place(part, group_chunk)
         made = np.empty(place.shape, dtype)
         groups = self.groups and self.cut.group_span(group_chunk)
@@ -153,7 +153,7 @@ class Reducer:
         return made
 
     def _inside(self, column: Spans, lower: tuple[int, ...], group: int) -> tuple[Any, ...]:
-        """Where a column and group stand in a chunk of the result that begins at ``lower``."""
+        """Return the place of a column and group in a chunk of the result that begins at ``lower``."""
         along: list[tuple[int, int] | None] = [column[axis] for axis in self.cut.kept]
         if self.groups is not None:
             along.insert(self.groups.axis, None)
@@ -168,7 +168,7 @@ class Reducer:
             yield chunk, {key: state for key, state in folded.items() if key[1] in span}
 
     def tried(self, dtype: np.dtype) -> np.dtype:
-        """Return the type of the result: of a small block, before anything is read or made."""
+        """Return the dtype of the result, by reducing a small block before anything is read or made."""
         block = np.zeros([1] * len(self.cut.shape), dtype)
         state = called(self.steps.state, block, self.cut.axes, None if self.mask is None else block == block)
         value = on_host(called(self.steps.finish, state))
@@ -178,17 +178,15 @@ class Reducer:
 
 
 def packed(states: Any) -> np.ndarray:
-    """Pack partial results into a message."""
     return np.frombuffer(pickle.dumps(states, protocol=5), np.uint8)
 
 
 def unpacked(message: np.ndarray) -> Any:
-    """Unpack partial results of a rank of this run."""
     return pickle.loads(message.data)
 
 
 def called(function: Callable[..., Any], *given: Any) -> Any:
-    """Call a function that a person may have given."""
+    """Call a function that a user may have given, and wrap its errors."""
     try:
         return function(*given)
     except OocError:
@@ -198,7 +196,7 @@ def called(function: Callable[..., Any], *given: Any) -> Any:
 
 
 def _as_slice(indices: np.ndarray) -> Any:
-    """A slice where indices follow each other at equal distances: nothing is copied then."""
+    """Return a slice if the indices are equally spaced, as slicing copies nothing."""
     if len(indices) == 1:
         return slice(int(indices[0]), int(indices[0]) + 1)
     step = int(indices[1] - indices[0])
@@ -209,7 +207,7 @@ def _as_slice(indices: np.ndarray) -> Any:
 def _in_order(
     pool: ThreadPoolExecutor, work: Callable[..., Any], items: Iterable[tuple[Any, ...]], ahead: int
 ) -> Iterator[Any]:
-    """Yield the result of each item, in their order, so many of them under way at one time."""
+    """Yield the result of each item, in order, with up to ``ahead`` items in flight."""
     under_way: deque[Future[Any]] = deque()
     try:
         for item in items:

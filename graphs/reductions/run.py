@@ -1,12 +1,12 @@
-"""A reduction as tasks.
+"""Reduction as tasks.
 
-    create ─┬─► reduce ─╳─► write ─► finish      each rank its run of segments; partial results of parts that several
-            ├─► reduce ─╳─► write ─┘             ranks have a segment of go to the owners of the result's chunks
+    create ─┬─► reduce ─╳─► write ─► finish      each rank reduces its run of segments; partial results of
+            ├─► reduce ─╳─► write ─┘             shared parts are sent to the owners of the result's chunks
             ╰─► reduce ─╳─► write ─┘
                         exchange: between workers in the schedule's steps, see `steps`
 
-A part whose segments are all one rank's is finished there at once. A journal keeps chunks of the result that are
-written, and partial results, where these are small beside what they are made of: who goes on reads the others again.
+A part with all its segments on one rank is finished there at once. A journal keeps the written chunks of the result,
+and partial results that are small beside their input. A resumed run reads the others again.
 """
 
 from __future__ import annotations
@@ -45,31 +45,31 @@ from oocarrays.storage.metered import new_meter
 from oocarrays.storage.sections.write import write_section
 
 KEPT_SHARE = 8
-"""A partial result is kept where it has at most one of so many bytes that it is made of."""
+"""Minimum ratio of the input's bytes to those of a partial result that is kept."""
 Part = tuple[int, ...]
-"""What is recorded: ``(0, unit)`` of a partial result that is kept, ``(1, part, chunk)`` of a chunk that is written."""
+"""Recorded part: ``(0, unit)`` for a kept partial result, ``(1, part, chunk)`` for a written chunk."""
 Made = tuple[int, int, np.ndarray]
-"""A part, a chunk of its groups, and what comes out."""
+"""Part, chunk of its groups, and values."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class RankPartials:
-    """Partial results of a rank that has read all; Dask is not told their size: the plan has counted it."""
+    """Partial results of a rank that has read its segments; Dask does not learn their size: the plan has counted it."""
 
     waiting: dict[int, Partial]
-    """Partial results of parts that others have segments of, too, by unit."""
+    """Partial results of parts shared with other ranks, by unit."""
     made: list[Made]
-    """Chunks of the result that are not written."""
+    """Unwritten chunks of the result."""
 
 
 class Reducing(Messages):
-    """One reduction, shared by its tasks: what comes out is given, or written."""
+    """One reduction, shared by its tasks; its result is returned or written."""
 
     phases: ClassVar[Mapping[str, str]] = {"reduce": "read", **dict.fromkeys(VERBS, "exchange"), "write": "write"}
     plan: ReducePlan
     _sealed: Sealed[Reducer]
     dtype: np.dtype
-    """Of the result."""
+    """Dtype of the result."""
     failure: BaseException | None
 
     @property
@@ -79,10 +79,9 @@ class Reducing(Messages):
     def reads(self) -> Iterable[Presence]:
         return (self.reducer.file.presence,)
 
-    # ------------------------------------------------------------------ what a rank reads
+    # ------------------------------------------------------------------ reading
 
     def _reduce(self, rank: int) -> RankPartials:
-        """Reduce a rank's run of segments."""
         held = RankPartials({}, [])
         with ThreadPoolExecutor(self.plan.threads, "oocarrays-reduce") as pool:
             self._through(rank, pool, held)
@@ -103,14 +102,14 @@ class Reducing(Messages):
                 folded = {}
 
     def _partials(self, rank: int, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Partial]]:
-        """The partial result of each unit of a rank that is wanted, in their order."""
+        """Yield the partial result of each wanted unit of a rank, in order."""
         wanted = [unit for unit in self.plan.mine(rank) if not self._is_made(unit)]
         kept = {unit for unit in wanted if self._is_kept(unit)}
         ahead = self.plan.threads + 1
         read = self.reducer.partials((unit for unit in wanted if unit not in kept), pool, ahead, self.meter)
         for unit in wanted:
             found = self._kept(unit) if unit in kept else None
-            if found is None and unit in kept:  # it cannot be read: it is made again
+            if found is None and unit in kept:  # unreadable: compute it again
                 _, found = next(self.reducer.partials([unit], pool, ahead, self.meter))
             elif found is None:
                 _, found = next(read)
@@ -118,7 +117,7 @@ class Reducing(Messages):
             yield unit, found
 
     def _given(self, part: int, folded: Partial) -> list[Made]:
-        """Finish a part of which all is there; returned is what is not written."""
+        """Finish a complete part; return the chunks that were not written."""
         left = []
         for chunk, states in self.reducer.chunks_of(folded):
             values = self.reducer.finished(part, chunk, states, self.dtype)
@@ -127,26 +126,26 @@ class Reducing(Messages):
         return left
 
     def _is_made(self, unit: int) -> bool:
-        """Whether all of the result that a unit is of has been written."""
+        """Return whether the result of a unit's part has been written."""
         return False
 
     def _is_kept(self, unit: int) -> bool:
         return False
 
     def _kept(self, unit: int) -> Partial | None:
-        """A partial result that is kept; None where it cannot be read."""
+        """Return a kept partial result; None if it cannot be read."""
 
     def _keep(self, unit: int, found: Partial) -> None:
-        """Keep a partial result, for who goes on."""
+        """Keep a partial result for a resumed run."""
 
     def _put(self, part: int, chunk: int, values: np.ndarray) -> bool:
-        """Write a chunk of the result; False where it is to be given."""
+        """Write a chunk of the result; return False if it is to be returned instead."""
         return False
 
-    # ------------------------------------------------------------------ what a rank has for others
+    # ------------------------------------------------------------------ messages
 
     def packed(self, round: tuple[int, ...], rank: int, held: RankPartials, final: int) -> np.ndarray | None:
-        """Pack what a rank has of the chunks that another one folds, by unit, chunk of groups, column and group."""
+        """Pack a rank's partial results for chunks that another folds, by unit, chunk of groups, column and group."""
         takes = set(self.plan.takes(final))
         parts = {part for part, _ in takes}
         found = {
@@ -159,7 +158,7 @@ class Reducing(Messages):
         return packed(found) if found else None
 
     def _write(self, rank: int, held: RankPartials, *inputs: Any) -> list[Made]:
-        """Fold what all have for a rank, in the order of the segments; returned is what is not written."""
+        """Fold the partial results for a rank, in the order of segments; return the chunks that were not written."""
         came: dict[tuple[int, int], Partial] = {}
         for message in self.parts_for((), rank, inputs).values() if inputs else ():
             came |= unpacked(message)
@@ -180,11 +179,11 @@ class Reducing(Messages):
 
 
 class GivenReduction(Reducing, Work):
-    """One reduction whose result is given in memory."""
+    """One reduction with its result returned in memory."""
 
     destination: InPlace
     versions: Versions | None = None
-    """Those of the chunks of the array, when it was first read."""
+    """Versions of the array's chunks when it was first read."""
 
     def __init__(self, plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> None:
         self.plan, self.dtype = plan, dtype
@@ -199,12 +198,12 @@ class GivenReduction(Reducing, Work):
 
     @property
     def leaves(self) -> str:
-        """Say what a run that was cut short leaves."""
+        """Return a description of the state after an interrupted run."""
         return "nothing is left of it"
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and that write."""
+        """Requests for reading, and for writing."""
         return self.plan.traffic.read_requests, 0.0
 
     def _create(self, *probes: tuple[int, str, str]) -> GivenReduction:
@@ -222,7 +221,6 @@ class GivenReduction(Reducing, Work):
             self.versions.check(self.reducer.file)
 
     def _finish(self, *made: list[Made]) -> np.ndarray:
-        """Put the chunks of all ranks together."""
         self.check_read()
         result = np.empty(self.plan.cut.result_shape, self.dtype)
         for part, chunk, values in (each for of_rank in made for each in of_rank):
@@ -231,7 +229,7 @@ class GivenReduction(Reducing, Work):
 
 
 class HereReduction(GivenReduction):
-    """One reduction on threads of this process, at once: what comes out is put in its place."""
+    """One reduction on threads of this process, without a graph; chunks are stored in its result directly."""
 
     def __init__(self, plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> None:
         super().__init__(plan, reducer, dtype)
@@ -243,7 +241,7 @@ class HereReduction(GivenReduction):
 
 
 class WrittenReduction(Reducing, OneTarget):
-    """One reduction whose result is written."""
+    """One reduction with its result written to a target."""
 
     destination: TargetSpec
 
@@ -273,19 +271,19 @@ class WrittenReduction(Reducing, OneTarget):
 
     @property
     def left(self) -> float:
-        """The share of the segments that is still to be read."""
+        """Share of the segments that remains to be read."""
         units = range(self.plan.cut.units)
         read = sum((0, unit) in self.done or self._are_all(self.done.__contains__, unit) for unit in units)
         return 1 - read / max(len(units), 1)
 
     def _are_all(self, done: Callable[[Part], bool], unit: int) -> bool:
-        """Whether all chunks of the result are done that a unit is of."""
+        """Return whether all chunks of the result that a unit contributes to are done."""
         part, _ = self.plan.cut.unit(unit)
         return all(done((1, part, chunk)) for chunk in range(self.plan.cut.group_chunks))
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and chunks that are written, in what is left."""
+        """Requests for reading, and chunks to write, in the remaining work."""
         written = sum(part[0] for part in self.done)
         chunks = self.plan.cut.parts * self.plan.cut.group_chunks
         return self.left * self.plan.traffic.read_requests, float(chunks - written)
@@ -313,10 +311,10 @@ class WrittenReduction(Reducing, OneTarget):
         return finishing(self.target, durable=self.durable)
 
     def take_back(self) -> None:
-        """Remove a target in which nothing has been written: as if nothing had been begun."""
+        """Remove a target without any written chunk, as if the run had not begun."""
         self._remove_begun([self.destination.store], lambda part: part[0] > 0)
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ kept results
 
     def _is_written(self, part: int, chunk: int) -> bool:
         return self.is_done((1, part, chunk))
@@ -361,12 +359,12 @@ class WrittenReduction(Reducing, OneTarget):
         except (ValueError, OSError, EOFError, zipfile.BadZipFile):
             return None
         if any(len(state) == 3 and state[2].dtype.kind in "iu" for state in found.values()):
-            return None  # of an earlier version, whose sums of integers may have left their type
+            return None  # from an earlier version: its sums of integers may have overflowed
         return {key: tuple(state) for key, state in found.items()} or None
 
 
 def build_graph(run: Reducing, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a reduction, and the key of its last task."""
+    """Return the graph of a reduction, and the key of its last task."""
     builder, plan, ranks = Builder(new_suffix(), Work.task, run), run.plan, range(run.plan.ranks)
     created = builder.create(addresses)
     held = [builder.add("reduce", rank, after=[created]) for rank in ranks]
@@ -384,7 +382,7 @@ def _wants(plan: ReducePlan, source: int, target: int) -> bool:
 
 
 def reduced_here(plan: ReducePlan, reducer: Reducer, dtype: np.dtype) -> tuple[np.ndarray, GivenReduction]:
-    """Reduce on threads of this process at once, without a graph: the result, and the run that made it."""
+    """Reduce on threads of this process without a graph; return the result, and the run that made it."""
     run = HereReduction(plan, reducer, dtype)
     run.meter = new_meter()
     run._create()

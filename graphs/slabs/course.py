@@ -1,9 +1,9 @@
-"""Course of an iteration: all that its passes have in common, and how far they have come, as a journal tells it.
+"""Course of an iteration: the common data of its passes, and their progress as recorded in a journal.
 
-    residuals of the passes that are over ─► the pass that comes next ─► its slabs that are written
+    residuals of the finished passes ─► the next pass ─► its written slabs
 
-One journal, beside the first target, is for all passes: of every slab that is written it keeps pass, number, rank and
-the residual.
+One journal, beside the first target, serves all passes: for every written slab it keeps pass, number, rank and
+residual.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from oocarrays.storage.journal.texts import BEGINNING, Kept
 from oocarrays.storage.stores.remote import RemoteStore, place_below
 
 SO_FAR = "so_far"
-"""Where a journal keeps how far its run was when it was planned anew."""
+"""Journal entry with the progress of a run when it was last replanned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run has come."""
+    """Progress of a run."""
 
     residuals: tuple[float, ...] = ()
-    """Of the passes that are over."""
+    """Residuals of the finished passes."""
     done: Mapping[Slab, float] | None = None
-    """Slabs of the next one that are written, and their residuals."""
+    """Written slabs of the next pass, and their residuals."""
     gone: frozenset[tuple[int, ...]] = frozenset()
-    """What the journal has of scratch that is no longer there."""
+    """Journal parts with scratch that no longer exists."""
     kept: Kept = field(default_factory=dict)
-    """Chunks of the next one that plans before this one have written."""
+    """Chunks of the next pass written under earlier plans."""
     made: frozenset[int] = frozenset()
-    """Ranks whose files are made, where targets are local array files."""
+    """Ranks with existing files, if targets are local array files."""
 
     def after(self, residual: float) -> Progress:
-        """The same when one more pass is over."""
+        """Return the progress after one more pass."""
         return Progress(residuals=(*self.residuals, residual), made=self.made)
 
     @property
@@ -64,39 +64,39 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """Course of an iteration: all that its passes have in common."""
+    """Common data of the passes of an iteration."""
 
     plan: IteratePlan
-    """The passes."""
+    """Plan of the passes."""
     kernel: Kernel
-    """One sweep."""
+    """Kernel of one sweep."""
     residual: Residual | None
-    """What is looked at after each pass; None where nothing is."""
+    """Measure computed after each pass; None to compute none."""
     until: float | None
-    """The residual at which sweeping ends."""
+    """Residual at which sweeping ends."""
     sources: tuple[Any, ...]
-    """What the first pass sweeps: an `ArrayFile` each, or the `RankFiles` of all ranks."""
+    """Input of the first pass: an `ArrayFile` for each swept array, or the `RankFiles` of all ranks."""
     beside: tuple[Any, ...]
-    """What every pass reads, and every sweep sees as it is."""
+    """Arrays that every pass reads and no sweep changes."""
     targets: tuple[TargetSpec, ...]
-    """What the last pass writes: one for each that is swept; the journal is beside the first."""
+    """Output of the last pass, one for each swept array; the journal is beside the first."""
     scratch: str | RemoteStore
-    """Where what the others write is."""
+    """Location of the output of the other passes."""
     content: Document
-    """What the journal keeps of it."""
+    """Content of the journal."""
     id: str
-    """The id of the run."""
+    """Id of the run."""
     resumes: bool
-    """Whether it goes on with what another process has left."""
+    """Whether the run resumes work of another process."""
     processes: int | None
-    """Workers that it is planned for; None for threads of one process."""
+    """Number of workers in the plan; None for threads of one process."""
     remains: Remains = NOTHING_LEFT
-    """What a run that stopped has left, if one has."""
+    """State recovered from an interrupted run, if any."""
     so_far: Progress = Progress()
-    """How far it was when it was planned as it is."""
+    """Progress when the run was last replanned."""
 
     def gone_on_with(self, left: StoppedPass) -> Self:
-        """The same when what is left has been looked at: what the next pass writes, and what it reads."""
+        """Return the course of the resumed run, after checking the output of the next pass and its input."""
         began = replace(self, plan=_recut(self.plan, left.slabs), remains=replace(self.remains, kept=left.kept))
         began = replace(began, so_far=began._begun_at({} if left.trust.again else left.content.get(SO_FAR, {})))
         looked = replace(began, remains=began._looked(left))
@@ -120,16 +120,16 @@ class Course:
 
     @property
     def target(self) -> TargetSpec:
-        """The first of the targets."""
+        """First target."""
         return self.targets[0]
 
     @property
     def _names(self) -> list[str]:
-        """Names of the places where a pass writes."""
+        """Names of the places at which a pass writes."""
         return list(map(field_name, range(len(self.targets))))
 
     def _place(self, number: int, name: str, *, last: bool) -> StoreLike | RemoteStore | None:
-        """Where a pass writes; None where that is not there."""
+        """Return the location of a pass's output; None if it does not exist."""
         if name not in self._names:
             return None
         field = self._names.index(name)
@@ -140,24 +140,24 @@ class Course:
         return folder if is_scratch(folder) else None
 
     def _next_places(self, here: Progress) -> dict[str, StoreLike | RemoteStore]:
-        """Where the pass writes that comes next, as far as that is there."""
+        """Return the existing locations of the next pass's output."""
         last = self.step(here.residuals)[1]
         each = ((name, self._place(len(here.residuals), name, last=last)) for name in self._names)
         return {name: place for name, place in each if place is not None}
 
     def _is_handed_on(self, number: int) -> bool:
-        """Whether all is there that a pass has made, or makes, for the next one."""
+        """Return whether all scratch that a pass writes for the next one exists, complete or not."""
         return all(self._place(number, name, last=False) is not None for name in self._names)
 
     def _boxes(self, slabs: SlabPlan, slab: Slab) -> dict[str, Section]:
-        """The elements of a slab, as they stand in the file of each place where it is written."""
+        """Return the elements of a slab in each file to which it is written."""
         return dict.fromkeys(self._names, slabs.core(slab))
 
     def _grid(self, slabs: SlabPlan, name: str) -> ChunkGrid:
         return slabs.targets[self._names.index(name)].grid
 
     def _begun_at(self, told: Mapping[str, Any]) -> Progress:
-        """How far the run was when it was planned as it is, as the journal tells it."""
+        """Return the progress when the run was last replanned, from its journal."""
         here = Progress(residuals=tuple(map(as_residual, told.get("residuals", ()))))
         if not self.remains.kept:
             return here
@@ -166,7 +166,7 @@ class Course:
 
         def is_whole(slab: Slab) -> bool:
             return all(
-                keys.get(name, scratch_key)(index) in self.remains.kept.get(name, {})  # what has been used is gone
+                keys.get(name, scratch_key)(index) in self.remains.kept.get(name, {})  # used chunks are removed
                 for name, box in self._boxes(slabs, slab).items()
                 for index in self._grid(slabs, name).indices(box)
             )
@@ -175,7 +175,7 @@ class Course:
         return replace(here, done=dict.fromkeys(whole, as_residual(told["residual"])), kept=self.remains.kept)
 
     def _chunks(self, left: StoppedPass, here: Progress) -> Kept:
-        """The chunks of the next pass that are stored, whichever plan did it."""
+        """Return the stored chunks of the next pass, whichever plan wrote them."""
         number, slabs = len(here.residuals), self.step(here.residuals)[0].slabs
         parts = [part for part in left.stored if len(part) == 3 and part[0] == number]
         boxes = {part: self._boxes(slabs, Slab(*part[1:])) for part in parts}
@@ -187,7 +187,7 @@ class Course:
         return kept
 
     def _looked(self, left: StoppedPass) -> Remains:
-        """Find what of the record is not as it was stored."""
+        """Check the recorded parts against the stored ones, and note differences."""
         stored: dict[Part, Stored | None] = {part: receipts for part, receipts in left.stored.items() if len(part) == 3}
         here = self._known(set(left.stored))
         _, last = self.step(here.residuals)
@@ -209,21 +209,21 @@ class Course:
         return replace(self.remains, lost=found.lost, odd=found.odd).told(found.notice)
 
     def room(self) -> dict[str, int]:
-        """Bytes that are written, by the folder in which they are to be."""
+        """Return the bytes to write, by folder."""
         plain = zip(self.targets, self.plan.passes[-1].slabs.targets, strict=True)
         folders = [(local_folder(target.store), stored) for target, stored in plain if not stored.coded]
         wants = {folder: stored.grid.count * stored.chunk_bytes for folder, stored in folders if folder is not None}
         return wants | ({self.scratch: self.plan.scratch_bytes} if isinstance(self.scratch, str) else {})
 
     def step(self, residuals: Sequence[float]) -> tuple[SweptPass, bool]:
-        """The pass that comes next, and whether it is the last: a copy where nothing is to be swept any more."""
+        """Return the next pass, and whether it is the last; a copy if no sweep remains."""
         number = len(residuals)
         if self.until is not None and self.plan.copy and residuals and residuals[-1] <= self.until:
             return self.plan.copy, True
         return self.plan.passes[number], number == len(self.plan.passes) - 1
 
     def progress(self) -> Progress:
-        """How far a run of this id has come, where there is one."""
+        """Return the progress of the run with this id, if its target exists."""
         if unfinished_run(self.target.store) != self.id:
             return Progress()
         journal = Journal(self.target.store)
@@ -253,9 +253,9 @@ class Course:
             here = here.after(largest(there.values()))
 
     def _usable(self, here: Progress, last: bool, parts: Iterable[tuple[int, ...]]) -> Progress:
-        """The same less what was in scratch that is no longer there."""
+        """Return the progress without slabs in scratch that no longer exists."""
         number, count = len(here.residuals), self.step(here.residuals)[0].slabs.count
-        if last and len(here.done or {}) == count:  # nothing is read any more
+        if last and len(here.done or {}) == count:  # no more reads
             return here
         if number and not self._is_handed_on(number - 1):
             return Progress(gone=frozenset(part for part in parts if len(part) > 1), made=here.made)
@@ -265,7 +265,7 @@ class Course:
 
 
 def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
-    """A plan with slabs as they were cut before."""
+    """Return a plan with recorded cuts of slabs."""
 
     def recut(step: SweptPass) -> SweptPass:
         return replace(step, slabs=replace(step.slabs, **cut))
@@ -274,15 +274,15 @@ def _recut(plan: IteratePlan, cut: Mapping[str, Any]) -> IteratePlan:
 
 
 def place_of_pass(scratch: str | RemoteStore, number: int, field: int, fields: int) -> str | RemoteStore:
-    """Where a pass hands on one of so many arrays that are swept."""
+    """Return the scratch location of one swept array for a pass."""
     return place_below(scratch, str(number * fields + field))
 
 
 def field_name(number: int) -> str:
-    """Name the place where one of the arrays is written that are swept, as journals have it."""
+    """Return the name of a swept array's location, as in journals."""
     return str(number or "")
 
 
 def scratch_key(index: tuple[int, ...]) -> str:
-    """The key of a chunk of what passes hand on."""
+    """Return the key of a chunk in scratch."""
     return "/".join(("c", *map(str, index)))

@@ -1,16 +1,16 @@
-"""Passes over slabs whose targets are of unlike shapes: what has no whole chunks in a slab is gathered.
+"""Passes over slabs with targets of other shapes than the sources: partial chunks of a slab are gathered.
 
-    compute 0 ──► write 0 ──┐           whole chunks are written with each slab, and the rest is handed on
+    compute 0 ──► write 0 ──┐           whole chunks are written with each slab, the rest is returned
     compute 1 ──► write 1 ──┼─► gather ─► finish
-    compute 2 ──► write 2 ──┘           all that was handed on, put together: each chunk is written once
+    compute 2 ──► write 2 ──┘           joins the returned parts: each chunk is written once
 
-Where a run goes on, what slabs that are done have handed on is made again.
+A resumed run recomputes the parts that finished slabs had returned.
 
 create     the group, marked unfinished, then its levels, and the journal beside the group
-gather     levels that have no whole chunks in a slab
-finish     the levels, then the group: what it says of them comes with that
+gather     levels without whole chunks in a slab
+finish     the levels, then the group with its attributes
 
-Where a run goes on, what is gathered is made again of the coarsest level that slabs have written.
+A resumed run recomputes gathered levels from the coarsest level that slabs have written.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from oocarrays.storage.sections.read import read_section
 from oocarrays.storage.sections.windows import Blocks, Windows
 
 Residual = Callable[[Any, Any], float]
-"""What the last sweep of a pass has changed, of a part of the array before and after it; of several arrays both are
-tuples."""
+"""Measure of the last sweep's change, from a part of the array before and after it; of several arrays, from tuples.
+"""
 
 
 def change(before: np.ndarray, after: np.ndarray) -> float:
-    """The most that an element changes; one that stays NaN, or infinite, does not change."""
+    """Return the maximum change of an element; an element that stays NaN or infinite does not change."""
     if not after.size:
         return 0.0
     exact = after.dtype if after.dtype.kind in "fc" else np.float64
@@ -56,7 +56,7 @@ def change(before: np.ndarray, after: np.ndarray) -> float:
 
 
 def residual_of(residual: Residual, before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> float:
-    """A residual of all arrays that are swept: by default of that which changes most."""
+    """Return the residual of all swept arrays: by default the maximum change."""
     if residual is change:
         return largest(map(change, before, after))
     return float(residual(before[0], after[0]) if len(before) == 1 else residual(tuple(before), tuple(after)))
@@ -67,38 +67,38 @@ def largest(residuals: Iterable[float]) -> float:
 
 
 def as_bits(residual: float) -> int:
-    """A residual as the journal keeps it: a whole number."""
+    """Return a residual as the journal keeps it: the integer with the same bits."""
     return int(np.float64(residual).view(np.uint64))
 
 
 def as_residual(bits: int) -> float:
-    """Undo `as_bits`."""
+    """Return the residual with these bits."""
     return float(np.uint64(bits).view(np.float64))
 
 
 Parts = list[tuple[tuple[int, ...], np.ndarray]]
-"""Where a part of each target that is gathered begins there, and the part."""
+"""Lower corner and values of a part of each gathered target."""
 
 
 class GatheringRun(SlabRun):
-    """One pass over slabs whose targets stand otherwise for its sources, shared by its tasks."""
+    """One pass over slabs with gathered targets, shared by its tasks."""
 
     phases: ClassVar[Mapping[str, str]] = {**SlabRun.phases, "regain": "read", "gather": "write"}
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> Parts:
-        """Write the chunks of a slab; returned is what it has of targets that are gathered."""
+        """Write the whole chunks of a slab, and return its parts of gathered targets."""
         if results is None:
             return self._regain(number, rank)
         super()._write(number, rank, results)
         return self._parts(Slab(number, rank), results)
 
     def _parts(self, slab: Slab, results: Blocks) -> Parts:
-        """Return what a slab has of targets that are gathered; no view, for that would keep all of which it is one."""
+        """Return a slab's parts of gathered targets; views are copied, as they would keep the whole array in memory."""
         kept = ((each, results[each]) for each in gathered(self.plan))
         return [(self.plan.made(slab, n).lower, made if made.base is None else made.copy()) for n, made in kept]
 
     def _regain(self, number: int, rank: int) -> Parts:
-        """Make again what a slab that is done gave of targets that are gathered."""
+        """Recompute a finished slab's parts of gathered targets."""
         if not gathered(self.plan):
             return []
         slab = Slab(number, rank)
@@ -108,7 +108,7 @@ class GatheringRun(SlabRun):
         return self._parts(slab, self._results(slab, blocks))
 
     def _gather(self, *given: Parts) -> None:
-        """Put together and write what slabs gave of targets of which they had no whole chunks, one after the other."""
+        """Join and write the gathered targets, one after the other."""
         self._let_go_of_memory()
         give_back()
         for place, number in enumerate(gathered(self.plan)):
@@ -126,14 +126,14 @@ class PyramidRun(GatheringRun):
     Attributes
     ----------
     says : dict
-        What the group says of its levels when they are all there.
+        Attributes of the group once all levels are written.
     """
 
     says: Document
 
     @property
     def made_place(self) -> StoreLike | None:
-        """The image itself."""
+        """Return the location of the image itself."""
         return self.targets[0].store
 
     def _check_visible(self) -> None:
@@ -144,7 +144,7 @@ class PyramidRun(GatheringRun):
             group_file.check_group_target(source.zarr, self.destination.store, overwrite=self.destination.overwrite)
 
     def _make_targets(self) -> None:
-        """Make the group, marked, and then what is in it."""
+        """Make the group, marked as unfinished, and then its members."""
         zarr_format = self.targets[0].settings["zarr_format"]
         group_file.make_group(
             self.destination.store, {"zarr_format": zarr_format, "attributes": {}}, self.id,
@@ -174,7 +174,7 @@ class PyramidRun(GatheringRun):
         return [self.destination.store]
 
     def _regain(self, number: int, rank: int) -> Parts:
-        """Make levels that are gathered of the coarsest one that is not."""
+        """Recompute gathered levels from the coarsest level that is written with each slab."""
         slab, base = Slab(number, rank), max(written(self.plan), default=None)
         if base is None:
             return super()._regain(number, rank)

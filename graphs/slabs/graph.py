@@ -2,14 +2,14 @@
 
     read 0 ──┬─► compute 0 ──► write 0      a band, into the middle of its window
              ▼ give    ▲ give
-    read 1 ──┴─► compute 1 ──► write 1      what a window lacks, others have read and give
+    read 1 ──┴─► compute 1 ──► write 1      other slabs' bands complete each window
              ▼ give    ▲ give
-    read 2 ──┴─► …                          waits until compute 0 is done: its window is free then
+    read 2 ──┴─► …                          waits until compute 0 is done and its window is free
 
-                                    └────► gather        of targets that have no whole chunks in a slab
+                                    └────► gather        for targets without whole chunks in a slab
 
-Each rank reads one slab at a time, and ``prefetch`` slabs ahead of what it computes; every edge is memory. Thakur 1995,
-section 5.5.2, Figure 5.8.
+Each rank reads one slab at a time, ``prefetch`` slabs ahead of the one it computes; every edge of the graph is memory.
+Thakur 1995, section 5.5.2, Figure 5.8.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from oocarrays.plan.slabs.plan import RESULTS
 
 
 def build_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a pass, and the key of its last task, whose value is the name of the first target."""
+    """Return the graph of a pass, and the key of its last task; its result is the name of the first target."""
     builder = SlabBuilder(run, addresses)
     last = builder.build()
     return builder.graph, last
 
 
 class SlabBuilder(Builder):
-    """Adds the tasks of one pass: of all slabs that are not done yet."""
+    """Builder of the tasks of one pass, for all slabs that are not done."""
 
     def __init__(self, run: SlabRun, addresses: Sequence[str] = ()) -> None:
         super().__init__(new_suffix(), SlabRun.task, run)
@@ -45,7 +45,7 @@ class SlabBuilder(Builder):
         self._given: dict[tuple[Slab, Slab], Key] = {}
 
     def build(self, after: Iterable[Key] = ()) -> Key:
-        """Add every task, the first ones to come ``after`` others; returns the key of the last one."""
+        """Add every task, the first ones ``after`` others; return the key of the last one."""
         created = self.create(self._addresses, after)
         runs = [self._needed(rank) for rank in range(self.plan.ranks)]
         begun = [self._regained(rank, created) for rank in range(self.plan.ranks)]
@@ -65,7 +65,7 @@ class SlabBuilder(Builder):
         return self.add("finish", after=[created, *written], rank=0)
 
     def _regained(self, rank: int, created: Key) -> list[Key]:
-        """Make again, one after the other, what the slabs that are done gave of targets that are gathered."""
+        """Recompute in sequence the gathered parts of finished slabs."""
         keys: list[Key] = []
         for slab in self.plan.slabs(rank) if gathered(self.plan) and self.done else ():
             if slab in self.done:
@@ -73,7 +73,7 @@ class SlabBuilder(Builder):
         return keys
 
     def _needed(self, rank: int) -> list[Slab]:
-        """The slabs of a rank that are read: those that are to be computed, and those that give to others."""
+        """Return the slabs that a rank reads: those to compute, and those with a band for other slabs."""
         slabs = self.plan.slabs(rank)
         return [slab for slab in slabs if slab not in self.done or self._takers(slab)] if self.done else slabs
 
@@ -81,13 +81,13 @@ class SlabBuilder(Builder):
         return [taker for taker in self.plan.takers(slab) if taker not in self.done]
 
     def _former(self, slabs: Sequence[Slab], position: int, created: Key) -> Iterator[Key]:
-        """Yield the keys that a read waits for: the one before it, and the window that it is read into."""
+        """Yield the keys that a read waits for: the previous read, and the last uses of the window that it fills."""
         yield self._read[slabs[position - 1]] if position else created
         if position >= self.plan.held:
             yield from self._last_uses(slabs[position - self.plan.held])
 
     def _last_uses(self, slab: Slab) -> Iterator[Key]:
-        """After which a window is free: without prefetch the result is written, too, before anything else is read."""
+        """Yield the last uses of a window; without prefetch, its result is also written before the next read."""
         if slab not in self.done:
             yield self._key("compute" if self.plan.prefetch else "write", *slab)
         else:
@@ -97,7 +97,7 @@ class SlabBuilder(Builder):
         return (f"{verb}-{self.suffix}", *args)
 
     def _results(self, slabs: Sequence[Slab]) -> Iterator[Key]:
-        """Compute and write the slabs of a rank, one after the other."""
+        """Compute and write the slabs of a rank in sequence."""
         written = RoundsAhead[list[Key]](RESULTS, [])
         computed: list[Key] = []
         for slab in slabs:
@@ -105,8 +105,8 @@ class SlabBuilder(Builder):
                 continue
             given = [self._given[giver, slab] for giver in self.plan.givers(slab)]
             given += [self.add("fetch", *slab, rank, after=[self._read[slab]]) for rank in self.plan.fetchers(slab)]
-            after = [self._given[slab, taker] for taker in self._takers(slab)]  # for a kernel may change its block
-            after += [*written.before, *computed]  # for what its kernel holds is counted once a rank
+            after = [self._given[slab, taker] for taker in self._takers(slab)]  # a kernel may change its block
+            after += [*written.before, *computed]  # the plan counts a kernel's memory once per rank
             computed = [self.add("compute", *slab, buffers=(self._read[slab], *given), after=after)]
             written.add([self.add("write", *slab, buffers=(*computed,), after=written.last)])
             yield from written.last

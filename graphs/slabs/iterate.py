@@ -1,10 +1,10 @@
-"""Passes of fused sweeps, as tasks: each is a pass over slabs, and reads what the one before has written.
+"""Passes of fused sweeps, as tasks: each is a pass over slabs, and reads the output of the previous one.
 
     create ─► slabs ─► end pass 0 ─► create ─► slabs ─► end pass 1 ─► … ─► finish
-                          ╰ the largest residual, by which the next pass is begun or left out
+                          ╰ the largest residual decides whether another pass is run
 
-What a pass reads is removed when the pass is over: a run that stopped goes on with the pass that it was in. Arrays
-that evolve together are read, swept and written slab by slab together.
+The input of a pass is removed when the pass is over: an interrupted run resumes in the pass that it was in. Arrays that
+evolve together are read, swept and written together, slab by slab.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SweepRun(SlabRun):
 
     @property
     def given(self) -> tuple[Any, tuple[ArrayFile, ...]]:
-        """The sweeps and what is looked at after them; and what is read, which for most passes another one makes."""
+        """Return the sweeps with their residual, and the sources, which later passes read from scratch."""
         sweeps, sources = super().given
         if len(sources) == self.beside:
             sources = (*self._scratch_arrays(self.number - 1), *sources)
@@ -79,7 +79,7 @@ class SweepRun(SlabRun):
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The targets, and scratch."""
+        """Return the targets, and scratch."""
         return [*super().written_places, *self._scratch_folders]
 
     @property
@@ -94,11 +94,11 @@ class SweepRun(SlabRun):
         return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
 
     def reads(self) -> Iterable[Presence]:
-        """The sources; of later passes those beside what is swept, which this run makes."""
+        """Return the sources; in later passes only those that are not swept, as this run makes the others."""
         return chain.from_iterable(each.presences for each in self._beside()) if self.number else super().reads()
 
     def _beside(self) -> tuple[ArrayFile, ...]:
-        """Return the arrays that every sweep sees as they are."""
+        """Return the arrays that no sweep changes."""
         _, sources = super().given
         return sources[len(sources) - self.beside :]
 
@@ -124,12 +124,11 @@ class SweepRun(SlabRun):
         self.journal.forget(self.gone)
 
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
-        """The targets, or scratch."""
         return [target.store for target in self.targets] if self.last else self._places(self.number)
 
     @property
     def read_from(self) -> Sequence[zarr.Array]:
-        """The sources; those that are swept as long as the first pass reads them."""
+        """Return the sources; swept ones only in the first pass, which reads them."""
         return [each.zarr for each in self._beside()] if self.number else super().read_from
 
     def read_now(self) -> Any:
@@ -141,25 +140,24 @@ class SweepRun(SlabRun):
         return super()._refused(content)
 
     def _finish(self, *residuals: float | None) -> Any:
-        """End the pass; gives the largest residual of its slabs."""
+        """End the pass, and return the largest residual of its slabs."""
         most = largest([*self.before.values(), *(each for each in residuals if each is not None)])
         if self.last:
             most = self._end(most)
         else:
             self._check_read()
-            self.syncer.wait()  # who goes on needs either what a pass has read or that it is done
+            self.syncer.wait()  # a resumed run needs either the input of this pass or its completed output
             self._remove_read()
         self.journal.release()
         self._let_go_of_scratch(keep=not self.last)
         return most
 
     def _remove_read(self) -> None:
-        """Remove what the pass has read of scratch."""
         for place in self._places(self.number - 1) if self.number else ():
             remove_scratch(place)
 
     def settle(self, *, resumable: bool = False) -> None:
-        """Wait until tasks that had begun are done; scratch goes, too, unless what it holds can be of use."""
+        """Wait for running tasks; remove scratch unless a resumed run can use it."""
         self._wait()
         self._let_go_of_scratch(keep=resumable)
         self.journal.release()
@@ -173,7 +171,7 @@ class SweepRun(SlabRun):
             remove_scratch(self.scratch)
 
     def _hold_scratch(self) -> None:
-        """Say that scratch is in use, until this process has done with it."""
+        """Mark scratch as in use by this process."""
         with self._opening:
             if self._hold is None and isinstance(self.scratch, str):
                 self._hold = hold(self.scratch)
@@ -191,18 +189,17 @@ class SweepRun(SlabRun):
         return [array_file.describe(array, written=True) for array in opened]
 
     def _places(self, number: int) -> list[str | RemoteStore]:
-        """Where a pass hands on what it has swept."""
         fields = len(self.targets)
         return [place_of_pass(self.scratch, number, field, fields) for field in range(fields)]
 
     # ------------------------------------------------------------------ slabs
 
     def is_done(self, part: tuple[int, ...]) -> bool:
-        """Whether a slab was written, before the run was resumed or a worker was lost."""
+        """Return whether a slab was written before the run was resumed or a worker was lost."""
         return part in self.done or (self.processes is not None and super().is_done((self.number, *part)))
 
     def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
-        """Sweep a window; returned are the results, and the residual of the last sweep."""
+        """Sweep a window; return the results, and the residual of the last sweep."""
         made: Blocks = self._called(slab, blocks)
         return made
 
@@ -225,7 +222,7 @@ class SweepRun(SlabRun):
         return places.get(name) if part[0] == self.number else None
 
     def _write(self, number: int, rank: int, results: Blocks | None) -> float | None:
-        """Write the chunks of a slab; gives its residual."""
+        """Write the chunks of a slab, and return its residual."""
         part = (self.number, number, rank)
         watched = self.given[0][1] is not None
         if results is None and not self.journal.is_there():
@@ -245,7 +242,7 @@ class SweepRun(SlabRun):
 
 
 def looked_back(course: Course, kind: type[SweepRun] = SweepRun) -> Course:
-    """Return a course before it is run once more: begun again, where the first pass reads a source that has changed."""
+    """Return a course before it is run again; start anew if the first pass reads a source that has changed."""
     if course.progress().residuals:
         return course
     run = kind(course, Progress(), resumes=course.resumes)
@@ -255,7 +252,7 @@ def looked_back(course: Course, kind: type[SweepRun] = SweepRun) -> Course:
 
 
 class SweepBuilder(SlabBuilder):
-    """Adds the tasks of one pass of an iteration."""
+    """Builder of the tasks of one pass of an iteration."""
 
     def _end(self, created: Key, written: Sequence[Key]) -> Key:
         return self.add("finish", buffers=tuple(written), after=[created], rank=0)

@@ -1,4 +1,4 @@
-"""Passes over the slabs of local array files: each rank reads and writes its own file, and borders travel in memory.
+"""Passes over the slabs of local array files: each rank reads and writes its own file, and borders pass in memory.
 
     create ─┬─► make ─┬─► ready ┬─► a rank's slabs, as in `slabs` ─► close ─┬─► finish
             ├─► make ─┤         ├─► …      ▲ give                  close ─┤
@@ -39,15 +39,15 @@ from oocarrays.storage.files.rank_files import RankFiles
 from oocarrays.storage.files.target import TargetSpec, written_file
 
 NOT_LOOKED_AT = "what local array files on workers' own disks hold is not looked at: the journal is trusted"
-"""Said where a run goes on with what it has left there."""
+"""Notice of a run that resumes work on workers' own disks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalTarget(TargetSpec):
-    """A group of local array files that a pass writes, and how they are made."""
+    """Group of local array files that a pass writes, and their settings."""
 
     files: LocalFiles
-    """Those that are to be."""
+    """Files to write."""
 
     @property
     def made(self) -> Settings:
@@ -65,12 +65,12 @@ class LocalTarget(TargetSpec):
 
 
 class LocalStopped(StoppedPass):
-    """A pass over local array files that stopped: files on workers' own disks are not looked at, nor cut anew."""
+    """Interrupted pass over local array files; files on workers' own disks are neither checked nor cut anew."""
 
     __slots__ = ()
 
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
-        """A plan with the cut that was made; or another height, where that holds more than there is memory for."""
+        """Return a plan with the recorded cut; on shared disks, another one if that exceeds the memory budget."""
         return plan(asked.cut_as(**self.cut)) if self._is_on_own_disks else super().planned(plan, asked)
 
     @property
@@ -78,7 +78,7 @@ class LocalStopped(StoppedPass):
         return any(self.content["asked"]["folders"])
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """Return the remains for a run that goes on with it; on own disks all that is recorded."""
+        """Return the recovered state for a run that resumes the pass; on own disks, all recorded parts."""
         if not self._is_on_own_disks:
             return super().remains(plan, targets)
         return remaining(
@@ -91,7 +91,7 @@ class LocalStopped(StoppedPass):
         return {file_name(n, rank): each.place(rank) for n, each in enumerate(files) for rank in range(each.ranks)}
 
     def _files(self, places: Mapping[str, StoreLike]) -> dict[str, ArrayFile]:
-        """The files that are there, those that had been closed among them."""
+        """Return the existing files of the run, including closed ones."""
         made = {part[0] for part in self.stored if len(part) == 1}
         there = super()._files(places)
         closed = [name for name in places if name not in there and int(name.rpartition("/")[2]) in made]
@@ -103,17 +103,17 @@ class LocalStopped(StoppedPass):
 
 
 class LocalParts(SlabParts):
-    """Slabs of local array files as parts: each is in the file of its rank, which is a part of its own."""
+    """Slabs of local array files as parts, beside one part for the file of each rank."""
 
     __slots__ = ()
 
     def parts(self) -> Iterator[Part]:
-        """The files of all ranks, and all slabs."""
+        """Yield the parts: the files of all ranks, and all slabs."""
         yield from ((rank,) for rank in range(self.plan.ranks))
         yield from super().parts()
 
     def sections(self, part: Part) -> dict[str, list[Section]]:
-        """The elements of a slab, as they stand in its rank's file of every target."""
+        """Return the elements of a slab in its rank's file of every target."""
         if len(part) == 1:
             return {}
         slab, found = Slab(*part), {}
@@ -125,7 +125,7 @@ class LocalParts(SlabParts):
 
 
 def file_name(number: int, rank: int) -> str:
-    """Name the place where a rank writes of a target, as the journal has it."""
+    """Return the name of the place at which a rank writes a target, as in the journal."""
     return f"{number}/{rank}"
 
 
@@ -137,29 +137,29 @@ class LocalSlabRun(SlabRun):
 
     @property
     def read_from(self) -> tuple[zarr.Array, ...]:
-        """Nothing that every process sees: files may be on workers' own disks."""
+        """Return no arrays: files may be on workers' own disks."""
         return ()
 
     @property
     def made_place(self) -> StoreLike | None:
-        """The file of the first rank, unless it is on a worker's own disk."""
+        """Return the file of the first rank; None on workers' own disks."""
         files = self.targets[0].files
         return None if files.descriptor.folders else files.place(0)
 
     @property
     def written_places(self) -> list[StoreLike]:
-        """The groups, and the files of all ranks: those that are here are looked at."""
+        """Return the groups, and the files of all ranks; only local ones are checked."""
         files = [target.files for target in self.targets]
         return super().written_places + [each.place(rank) for each in files for rank in range(each.ranks)]
 
     @property
     def stores(self) -> dict[str, Any]:
-        """Where it reads and writes."""
+        """Return the stores to read and to write."""
         read = {f"source {number}": source.files.store for number, source in enumerate(self.given[1])}
         return read | {f"target {number}": target.store for number, target in enumerate(self.targets)}
 
     def _check_visible(self) -> None:
-        """Refuse a worker that does not see files that are to be shared; those on own disks are looked at there."""
+        """Raise if this worker cannot open shared files; files on own disks are opened on their workers only."""
         for source in self.given[1]:
             try:
                 if not source.files.descriptor.folders:
@@ -174,7 +174,7 @@ class LocalSlabRun(SlabRun):
             local_files.check_group_place(target.store, overwrite=target.overwrite)
 
     def _check_room(self) -> None:
-        """Files are made by their ranks, each where it is."""
+        """Do nothing: each rank makes its own files."""
 
     def _make_target(self, target: TargetSpec) -> None:
         assert isinstance(target, LocalTarget), "a pass over local files writes local files"
@@ -188,7 +188,7 @@ class LocalSlabRun(SlabRun):
         )
 
     def _make(self, rank: int) -> None:
-        """Make the files of a rank, unless this run has: before a worker was lost, and maybe closed them since."""
+        """Make the files of a rank, unless this run has made them, and perhaps closed them."""
         made = self.is_done((rank,))
         for target in () if made else self.targets:
             place = target.files.place(rank)
@@ -202,23 +202,22 @@ class LocalSlabRun(SlabRun):
         return file_name(number, rank)
 
     def _changed_places(self) -> Sequence[StoreLike]:
-        """The files of all ranks."""
         return [target.files.place(rank) for target in self.targets for rank in range(target.files.ranks)]
 
     def take_back(self) -> None:
-        """As of every pass; but workers' own disks are not here, and groups that are replaced may hold other arrays."""
+        """Remove empty targets, unless any is on a worker's own disk or may replace a group of other arrays."""
         if not any(target.files.descriptor.folders or target.overwrite for target in self.targets):
             super().take_back()
 
     def _ready(self) -> None:
-        """Say that all files are there."""
+        """Mark all files as made."""
 
     def _open_target(self, target: TargetSpec) -> RankFiles:
         assert isinstance(target, LocalTarget), "a pass over local files writes local files"
         return RankFiles(target.files, written=True)
 
     def _close(self, rank: int) -> None:
-        """Take the mark off the files of a rank: all of them are written."""
+        """Remove the unfinished marks of a rank's files, which are complete."""
         self.syncer.wait()
         for target in self._open_targets():
             finish_target(target.file(rank), durable=self.durable)
@@ -231,17 +230,17 @@ class LocalSlabRun(SlabRun):
 
 
 def local_graph(run: SlabRun, addresses: Sequence[str] = ()) -> tuple[dict[Key, Task], Key]:
-    """The graph of a pass, and the key of its last task: as `oocarrays.graphs.slabs.graph.build_graph`."""
+    """Return the graph of a pass, and the key of its last task, like `oocarrays.graphs.slabs.graph.build_graph`."""
     builder = LocalSlabBuilder(run, addresses)
     last = builder.build()
     return builder.graph, last
 
 
 class LocalSlabBuilder(SlabBuilder):
-    """Adds the tasks of one pass over local array files."""
+    """Builder of the tasks of one pass over local array files."""
 
     def create(self, addresses: Sequence[str], after: Iterable[Key] = ()) -> Key:
-        """Add the tasks that begin a run: nothing is read before every file is there."""
+        """Add the tasks that begin a run: no read precedes the creation of every file."""
         created = super().create(addresses, after)
         made = [self.add("make", rank, after=[created]) for rank in range(self.plan.ranks)]
         return self.add("ready", after=made, rank=0)

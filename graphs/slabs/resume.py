@@ -1,9 +1,9 @@
-"""Going on with a pass over slabs that stopped: how arrays were cut, and what was asked for.
+"""Resumption of an interrupted pass over slabs: how arrays were cut, and the options of the pass.
 
 begin     regions, axis and heights; kernel, sources, depth, …    ─► journal
-resume    journal ─► the same slabs, less those that are recorded as done; or others, where memory or ranks are, less
-                     the chunks that have been stored
-          refused: a pass that was asked for otherwise; the code of the kernel is its writer's word
+resume    journal ─► the same slabs, without those recorded as done; or, with other memory or ranks, other
+                     slabs, without the stored chunks
+          refused: a pass with other options; the kernel's code is not compared
 """
 
 from __future__ import annotations
@@ -44,46 +44,46 @@ Options = TypeVar("Options", bound=SlabOptions)
 
 
 class Cut(Protocol):
-    """A plan that knows how it was cut."""
+    """Plan with a record of its cut."""
 
     @property
     def cut(self) -> Document:
-        """Which slab is which, as options take it."""
+        """Return the options that determine the slabs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppedPass:
-    """A pass that stopped, as its journal tells it."""
+    """Journal of an interrupted pass."""
 
     id: str
-    """Of the run."""
+    """Id of the run."""
     cut: Document
     """Edges of regions, axis and heights, as `plan_slabs` takes them."""
     content: Mapping[str, Any]
-    """All that the journal keeps of it."""
+    """Content of the journal."""
     stored: Mapping[tuple[int, ...], Stored | None]
-    """What is recorded as done, and what it has stored."""
+    """Receipts of the parts recorded as done."""
     kept: Kept
-    """What plans before that one have stored, by the number of the target."""
+    """Receipts of earlier plans, by the number of the target."""
     trust: Trust
-    """How far that is trusted."""
+    """Trust in the recorded state."""
     notices: tuple[str, ...]
-    """What a person is to know of the sources."""
+    """Notices to the user about the sources."""
 
     def planned(self, plan: Callable[[Options], T], asked: Options) -> T:
-        """A plan with the cut that was made; or, where that holds more than there is memory for, as it is ``asked``."""
+        """Return a plan with the recorded cut, or with the ``asked`` options if that exceeds the memory budget."""
         with suppress(BudgetError):
             return plan(asked.cut_as(**self.cut))
         return plan(replace(asked, **{name: value for name, value in self.cut.items() if name not in CUT}))
 
     @property
     def begun_with(self) -> Document:
-        """How that was which is read, as a journal keeps it."""
+        """Return the recorded versions of the sources, as in a journal."""
         known = CHUNKS_READ in self.content and not self.trust.again
         return {CHUNKS_READ: self.content[CHUNKS_READ]} if known else {}
 
     def is_cut_so(self, plan: SlabPlan) -> bool:
-        """Whether the slabs of a plan are those that are recorded."""
+        """Return whether a plan has the recorded slabs."""
         return plan.cut == self.slabs
 
     @property
@@ -91,7 +91,7 @@ class StoppedPass:
         return {name: self.cut[name] for name in CUT}
 
     def remains(self, plan: Any, targets: Sequence[TargetSpec]) -> Remains:
-        """Return the remains for a run that goes on with it."""
+        """Return the recovered state for a run that resumes the pass."""
         before = replace(plan, **self.slabs)
         places = self._places(plan, targets)
         left = Left(
@@ -105,7 +105,7 @@ class StoppedPass:
         return {str(n): target.store for n, target in enumerate(targets)}
 
     def _files(self, places: Mapping[str, StoreLike]) -> dict[str, ArrayFile]:
-        """The files that are there, and that this run writes."""
+        """Return the existing files that this run writes."""
         return {name: written_file(store) for name, store in places.items() if unfinished_run(store) == self.id}
 
     def _parts(self, plan: SlabPlan, targets: Sequence[TargetSpec]) -> SlabParts:
@@ -114,25 +114,25 @@ class StoppedPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabParts:
-    """Slabs of a plan as parts, and what each writes of every target."""
+    """Slabs of a plan as parts, and the sections of each target that they write."""
 
     plan: SlabPlan
-    """How arrays are cut."""
+    """Plan of the slabs."""
     targets: Sequence[TargetSpec]
-    """What is written."""
+    """Targets of the pass."""
 
     def parts(self) -> Iterator[Part]:
         return self.plan.all_slabs()
 
     def sections(self, part: Part) -> dict[str, list[Section]]:
-        """The elements of a slab, in every target."""
+        """Return the elements of a slab in every target."""
         return {str(n): [self.plan.made(Slab(*part), n)] for n in written(self.plan)}
 
 
 def asked_of(
     kernel: Callable[..., Any], sources: Sequence[ArrayFile], targets: Iterable[TargetSpec], **options: Any
 ) -> Document:
-    """Return the request, as it must be made again: plain values that JSON keeps."""
+    """Return the options that a resumed pass must repeat, as plain JSON values."""
     made = [(each.settings["dtype"].str, list(each.settings["chunks"]), name_of(each.store)) for each in targets]
     dtypes, chunks, places = zip(*made, strict=True)
     asked = {
@@ -148,7 +148,7 @@ def asked_of(
 
 
 def kernel_name(kernel: Any) -> str:
-    """The name of a kernel; of one whose arguments are bound, that of its function."""
+    """Return the qualified name of a kernel, or of the function of a partial one."""
     named = getattr(kernel, "func", kernel)
     named = named if hasattr(named, "__qualname__") else type(named)
     return f"{named.__module__}.{named.__qualname__}"
@@ -168,7 +168,7 @@ def left_by(
     resume: Any = True,
     kind: type[StoppedPass] = StoppedPass,
 ) -> StoppedPass:
-    """Find what a pass that stopped has left at a target."""
+    """Return the journal of an interrupted pass at a target; raise if its options differ."""
     journal, id, content = journal_of(target, "array")
     if content.get("pass") != by:
         raise JournalError(f"{target} was not being written by {by}: it cannot go on with that")
@@ -179,7 +179,7 @@ def left_by(
             raise JournalError(f"{target} was begun with {told}: to go on, ask for the same; else ask for overwrite")
     trust, cut = trust_of(resume) or TRUSTED, content["cut"]
     stored: dict[Part, Stored | None] = {**journal.stored()}
-    if trust.again:  # files that ranks have made stay
+    if trust.again:  # files made by ranks are kept
         stored = {part: receipts for part, receipts in stored.items() if len(part) == 1}
     notices = check_sources([file.zarr for file in sources], content, target, trust) if sources else ()
     return kind(
@@ -190,7 +190,7 @@ def left_by(
 
 
 def _as_cut(kept: Mapping[str, Any]) -> Document:
-    """How slabs were cut, as a plan has it: versions before 0.6 kept the height along their axis alone."""
+    """Return the cut as a plan has it: versions before 0.6 kept only the height along the axis."""
     cut = dict(kept) | {"edges": tuple(tuple(each) for each in kept["edges"])}
     height = cut.pop("height", None)
     if height is not None:
@@ -199,12 +199,12 @@ def _as_cut(kept: Mapping[str, Any]) -> Document:
 
 
 def _are_of(sources: Sequence[ArrayFile], digests: Any) -> bool:
-    """Whether sources are those of which a version before 0.6 kept digests, where they were then."""
+    """Return whether the sources match digests kept by a version before 0.6."""
     return len(sources) == len(digests) and all(map(is_of, sources, digests))
 
 
 def trust_of(resume: Any) -> Trust | None:
-    """How far a pass trusts what is left, as its option ``resume`` says it; None where it is to go on with nothing."""
+    """Return the trust in recorded state for the option ``resume``; None to start anew."""
     if isinstance(resume, Trust):
         return resume
     if not isinstance(resume, bool) and not (isinstance(resume, str) and resume in ("verify", "as-is")):

@@ -1,17 +1,17 @@
-"""Fused sweeps: a kernel applied several times to a part of an array that is in memory, every row of it once.
+"""Fused sweeps: a kernel applied several times to a part of an array in memory, each row visited once.
 
-    columns         · · · ┌─────────────┐ · · ·     a tile, and beside it `depth` columns a sweep: what lies there goes
-                    · · · └─────────────┘ · · ·     stale by `depth` columns a sweep, and is left out at the end
-    rows            0 1 2 3 4 5 6 7 8 9 …           down the tile in blocks of rows; behind the block that is read,
+    columns         · · · ┌─────────────┐ · · ·     a tile, and beside it `depth` columns a sweep: those go
+                    · · · └─────────────┘ · · ·     stale by `depth` columns a sweep, and are cut off at the end
+    rows            0 1 2 3 4 5 6 7 8 9 …           down the tile in blocks of rows; behind the block read,
       read          ████████▓▓▓▓▓                   each sweep follows the one before it at a distance of `depth` rows
-      sweep 1       ███████▓▓▓▓▓                    ▓ what one step adds: the kernel's block is ▓ and `depth` rows on
+      sweep 1       ███████▓▓▓▓▓                    ▓ rows added by a step: the kernel's block is ▓ and `depth` rows on
       sweep 2       ██████▓▓▓▓▓                     either side; of each sweep, its last 2 · `depth` rows are kept
 
-All rows of a step stand in one buffer, a row at the same place after every sweep: a kernel that changes its block in
-place leaves them where the next sweep wants them. Beyond reflecting, nearest and constant edges, neighbours are set
-anew before each sweep; periodic ones are neighbours like others. Wolf & Lam 1991 (skewing); Song & Li 1999.
+All rows of a step are in one buffer, a row at the same place after every sweep: a kernel that changes its block in
+place leaves them where the next sweep reads them. Neighbours beyond reflecting, nearest and constant edges are set
+again before each sweep; periodic ones are ordinary neighbours. Wolf & Lam 1991 (skewing); Song & Li 1999.
 
-Fields that evolve together have a buffer each, and every sweep takes a block of all of them and gives one of all.
+Fields that evolve together have a buffer each, and every sweep maps one block of each to one block of each.
 """
 
 from __future__ import annotations
@@ -32,32 +32,31 @@ from oocarrays.plan.slabs.sweeps import Ends, Sweeps, SweepStep
 from oocarrays.storage.local.pages import give_back, keep_freed
 
 KEPT_BYTES = 2**22
-"""Bytes of what is freed that the allocator is to keep for the next call: several blocks."""
+"""Bytes of freed memory that the allocator keeps for the next call: several blocks."""
 Fields = Sequence[np.ndarray]
-"""One of each array that is swept, or that is read."""
+"""One array for each swept, or read, array."""
 Watch = Callable[[Fields, Fields], Any]
-"""Is shown parts of all arrays that are swept, before and after the last sweep."""
+"""Function called with parts of all swept arrays before and after the last sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
-    """Several sweeps of one kernel, of any part of an array."""
+    """Several sweeps of one kernel, for any part of an array."""
 
     kernel: Callable[..., Any]
-    """One sweep: a block of each array in, one of each that is swept out, of the same shape and type: they may be those
-    that it was given, changed."""
+    """Function of one sweep: from a block of each array to one of each swept array, alike, perhaps changed in place."""
     sweeps: Sweeps
-    """How many there are, and how far each reaches."""
+    """Number of sweeps, and reach of each."""
     threads: int = 1
-    """Tiles that are swept at one time."""
+    """Number of tiles swept concurrently."""
     fields: int = 1
-    """Arrays that are swept: those after them every sweep sees as they are."""
+    """Number of swept arrays; the arrays after them are the same in every sweep."""
 
     def __call__(
         self, blocks: Fields, ends: Ends, core: Ends, *, out: Fields | None = None, watch: Watch | None = None
     ) -> list[np.ndarray]:
-        """Sweep ``core``, a part of blocks that lie at one place; gives that part of each array that is swept."""
-        dtypes = [block.dtype.newbyteorder("=") for block in blocks[: self.fields]]  # as arithmetic gives them
+        """Sweep ``core``, a part of blocks at one place, and return that part of each swept array."""
+        dtypes = [block.dtype.newbyteorder("=") for block in blocks[: self.fields]]  # like arithmetic results
         made = [np.empty([upper - lower for lower, upper in core], dtype) for dtype in dtypes] if out is None else out
         made = list(made)
         if self.sweeps.count == 0:
@@ -65,14 +64,14 @@ class Fused:
             return made
         keep_freed(
             max(KEPT_BYTES, 2 * self.sweeps.block_bytes(sum(dtype.itemsize for dtype in dtypes)))
-        )  # a kernel's intermediate results come and go with every block
+        )  # a kernel allocates intermediate results for every block
 
         def descend(tile: Ends) -> None:
             _Walk(self, tile, dtypes, watch).down(blocks, ends, [each[_places(tile, core)] for each in made])
 
         with ThreadPoolExecutor(self.threads) if self.threads > 1 else nullcontext() as pool:
             list((pool.map if pool else map)(descend, self.sweeps.tiles(core)))
-        give_back()  # the next slab may be another thread's, which keeps its own
+        give_back()  # the next slab may run on another thread, with its own freed memory
         return made
 
 
@@ -92,7 +91,7 @@ class _Walk:
         self.kept = [np.empty((sweeps.count, self.twice, *width), dtype) for dtype in dtypes]
 
     def down(self, blocks: Fields, ends: Ends, out: Fields) -> None:
-        """Walk down the tile; ``out`` takes what comes of it."""
+        """Sweep down the tile, and store the results in ``out``."""
         fields, beside = blocks[: len(out)], blocks[len(out) :]
         inside = [self.sweeps.needed(axis, part, 0) for axis, part in enumerate(self.tile)][1:]
         core, (first, _) = _places(self.tile[1:], self.across), self.tile[0]
@@ -106,7 +105,7 @@ class _Walk:
             _put(out, (_rows(step.made[-1], first),), self._last(step, core))
 
     def _last(self, step: SweepStep, core: tuple[slice, ...]) -> list[np.ndarray]:
-        """Return what the last sweep adds to the results in a step."""
+        """Return the results added by the last sweep in a step."""
         last = self.sweeps.count
         windows, inside = self._blocks(step, last), (self._new(step, last), *core)
         before = [window[inside].copy() for window in windows] if self.watch else []
@@ -116,16 +115,16 @@ class _Walk:
         return after
 
     def _swept(self, step: SweepStep, sweep: int) -> list[np.ndarray]:
-        """The rows that one sweep adds in a step."""
+        """Return the rows that one sweep adds in a step."""
         new = self._new(step, sweep)
         return _apart([each[new] for each in self._made(step, sweep, self._blocks(step, sweep))], self.buffers)
 
     def _new(self, step: SweepStep, sweep: int) -> slice:
-        """Where the rows that a sweep adds are in its block."""
+        """Return the place of a sweep's added rows in its block."""
         return _rows(step.made[sweep], step.windows[sweep][0])
 
     def _blocks(self, step: SweepStep, sweep: int) -> list[np.ndarray]:
-        """Return the blocks for the kernel: in the buffers, with what was kept of the step before."""
+        """Return the kernel's blocks: parts of the buffers, with the rows kept from the previous step."""
         windows = [buffer[_rows(step.windows[sweep], step.top)] for buffer in self.buffers]
         for window, kept in zip(windows, self.kept, strict=True):
             if not step.first:
@@ -136,7 +135,7 @@ class _Walk:
         return windows
 
     def _beside(self, block: np.ndarray, ends: Ends, step: SweepStep) -> np.ndarray:
-        """Return the rows of a step of a block that is only read: a view, or a copy with what stands beyond edges."""
+        """Return a step's rows of an array that is only read: a view, or a copy with values beyond the edges."""
         wanted = [(step.top, step.bottom), *self.across]
         if all(start <= lower and upper <= stop for (lower, upper), (start, stop) in zip(wanted, ends, strict=True)):
             view = block[_places(wanted, ends)]
@@ -149,7 +148,7 @@ class _Walk:
         return view
 
     def _made(self, step: SweepStep, sweep: int, windows: Fields) -> list[np.ndarray]:
-        """Return what the kernel makes of its blocks, checked."""
+        """Return the kernel's results for its blocks, after checking them."""
         rows = _rows(step.windows[sweep], step.top)
         made = each_of(self.kernel(*windows, *(each[rows] for each in self.beside)), windows)
         refused = unlike(made, windows)
@@ -159,7 +158,7 @@ class _Walk:
 
 
 def each_of(given: Any, blocks: Fields) -> list[np.ndarray]:
-    """Arrays that a kernel gave for its blocks: for one block it gives an array, or a tuple of one."""
+    """Return the kernel's results as a list; for one block, the kernel returns an array or a tuple of one."""
     if len(blocks) > 1:
         return [on_host(each) for each in (given if isinstance(given, list | tuple) else [given])]
     alone = isinstance(given, tuple) and len(given) == 1 and np.ndim(given[0]) == blocks[0].ndim
@@ -167,7 +166,7 @@ def each_of(given: Any, blocks: Fields) -> list[np.ndarray]:
 
 
 def unlike(made: Fields, blocks: Fields) -> str:
-    """Why a kernel cannot be applied to what it gave; empty where it can."""
+    """Return the reason why a kernel cannot be applied to its own results; empty if it can."""
     if len(made) != len(blocks):
         return (
             f"the kernel gave {len(made)} arrays for the {len(blocks)} that are swept: sweeps need a tuple of as many"
@@ -181,7 +180,7 @@ def unlike(made: Fields, blocks: Fields) -> str:
 
 
 def _apart(made: list[np.ndarray], buffers: Fields) -> list[np.ndarray]:
-    """Results that may all be put into buffers, one after the other: none is a view of a buffer before its own."""
+    """Return results that can be stored into buffers in sequence, with views of earlier buffers copied."""
     return [
         each.copy() if any(np.may_share_memory(each, other) for other in buffers[:number]) else each
         for number, each in enumerate(made)
@@ -194,7 +193,7 @@ def _put(arrays: Fields, place: tuple[Any, ...], values: Fields) -> None:
 
 
 def fill_edges(window: np.ndarray, ends: Ends, sweeps: Sweeps) -> None:
-    """Set what stands beyond the edges of an array."""
+    """Set the values beyond the edges of an array."""
     boundaries = of_each(sweeps.boundary, len(sweeps.shape))
     for axis, ((lower, upper), extent, boundary) in enumerate(zip(ends, sweeps.shape, boundaries, strict=True)):
         if boundary not in ("none", "periodic") and (lower < 0 or upper > extent):
@@ -205,7 +204,7 @@ def fill_edges(window: np.ndarray, ends: Ends, sweeps: Sweeps) -> None:
 
 @lru_cache(maxsize=256)
 def beyond(boundary: Boundary, extent: int, lower: int, upper: int) -> list[tuple[int, int | None]]:
-    """The places of a window that lie beyond an axis, and those that they are like; None for a constant."""
+    """Return the places of a window beyond an axis, with the places of equal elements; None for a constant."""
     stands = standing(boundary, extent, lower, upper).tolist()
     return [
         (place, None if element < 0 else element - lower)

@@ -1,7 +1,7 @@
-"""What the tasks of a pass over slabs do.
+"""Tasks of a pass over slabs.
 
-A run is one object for all its tasks. Between threads they share it; on a cluster it travels once to each worker, and
-opens there what it needs.
+A run is one object for all its tasks. Threads share it; on a cluster it is sent once to each worker, and opens its
+files there.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "plat
 
 
 def own_line(error: BaseException) -> str:
-    """Return file and line of the last call in a person's own code, to stand at the end of a message; "" for none."""
+    """Return file and line of the last call in the user's code, as the end of a message; "" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((OURS, *LIBRARIES))]
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 OBJECT_BYTES = 2**20
-"""Bytes of what a kernel may hold beside arrays: objects; and of what the system miscounts."""
+"""Allowance in bytes for a kernel's objects other than arrays, and for errors of the system's count."""
 DOUBTED_BYTES = 2**22
-"""Bytes that something else in the process may have taken while a kernel was measured: less is measured again."""
+"""Bytes that another thread may have allocated during a measurement; a smaller excess is measured again."""
 Kernel = Callable[..., Any]
-"""Takes a block of each source, with its halo, and gives an array for each target."""
+"""Function of a block of each source, with its halo, that returns an array for each target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +71,11 @@ class SlabFiles:
     """Files that a pass over slabs reads and writes."""
 
     sources: Sequence[Any]
-    """`ArrayFile` or `RankFiles`, aligned."""
+    """Sources, `ArrayFile` or `RankFiles`, aligned."""
     targets: Sequence[TargetSpec]
-    """One or more."""
+    """One or more targets."""
     group: TargetSpec | None = None
-    """The group that targets are members of, where they are; the journal is beside it, or beside the first target."""
+    """Group of the targets, if any; the journal is beside it, or else beside the first target."""
 
 
 class SlabRun(JournaledRun):
@@ -105,7 +105,7 @@ class SlabRun(JournaledRun):
         self._given: Sealed[tuple[Kernel, tuple[Any, ...]]] = Sealed((kernel, tuple(files.sources)))
         self.informs = takes_info(kernel)
         self.copied: Sequence[ArrayFile] = ()
-        """Sources and copies of sources in scratch, as they are read; by default the sources."""
+        """Sources, or their copies in scratch, that are read; empty for the sources themselves."""
         super().__init__(self.destination.store, processes, remains.id)
 
     def _here(self) -> None:
@@ -136,19 +136,19 @@ class SlabRun(JournaledRun):
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Requests that read, and chunks that are written, for what is left."""
+        """Requests for reading, and chunks to write, in the remaining work."""
         traffic = self.plan.passing
         return self.left * traffic.read_requests, self.left * traffic.write_requests
 
     @property
     def left(self) -> float:
-        """The share of the slabs that is still to be written."""
+        """Share of the slabs that remains to be written."""
         return 1 - len(self.done.intersection(self.plan.all_slabs())) / max(self.plan.count, 1)
 
     # ------------------------------------------------------------------ beginning and end
 
     def reads(self) -> Iterable[Presence]:
-        """The sources; of local array files those that are open in this process."""
+        """Return the sources; of local array files, those open in this process."""
         return chain.from_iterable(source.presences for source in self.given[1])
 
     def _check_visible(self) -> None:
@@ -170,7 +170,7 @@ class SlabRun(JournaledRun):
         check_room({folder: known.grid.count * known.chunk_bytes for folder, known in plain if folder})
 
     def _make_targets(self) -> None:
-        """Make the targets, the first one last: its mark says that all are there."""
+        """Make the targets, the first one last: its mark shows that all exist."""
         for target in reversed(self._unmade()):
             self._make_target(target)
 
@@ -178,18 +178,18 @@ class SlabRun(JournaledRun):
         target.create(self.id, durable=self.durable)
 
     def _unmade(self) -> list[TargetSpec]:
-        """The targets that this run has not made yet, before a worker was lost, or it was itself."""
+        """Return the targets that this run has not made, in this or an earlier process."""
         return [target for target in self.targets if unfinished_run(target.store) != self.id]
 
     def _forget_what_is_gone(self) -> None:
-        """Refuse to go on where another target has been replaced; the last slab may have been written before."""
+        """Raise if a target was replaced while slabs remain; finished targets have no mark any more."""
         gone = self._unmade()
         if gone and not all(map(self.is_done, self.plan.all_slabs())):
             raise RunError(f"{gone[0].store} is no longer what run {self.id} left")
         super()._forget_what_is_gone()
 
     def _changed_places(self) -> Sequence[StoreLike | RemoteStore]:
-        """Where it writes chunks of which a part may be there."""
+        """Return the targets, in which chunks may be partially written."""
         return [target.store for target in self.targets]
 
     def _remove_partials(self) -> None:
@@ -206,22 +206,22 @@ class SlabRun(JournaledRun):
         ready = [self._finishing_target(number) for number in range(len(self.targets))]
 
         def finish() -> None:
-            """The first one last: its mark says that some carry it."""
+            """Publish the targets, the first one last: its mark shows that some still carry one."""
             for each in reversed(ready):
                 each()
 
         return finish
 
     def take_back(self) -> None:
-        """Remove the targets in which nothing has been written, the first one last: as if nothing had been begun."""
+        """Remove targets without any written part, the first one last, as if the run had not begun."""
         self._remove_begun(self._begun(), lambda part: len(part) > 1)
 
     def _begun(self) -> Sequence[StoreLike]:
-        """Return the targets: they go where nothing has been written."""
+        """Return the targets, to remove if nothing has been written."""
         return self.written_places
 
     def settle(self, *, resumable: bool = False) -> None:
-        """Wait until tasks that had begun are done, so that nothing is written after a run has failed."""
+        """Wait for running tasks, so that nothing is written after a run has failed."""
         super().settle(resumable=resumable)
         self._let_go_of_memory()
 
@@ -242,11 +242,11 @@ class SlabRun(JournaledRun):
 
     @property
     def windows(self) -> Windows:
-        """Return the reader of windows, counted here."""
+        """Return the reader of windows, with this run's counter."""
         return Windows(self.plan, self.copied or self.given[1], self.meter, self._pool)
 
     def _read(self, number: int, rank: int) -> Blocks | None:
-        """A window of each source: its band is read into the middle. None, where nobody needs it any more."""
+        """Read a band of each source into the middle of a window; return None if no slab needs it."""
         slab = Slab(number, rank)
         if self.is_done(slab) and all(map(self.is_done, self.plan.takers(slab))):
             return None
@@ -254,15 +254,15 @@ class SlabRun(JournaledRun):
             return self._thread_of("read", rank).submit(self.windows.read, slab).result()
 
     def _give(self, taker: int, taker_rank: int, number: int, rank: int, blocks: Blocks | None) -> list[Blocks] | None:
-        """Copies of what a window of another slab has of this band."""
+        """Return copies of the band's share in the window of another slab."""
         return self.windows.given(Slab(taker, taker_rank), Slab(number, rank), blocks) if blocks else None
 
     def _fetch(self, taker: int, taker_rank: int, rank: int) -> list[Blocks]:
-        """Read again what the window of another rank lacks."""
+        """Read again the elements that the window of another rank lacks."""
         return self.windows.fetched(Slab(taker, taker_rank), rank)
 
     def _compute(self, number: int, rank: int, blocks: Blocks | None, *given: list[Blocks] | None) -> Blocks | None:
-        """Call the kernel on a window; returned are results without its halo, or None where these have been written."""
+        """Call the kernel on a completed window; return results without halo, or None if they have been written."""
         slab = Slab(number, rank)
         if blocks is None or self.is_done(slab):
             return None
@@ -270,12 +270,12 @@ class SlabRun(JournaledRun):
         return self._results(slab, blocks)
 
     def _results(self, slab: Slab, blocks: Blocks) -> Blocks:
-        """Call the kernel on a window that lacks nothing; returned are results without its halo."""
+        """Call the kernel on a complete window; return results without halo."""
         core, window, seen = self.plan.core(slab), self.plan.window(slab), self.plan.seen(slab)
         wide: Blocks = []
         if self.plan.margin:
             narrow = [self._copied(block, within(seen, window)) for block in blocks]
-            if is_verified(self.plan, slab):  # what is not in the copies is gone before the kernel is called again
+            if is_verified(self.plan, slab):  # release everything but the copies before the kernel is called again
                 made = self._made(slab, self._called(slab, blocks), window)
                 wide = [self._copied(each, ...) for each in self._trimmed(made, core, window)]
                 del made
@@ -287,7 +287,7 @@ class SlabRun(JournaledRun):
         return found
 
     def _trimmed(self, results: Blocks, core: Section, seen: Section) -> Blocks:
-        """Cut results for all that is seen to those of a slab; they stay themselves where that is all."""
+        """Cut the results for all visible elements to those of a slab; no copy if they are equal."""
         trimmed: Blocks = []
         for number, made in enumerate(results):
             inner, outer = self.plan.standing(core, number), self.plan.standing(seen, number)
@@ -309,15 +309,14 @@ class SlabRun(JournaledRun):
             raise KernelError(f"the kernel failed on {self._where(slab)}: {raised}") from error
 
     def _thread_of(self, verb: str, rank: int) -> ThreadPoolExecutor:
-        """Where a rank reads, where its kernel runs, and where it writes: what is freed the allocator keeps for the
-        thread that had it."""
+        """Return the thread on which a rank reads, computes or writes: the allocator keeps freed memory by thread."""
         with self._opening:
             if (verb, rank) not in self._threads:
                 self._threads[verb, rank] = ThreadPoolExecutor(1, f"{verb}-{rank}")
             return self._threads[verb, rank]
 
     def _let_go_of_memory(self) -> None:
-        """Give back what was kept for the next slab."""
+        """Release memory and threads kept for the next slab."""
         self._pool.forget()
         with self._opening:
             for thread in self._threads.values():
@@ -334,7 +333,7 @@ class SlabRun(JournaledRun):
             return kernel(*blocks, block_info=BlockInfo(core, window, within(core, window)[:-1], self.plan.shape))
 
     def _check_memory(self) -> None:
-        """Refuse to go on with a kernel for which there is no room."""
+        """Raise if the kernel's memory exceeds the budget."""
         plan, held = self.plan, self._memory.each or 0
         own = held - plan.result_bytes
         each = plan.ranks_here * (own - plan.workspace - OBJECT_BYTES)
@@ -348,12 +347,12 @@ class SlabRun(JournaledRun):
             )
 
     def _where(self, slab: Slab) -> str:
-        """A slab for a person: its elements in the array."""
+        """Return a description of a slab for messages: its elements in the array."""
         spans = (f"{span.start}:{span.stop}" for span in self.plan.core(slab).axes)
         return f"slab [{', '.join(spans)}] (number {slab.number} of rank {slab.rank})"
 
     def _made(self, slab: Slab, results: Any, seen: Section) -> Blocks:
-        """Check the kernel's results for what it has seen."""
+        """Check the kernel's results against the elements that it has seen."""
         where = self._where(slab)
         wanted = [
             ResultTerms(str(target.store), self.plan.standing(seen, number).shape, target.settings["dtype"])
@@ -377,13 +376,13 @@ class SlabRun(JournaledRun):
         return self.targets[int(name)].store if name.isdigit() and int(name) < len(self.targets) else None
 
     def _place_name(self, number: int, rank: int) -> str:
-        """Name the place where a rank writes of a target, as the journal has it."""
+        """Return the name of the place at which a rank writes a target, as in the journal."""
         return str(number)
 
     def _put(
         self, rank: int, file: ArrayFile, axes: Axes, values: np.ndarray, kept: Container[str] = ()
     ) -> dict[str, Receipt]:
-        """Write some elements, but for chunks that are kept; gives the receipts of their chunks."""
+        """Write some elements, except for kept chunks, and return the receipts of their chunks."""
         receipts = Receipts(kept)
         how: Any = {"meter": self.meter, "past_cache": self.plan.past_cache, "receipts": receipts}
         self._thread_of("write", rank).submit(write_section, file, axes, values, **how).result()

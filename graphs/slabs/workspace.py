@@ -1,14 +1,14 @@
-"""What a kernel holds beside its blocks and its results, measured on the first slab of a process.
+"""Memory of a kernel beside its blocks and results, measured on the first slab of a process.
 
-read      ├── 1 ──┤         ├── 2 ──┤        who takes memory waits while the first kernel computes
+read      ├── 1 ──┤         ├── 2 ──┤        other allocations wait while the first kernel computes
 compute            ├── 0 ──┤├── 1 ──┤├──     one slab is enough: all are alike
 
-The system keeps the most that a process had in memory (``VmHWM``): it sees what any library takes. Python's own
-`tracemalloc` sees numpy's arrays only, and can crash where other threads run when it stops (CPython gh-128679). What
-the process has kept of earlier work, and the kernel uses again, is not seen: it is of the idle level.
+The system records a process's peak resident memory (``VmHWM``), which includes the allocations of every library.
+Python's `tracemalloc` sees numpy's arrays only, and can crash if other threads run when it stops (CPython gh-128679).
+Memory kept from earlier work and reused by the kernel is not measured: it belongs to the idle level.
 
-narrow    ░░███████░░            the depth that was asked for
-wide    ▒▒░░███████░░▒▒          what is found for █ must be the same
+narrow    ░░███████░░            the requested depth
+wide    ▒▒░░███████░░▒▒          the results for █ must be equal
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from oocarrays.storage.local.pages import give_back
 from oocarrays.storage.meter import anonymous_bytes
 
 PIECE = 2**13
-"""Elements that are compared at a time: what that takes stays in a cache, and is counted in a plan."""
+"""Elements compared at a time: the temporaries fit in a cache, and are counted in a plan."""
 
 
 def is_verified(plan: SlabGeometry, slab: Slab) -> bool:
-    """Whether a slab is computed again: the first one of a rank, that in the middle, and the last one."""
+    """Return whether a slab is computed twice: the first, middle and last one of a rank."""
     count = len(plan.numbers(slab.rank))
     return slab.number in (0, count // 2, count - 1)
 
 
 def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where: str) -> None:
-    """Refuse results that are others where more neighbours are seen; nothing is looked at where ``wide`` is empty.
+    """Raise if results differ when the kernel sees more neighbours; check nothing if ``wide`` is empty.
 
-    Numbers that are not whole may differ by the root of their precision, of the largest one: transforms round otherwise
-    in blocks of other lengths.
+    Floating-point numbers may differ by the square root of their precision, relative to the largest one: transforms
+    round differently in blocks of other lengths.
     """
     for one, other in zip(narrow, wide, strict=bool(wide)):
         near = 0.0
@@ -58,7 +58,7 @@ def check_alike(narrow: Sequence[np.ndarray], wide: Sequence[np.ndarray], where:
 
 
 def _pieces(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Cut two arrays alike along their longest axis: what is made of a piece holds next to nothing."""
+    """Yield equal pieces of two arrays along their longest axis, so that temporaries stay small."""
     axis = int(np.argmax(one.shape))
     rows = max(PIECE * one.shape[axis] // max(one.size, 1), 1)
     for start in range(0, one.shape[axis], rows):
@@ -67,7 +67,6 @@ def _pieces(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[np.ndarray, np
 
 
 def _largest(values: np.ndarray) -> float:
-    """Return the largest finite magnitude."""
     return float(np.abs(values[np.isfinite(values)]).max(initial=0))
 
 
@@ -80,15 +79,15 @@ def _unlike(one: np.ndarray, other: np.ndarray, near: float) -> np.ndarray:
 
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-"""Of Linux: what a process has in memory; and the file by which ``VmHWM`` begins anew."""
+"""Linux files: a process's memory use, and the reset of ``VmHWM``."""
 
 
 class KernelMemory:
-    """Measures the first kernel of a process, while nothing else is taken."""
+    """Measurement of a process's first kernel, during which no other memory is allocated."""
 
     def __init__(self) -> None:
         self.each: int | None = None
-        """Bytes that the kernel held, its results among them, at most; None where nothing has been measured."""
+        """Maximum bytes held by the kernel, including its results; None before a measurement."""
         self._changed = threading.Condition()
         self._begun = False
         self._doubted = False
@@ -97,7 +96,7 @@ class KernelMemory:
 
     @contextmanager
     def taking(self) -> Iterator[None]:
-        """Take memory, or give some back: not while the first kernel is measured."""
+        """Allocate or release memory in this block, but not during the measurement."""
         with self._changed:
             self._changed.wait_for(lambda: not self._alone)
             self._under_way += 1
@@ -110,7 +109,7 @@ class KernelMemory:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Measure, if this is the first: what it imports or compiles then, too."""
+        """Measure the first kernel, including its imports and compilation."""
         if not self._is_first():
             with self.taking():
                 yield
@@ -127,7 +126,7 @@ class KernelMemory:
                 self._changed.notify_all()
 
     def measure_again(self) -> bool:
-        """Measure the next kernel instead of the first, once; returned is whether it will be."""
+        """Measure the next kernel instead of the first, once; return whether it will be measured."""
         with self._changed:
             if self._doubted:
                 return False
@@ -135,7 +134,7 @@ class KernelMemory:
             return True
 
     def _is_first(self) -> bool:
-        """Whether nobody has computed yet: then all others wait from now on."""
+        """Return whether this is the first kernel; if so, all others wait from now on."""
         with self._changed:
             if self._begun:
                 return False
@@ -145,7 +144,7 @@ class KernelMemory:
 
 
 def _begin_anew() -> int | None:
-    """Give back what the allocator keeps for later, and begin ``VmHWM`` anew: bytes that no file backs now."""
+    """Release memory kept by the allocator, reset ``VmHWM``, and return the anonymous bytes now in memory."""
     give_back()
     with suppress(OSError):
         RESET.write_text("5")
@@ -154,7 +153,7 @@ def _begin_anew() -> int | None:
 
 
 def _most() -> int | None:
-    """The most bytes in memory that no file backs; None where the system does not tell."""
+    """Return the maximum anonymous bytes in memory; None if the system does not report them."""
     with suppress(OSError, KeyError):
         lines = (line.split(":") for line in STATUS.read_text(encoding="ascii").splitlines())
         kib = {name: int(value.split()[0]) for name, value in lines if name in ("VmHWM", "RssFile")}

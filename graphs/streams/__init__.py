@@ -1,1 +1,1 @@
-"""Streams on the workers of a cluster: each rank's cells live on the worker that it is put on."""
+"""Streams on the workers of a cluster: each rank keeps its cells on its worker."""

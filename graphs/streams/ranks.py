@@ -1,9 +1,9 @@
-"""Ranks of streams on workers: each keeps its buffers where it is, and all agree on the mode of each call.
+"""Ranks of streams on workers: each keeps its buffers on its worker, and all agree on the mode of each call.
 
-    blocks ──► look (each rank, where it lives) ──► agree (one reduction) ──► do (each rank)
+    blocks ──► look (each rank, on its worker) ──► agree (one reduction) ──► do (each rank)
 
-What a rank holds stays on its worker between calls, as in the paper each node has its own buffers: a worker that is
-lost takes with it what had not been flushed, and the streams say so.
+A rank's buffers stay on its worker between calls, as each node has its own buffers in the paper. If a worker is lost,
+its unflushed data are lost too, and the streams raise an error.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 _HELD: dict[tuple[str, int], Any] = {}
-"""Ranks that live in this process, by the name of their streams and their number."""
+"""Ranks in this process, by the name of their streams and their number."""
 
 
 def rank_addresses(client: Client, ranks: int) -> list[str]:
-    """Return the worker of each rank: workers in turn."""
+    """Return the worker of each rank, in contiguous runs of ranks."""
     workers = [worker.address for worker in workers_of(client)]
     return [workers[rank * len(workers) // ranks] for rank in range(ranks)]
 
@@ -49,7 +49,7 @@ def _end(name: str, rank: int, act: Callable[[Any], Any]) -> None:
 
 
 class Ranks:
-    """The ranks of one file of streams."""
+    """Ranks of one file of streams."""
 
     def __init__(self, client: Client, name: str, addresses: Sequence[str]) -> None:
         self.client = client
@@ -57,16 +57,16 @@ class Ranks:
         self.addresses = list(addresses)
 
     def begin(self, make: Callable[[int], Any]) -> None:
-        """Make every rank where it is to live."""
+        """Create every rank on its worker."""
         self.client.gather(self._on_each(_begin, [(make,)] * len(self.addresses)))
 
     def start(self, act: Callable[..., Any], given: Sequence[tuple[Any, ...]] | None = None) -> list[Future]:
-        """Have every rank do something with what it is given, and do not wait."""
+        """Start a call on every rank with its own arguments, without waiting."""
         each = [()] * len(self.addresses) if given is None else given
         return self._on_each(_act, [(act, *one) for one in each])
 
     def each(self, act: Callable[..., Any], given: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-        """Have every rank do something: what they answer. An error is raised once no rank is at work any more."""
+        """Call every rank and return the results; raise an error only after all ranks have stopped."""
         from distributed import wait
 
         started = self.start(act, given)
@@ -75,7 +75,7 @@ class Ranks:
         return answers
 
     def end(self, act: Callable[[Any], Any]) -> None:
-        """Let every rank go."""
+        """End and remove every rank."""
         self.client.gather(self._on_each(_end, [(act,)] * len(self.addresses)), errors="skip")
 
     def _on_each(self, call: Callable[..., Any], given: Sequence[tuple[Any, ...]]) -> list[Future]:
@@ -85,7 +85,7 @@ class Ranks:
         ]
 
     def blocks(self, blocks: Sequence[Any]) -> list[Any]:
-        """Have the block of each rank computed where the rank lives."""
+        """Compute the block of each rank on the worker of that rank."""
         return [
             self.client.compute(block, workers=[address]) if hasattr(block, "dask") else block
             for block, address in zip(blocks, self.addresses, strict=True)

@@ -1,1 +1,1 @@
-"""Which sections of stored arrays a graph, or a run, reads and writes."""
+"""Sections of stored arrays that a graph or a run reads and writes."""

@@ -1,11 +1,11 @@
-"""The reads and writes that a Dask graph contains, found without running it, as Dask would run it.
+"""Reads and writes in a Dask graph, found as Dask would run it, without running it.
 
-    small graphs     optimised by Dask itself, and every task is looked at
-    large ones       layer by layer from the results down: which blocks are needed is a mask, and the reads of a
+    small graphs     optimised by Dask itself, and every task is examined
+    large ones       layer by layer from the results down: needed blocks are a mask, and the reads of a
                      layer of blocks are found from one of its tasks
 
-Dask joins an index with the read before it where nothing else wants what is read: so does the second way, with Dask's
-own rule. Sections are folded as they are found.
+Dask fuses an index with the preceding read if no other task needs that read; the second method applies Dask's own rule.
+Sections are folded as they are found.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from oocarrays.graphs.tracing.seen import Seen
 from oocarrays.storage.files.places import location
 
 MOST_TASKS = 100_000
-"""Tasks of graphs that Dask optimises for us, at most: it takes about 70 µs and 2 kB for each."""
+"""Maximum number of tasks for which Dask optimises the graph: it takes about 70 µs and 2 kB for each."""
 PLAIN = frozenset({int, float, str, bool, bytes, tuple, list, dict, slice, type(None), type, set, frozenset})
-"""Types of arguments that are not arrays: they are not looked at twice."""
+"""Types of arguments that are not arrays, excluded from the search."""
 
 
 class FoundAccesses:
-    """Reads and writes of tasks, told by one task after the other."""
+    """Reads and writes collected task by task."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
@@ -43,7 +43,7 @@ class FoundAccesses:
         self._blind: dict[str, str] = {}
 
     def part(self, source: Any) -> TakenPart | None:
-        """Return what an object has taken of a stored array; each object is looked at once."""
+        """Return an object's part of a stored array; each object is examined once."""
         if type(source) in PLAIN:
             return None
         known = self._parts.get(id(source))
@@ -52,7 +52,7 @@ class FoundAccesses:
         return known[1]
 
     def is_source(self, source: Any) -> bool:
-        """Whether an object is a stored array, or takes its elements from one."""
+        """Return whether an object is a stored array, or reads from one."""
         return self.part(source) is not None
 
     def add_task(self, node: Any, find: parts.Find) -> None:
@@ -80,7 +80,7 @@ class FoundAccesses:
 
     @property
     def unseen(self) -> list[str]:
-        """Arrays that tasks are given whole, a line each: only a run shows the sections that they read."""
+        """Return a line for each array passed to a task as a whole: only a run shows the sections that are read."""
         return [
             f"{task} is given the stored array {array} itself: what it reads of it is not in the graph; run it "
             "inside 'with ooc.trace() as t:' to see it"
@@ -89,7 +89,7 @@ class FoundAccesses:
 
 
 def trace_collections(collections: Sequence[Any], seen: Seen) -> list[str]:
-    """Add what the graphs of some collections, computed together, read and write; return lines about what is unseen."""
+    """Add the reads and writes of collections computed together; return lines about accesses that cannot be seen."""
     found = FoundAccesses(seen)
     arrays, others = [], []
     for each in collections:
@@ -109,7 +109,7 @@ def trace_collections(collections: Sequence[Any], seen: Seen) -> list[str]:
 
 
 def arrays_of(collection: Any, found: FoundAccesses) -> list[da.Array]:
-    """Return the Dask arrays that a collection is made of; what xarray reads without Dask is added at once."""
+    """Return the Dask arrays in a collection; add xarray's reads without Dask directly."""
     if isinstance(collection, da.Array):
         return [collection]
     variables = _variables(collection)
@@ -124,7 +124,7 @@ def arrays_of(collection: Any, found: FoundAccesses) -> list[da.Array]:
 
 
 def _variables(collection: Any) -> list[Any]:
-    """Return the variables of an object of xarray; nothing where it is none."""
+    """Return the variables of an xarray object; an empty list for another object."""
     if not type(collection).__module__.startswith("xarray."):
         return []
     if hasattr(collection, "subtree"):
@@ -149,12 +149,12 @@ def _trace_arrays(arrays: Sequence[da.Array], found: FoundAccesses) -> None:
 
 
 def trace_tasks(graph: Mapping[Any, Any], seen: Seen) -> None:
-    """Add what the tasks of a graph read and write, as they stand there."""
+    """Add the reads and writes of a graph's tasks, without optimisation."""
     _every_task(graph, FoundAccesses(seen))
 
 
 def _every_task(graph: Mapping[Any, Any], found: FoundAccesses) -> None:
-    """Add the reads of every task of a graph."""
+    """Add the reads and writes of every task of a graph."""
     nodes = convert_legacy_graph(graph)
 
     def find(key: Any) -> Any:
@@ -168,7 +168,7 @@ def _every_task(graph: Mapping[Any, Any], found: FoundAccesses) -> None:
 
 
 def traced_collections(given: Iterable[Any]) -> list[Any]:
-    """Return what there is to trace in lists, tuples and mappings of collections."""
+    """Return the collections in nested lists, tuples and mappings."""
     flat: list[Any] = []
     for each in given:
         if isinstance(each, list | tuple):

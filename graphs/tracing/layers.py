@@ -1,15 +1,15 @@
-"""The reads of a graph too large to be written out: layer by layer, from the results down.
+"""Reads of a graph too large to be written out, found layer by layer from the results down.
 
     needed blocks of a layer     ██·█        a mask, or keys where tasks are written out
-            │ which block needs which is told by the layer's indices
+            │ the layer's indices give the blocks needed below
     needed blocks below          ██
                                  │
-    reads                        Σ over a mask: along each axis, which ranges; how often each product of them
+    reads                        Σ over a mask: ranges along each axis, and the count of each product
 
-An index that is the only one to want what is read is joined with the read, as Dask's optimisation does.
+An index that is the only user of a read is fused with it, as in Dask's optimisation.
 
-out[i, j, k] = a[k, i] · b[k, j]       a is read for every j: as often as b has blocks along that axis
-out[i, j, k] = a[k, i] · a[k, j]       both reads of a are repeated as a itself is cut
+out[i, j, k] = a[k, i] · b[k, j]       a is read for every j, once for each block of b along that axis
+out[i, j, k] = a[k, i] · a[k, j]       both reads of a are repeated for each block of a itself
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from oocarrays.plan.advice.patterns import Pattern
 
 
 class BlockRead(NamedTuple):
-    """A read of a layer of blocks."""
+    """Read of a layer of blocks."""
 
     name: str
-    """Of the array."""
+    """Name of the array."""
     indices: set[str]
-    """Of its blocks."""
+    """Indices of its blocks."""
     axes: dict[str, int]
-    """Axes of the array by the indices of their blocks, where all of them are read."""
+    """Axes of the array that are read whole, by block index."""
 
 
 def reads_blocks(layer: Any) -> bool:
@@ -51,7 +51,7 @@ def reads_blocks(layer: Any) -> bool:
 
 
 def repeat_of(layer: Blockwise, read: BlockRead, reads: Sequence[BlockRead]) -> Repeat:
-    """Return how often one read of a layer is done: for each block along the indices that it has not."""
+    """Return the number of repetitions of a read: once for each block along the indices that it lacks."""
     times, axes = 1, []
     of: set[str] = set()
     for index in layer.output_indices:
@@ -67,27 +67,27 @@ def repeat_of(layer: Blockwise, read: BlockRead, reads: Sequence[BlockRead]) -> 
 
 
 AT_ONCE = 10_000
-"""Tasks of a layer of blocks that are written out at one time, where one does not tell of all."""
+"""Tasks written out at one time, if one task of a layer does not determine the reads of the others."""
 
 
 @dataclass
 class _Needs:
-    """Needs of a layer: parts, and who needs it."""
+    """Blocks or tasks of a layer that are needed, and their users."""
 
     counts: np.ndarray | None = None
-    """Of a layer of blocks: how many tasks need each."""
+    """Number of users of each block, for a layer of blocks."""
     keys: Counter[Any] = field(default_factory=Counter)
-    """Of tasks that are written out: how many others need each."""
+    """Number of users of each written-out task."""
     results: set[Any] = field(default_factory=set)
-    """Keys that are results."""
+    """Keys of results."""
     alone: set[Any] = field(default_factory=set)
-    """Keys that some task needs and nothing else beside."""
+    """Keys that are the only input of some task."""
     indexed: dict[Any, Task] = field(default_factory=dict)
-    """Of keys, a task that takes an index of it and needs nothing else."""
+    """Task that indexes a key and has no other input, by key."""
 
 
 class Layers:
-    """A graph of arrays, gone through without writing it out."""
+    """Graph of arrays, traversed without writing it out."""
 
     def __init__(self, graph: HighLevelGraph, arrays: Sequence[da.Array], found: Any) -> None:
         first = [(array.name, *(0 for _ in array.numblocks)) for array in arrays]
@@ -108,7 +108,7 @@ class Layers:
                 self._tasks(name)
 
     def repeats(self) -> dict[str, tuple[Repeat, ...]]:
-        """Return how often tasks read each chunk of an array, where the indices of one layer of blocks tell."""
+        """Return how often tasks read each chunk of an array, if the indices of one layer of blocks determine it."""
         found: dict[str, tuple[Repeat, ...]] = {}
         seen: Counter[str] = Counter()
         for layer in self._layers.values():
@@ -127,7 +127,7 @@ class Layers:
     # ------------------------------------------------------------------ layers of blocks
 
     def _counts(self, name: str, layer: Blockwise) -> np.ndarray:
-        """Return how many tasks need each block of a layer; a result counts as needed."""
+        """Return the counter of users of each block in a layer."""
         needs = self._needs[name]
         if needs.counts is None:
             shape = tuple(layer.dims[i] for i in layer.output_indices)
@@ -194,7 +194,7 @@ class Layers:
             self._add_blocks(source, dep, _projected(needed, layer, indices, dep.numblocks))
 
     def _templates(self, layer: Blockwise) -> Iterator[tuple[Any, ArraySliceDep, Sequence[str]] | None]:
-        """Yield the reads of one task of a layer: source, slices, and indices; None for one that tells not of all."""
+        """Yield a task's source, slices and indices of each read in a layer; None for one unlike other tasks'."""
         tokens: dict[Any, Any] = {blockwise_token(i): each for i, each in enumerate(layer.indices)}
 
         def find(key: Any) -> Any:
@@ -208,7 +208,7 @@ class Layers:
 
         try:
             found = list(parts.uses(layer.task, find, self._found.is_source))
-        except NotImplementedError:  # an index that is joined with that of a region, which slices of no block are
+        except NotImplementedError:  # an index fused with that of a region, not a block's slices
             yield None
             return
         for use in found:
@@ -220,7 +220,7 @@ class Layers:
                 yield None
 
     def _add_blocks(self, source: Any, dep: ArraySliceDep, times: np.ndarray) -> None:
-        """Add the sections of blocks, each so many times."""
+        """Add the sections of blocks, each with its number of reads."""
         part = self._found.part(source)
         along = [[range(int(a), int(b)) for a, b in pairwise(starts)] for starts in dep.starts]
         plain = part.points is None and all(isinstance(part.axes[axis], range) for axis in part.kept)
@@ -239,16 +239,16 @@ class Layers:
                 self._found.add(parts.TaskUse(source, key), None)
 
     def _one_by_one(self, layer: Blockwise, needed: np.ndarray) -> None:
-        """Add what tasks read, written out some at a time."""
+        """Add the reads of a layer's tasks, written out in groups."""
         blocks = (tuple(map(int, index)) for index in zip(*np.nonzero(needed), strict=True))
         while some := list(islice(blocks, AT_ONCE)):
             for node in _written_out(layer, some).values():
                 self._found.add_task(node, self._object)
 
-    # ------------------------------------------------------------------ indices that are joined with reads
+    # ------------------------------------------------------------------ indices fused with reads
 
     def _joined(self, name: str, layer: Blockwise) -> dict[tuple[int, ...], Task]:
-        """Return the blocks that are read and at once indexed, by one task that needs nothing else."""
+        """Return the blocks with a single user that only indexes them, with that task."""
         needs = self._needs[name]
         if name in self._results or layer.task.func not in parts.GETTERS:
             return {}
@@ -256,7 +256,7 @@ class Layers:
         return {key[1:]: task for key, task in needs.indexed.items() if counts[key[1:]] == 1 and self._joins(task)}
 
     def _joins(self, task: Task) -> bool:
-        """Return whether an index is not made a task of its own by who needs it."""
+        """Return whether Dask fuses an index with its read: it has a single user, or is never a task's only input."""
         name = self._layer_of(task.key)
         if name is None:
             return False
@@ -265,7 +265,7 @@ class Layers:
         return once or task.key not in needs.alone
 
     def _add_joined(self, layer: Blockwise, joined: Mapping[tuple[int, ...], Task]) -> None:
-        """Add what blocks are read for, each with its index: by Dask's rule, or else the whole block."""
+        """Add the reads of indexed blocks: the fused index by Dask's rule, or else the whole block."""
         for template in self._templates(layer):
             assert template is not None
             source, dep, indices = template
@@ -274,10 +274,9 @@ class Layers:
                 read = dep[tuple(block[place] for place in places)]
                 self._found.add(parts.TaskUse(source, _fused(read, parts.known(task.args[1], self._object))), task)
 
-    # ------------------------------------------------------------------ tasks that are written out
+    # ------------------------------------------------------------------ written-out tasks
 
     def _object(self, key: Any) -> Any:
-        """Return the object that a key stands for."""
         name = self._layer_of(key)
         if name is None or isinstance(self._layers[name], Blockwise):
             return parts.NOTHING
@@ -297,7 +296,7 @@ class Layers:
         return self._written[name]
 
     def _node(self, key: Any, node: Any) -> tuple[Any, Any]:
-        """Return a task as Dask has them today, and what it needs; None and the latter, where it reads nothing."""
+        """Return a task in Dask's current form, and its inputs; None and its inputs if it reads nothing."""
         if isinstance(node, GraphNode):
             return node, node.dependencies
         below: set[Any] = set()
@@ -307,7 +306,7 @@ class Layers:
         return made, below
 
     def _look(self, value: Any, below: set[Any]) -> bool:
-        """Add the keys that are named in a task of the older kind; says whether it may read anything."""
+        """Add the keys named in a task of the older form; return whether it may read an array."""
         kind = type(value)
         if kind is str or (kind is tuple and value and type(value[0]) is str):
             if self._layer_of(value) is not None:
@@ -323,7 +322,7 @@ class Layers:
         return value in parts.READERS if callable(value) else self._found.is_source(value)
 
     def _tasks(self, name: str) -> None:
-        """Go through the tasks of a layer that are needed."""
+        """Add the reads of a layer's needed tasks."""
         needs = self._needs[name]
         if name in self._results:
             grid = self._results[name]
@@ -357,14 +356,14 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Stands for the slices of each block."""
+    """Placeholder for the slices of each block."""
 
     dep: Any
     indices: Sequence[str]
 
 
 class _Keys:
-    """The keys of a graph, asked for one by one."""
+    """Container of a graph's keys that tests them one by one."""
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
@@ -375,7 +374,7 @@ class _Keys:
 
 
 def _projected(needed: np.ndarray, layer: Blockwise, indices: Sequence[str], numblocks: Sequence[int]) -> np.ndarray:
-    """Return how many needed tasks of a layer take each block of what has other indices."""
+    """Return the number of needed tasks that use each block of an array with other indices."""
     mine = list(layer.output_indices)
     lost = tuple(axis for axis, index in enumerate(mine) if index not in indices)
     counts = needed.sum(axis=lost, dtype=np.int64)
@@ -391,7 +390,7 @@ def _projected(needed: np.ndarray, layer: Blockwise, indices: Sequence[str], num
 
 
 def _fused(read: Any, index: Any) -> Any:
-    """Return the index of a read that is indexed at once, where Dask makes one of both; else that of the read."""
+    """Return the fused index of a read and the following index if Dask can fuse them; else the index of the read."""
     if not (isinstance(read, tuple) and isinstance(index, tuple)):
         return read
     if len(read) != len(index) and any(each is None for each in (*read, *index)):
@@ -403,5 +402,4 @@ def _fused(read: Any, index: Any) -> Any:
 
 
 def _written_out(layer: Blockwise, blocks: Iterable[tuple[int, ...]]) -> dict[Any, Any]:
-    """Return the tasks of some blocks of a layer."""
     return dict(layer._cull(set(blocks)))

@@ -1,14 +1,14 @@
-"""What an object that tasks read from takes of a stored array: a Zarr array, an array of ours, or xarray's lazy one.
+"""Parts of stored arrays that a task's object reads: a Zarr array, an array of this package, or an xarray lazy array.
 
     z[2:, ::3]                     TakenPart     array z, axes (range(2, n), range(0, m, 3))
     part[4:6, :]                   Taken    rows 6 to 7 of z, each third column
 
-Nothing is read: the index that a task has is composed with what the object has taken already.
+No data is read: the task's index is composed with the part that the object already covers.
 
-getter(z, index)                       reads     as da.from_zarr, from_array and xarray have it
-read_span(part, span)                  reads     as our lazy arrays have it
-load_store_chunk(x, z, index, …)       writes    as da.store and xarray's to_zarr have it
-make, begin or independent of a rank   reads     as collective reads have it: what the rank wants, whoever reads it
+getter(z, index)                       reads     of da.from_zarr, from_array and xarray
+read_span(part, span)                  reads     of this package's lazy arrays
+load_store_chunk(x, z, index, …)       writes    of da.store and xarray's to_zarr
+make, begin or independent of a rank   reads     of collective reads: the rank's own part, read by any rank
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from oocarrays.plan.collective.wanted import regular
 from oocarrays.storage.files.array_file import ArrayFile
 
 GETTERS = (getter, getter_nofancy, getter_inline, chunk_getitem, operator.getitem)
-"""Functions that take an index of what they are given."""
+"""Functions that index their argument."""
 HANDING_ON = (itself, ProhibitReuse._identity)
-"""Functions that give what they are given: of our graphs, and of what Dask makes of collections in `delayed`."""
+"""Functions that return their argument: of this package's graphs, and of Dask's `delayed` for collections."""
 ELSEWHERE = (PlainCopy.make, read_copy, *HANDING_ON)
-"""Functions that are given an array and read nothing of it where all goes well."""
+"""Functions with an array argument that they normally do not read."""
 READERS = frozenset({*GETTERS, read_span, copy_tile, read_group, load_store_chunk})
-"""Functions whose arguments tell what they read or write."""
+"""Functions with arguments that determine their reads or writes."""
 Find = Callable[[Any], Any]
-"""The object that a key of the graph stands for, or `NOTHING`."""
+"""Function from a key of the graph to its object, or `NOTHING`."""
 NOTHING = object()
 
 
 class TaskUse(NamedTuple):
-    """One read or write that a task does."""
+    """One read or write by a task."""
 
     source: Any
-    """What is read from or written to; of a collective read, the read."""
+    """Object that is read or written; a `Reading` for a collective read."""
     key: Any
-    """The index that is taken; None where that cannot be told; of a collective read the rank that wants its part."""
+    """Index; None if unknown; the rank of the part for a collective read."""
     writes: bool = False
-    """Whether it is written."""
+    """Whether it is a write."""
 
 
 def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
@@ -75,7 +75,7 @@ def uses(node: Any, find: Find, is_source: Callable[[Any], bool]) -> Iterator[Ta
 
 
 def _inner(node: Task, find: Find, is_source: Callable[[Any], bool]) -> Iterator[TaskUse]:
-    """Yield the reads and writes of tasks that were made one."""
+    """Yield the reads and writes of fused tasks."""
     inner: Mapping[Any, Any] = node.args[0]
     outer = dict(zip(node.args[2], node.args[3:], strict=False))
 
@@ -89,17 +89,16 @@ def _inner(node: Task, find: Find, is_source: Callable[[Any], bool]) -> Iterator
 
 
 def value(node: Any, find: Find) -> Any:
-    """Return the object that a node of a graph holds, or hands on as it is; `NOTHING` of any other."""
+    """Return the object that a node of a graph holds or passes on; `NOTHING` for another node."""
     return known(node, find) if isinstance(node, DataNode) or _hands_on(node) else NOTHING
 
 
 def _hands_on(node: Any) -> bool:
-    """Whether a task gives what it is given."""
     return isinstance(node, Task) and node.func in HANDING_ON
 
 
 def known(arg: Any, find: Find) -> Any:
-    """Return what an argument is, where that is known before anything runs."""
+    """Return the value of an argument, if it is known before the graph runs."""
     if isinstance(arg, DataNode):
         return arg.value
     if isinstance(arg, Alias):
@@ -143,18 +142,18 @@ def _of_call(
 
 
 def _stored(x: Any, out: Any, index: Any, region: Any, *_: Any, **__: Any) -> Iterator[TaskUse]:
-    """Yield what `dask.array.store` writes to an array."""
+    """Yield the write of `dask.array.store` to an array."""
     if region:
         index = fuse_slice(region, index) if index else region
     yield TaskUse(out, index, writes=True)
 
 
 Product = tuple[tuple[range, ...], ...]
-"""Ranges along each axis: what is taken is their product."""
+"""Ranges along each axis; the section is their product."""
 
 
 def as_ranges(taken: Taken) -> tuple[range, ...]:
-    """Return what is taken along an axis as ranges: one, where it has a rule, or else its contiguous runs."""
+    """Return indices along an axis as ranges: a single one if they are regular, else their contiguous runs."""
     if isinstance(taken, range):
         return (orientation.ascending(taken),)
     found = regular(taken)
@@ -167,18 +166,18 @@ def as_ranges(taken: Taken) -> tuple[range, ...]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TakenPart:
-    """Part that an object has taken of a stored array before it is asked for any of it."""
+    """Part of a stored array that an object covers before it is indexed."""
 
     array: zarr.Array
-    """The stored array."""
+    """Stored array."""
     by: str
-    """Who reads it: one of `oocarrays.plan.advice.access.BY`."""
+    """Reader: one of `oocarrays.plan.advice.access.BY`."""
     axes: tuple[range | np.ndarray, ...]
-    """What is taken along each axis of the array."""
+    """Indices along each axis of the array."""
     kept: tuple[int, ...]
-    """Axes of the array that the object has, in order; of the others one element is taken."""
+    """Axes of the array that the object has, in order; the others have a single index."""
     points: tuple[np.ndarray, ...] | None = None
-    """Where elements are taken one by one: their places along each axis."""
+    """Coordinates along each axis, if elements are selected one by one; else None."""
 
     @classmethod
     def whole(cls, array: zarr.Array, by: str = "zarr") -> TakenPart:
@@ -186,11 +185,10 @@ class TakenPart:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis that the object has."""
         return self.points[0].shape if self.points else tuple(len(self.axes[axis]) for axis in self.kept)
 
     def take(self, key: Any) -> Iterator[Product]:
-        """Yield what an index takes of the array, as products of ranges."""
+        """Yield the elements of the array at an index, as products of ranges."""
         if self.points is not None:
             places = [np.atleast_1d(each[key]).reshape(-1).tolist() for each in self.points]
             yield from (tuple((range(p, p + 1),) for p in point) for point in zip(*places, strict=True))
@@ -203,20 +201,20 @@ class TakenPart:
             yield tuple(map(as_ranges, axes))
 
     def _selected(self, key: Any) -> Sequence[Taken]:
-        """Return the places that an index takes along each axis that the object has."""
+        """Return the places of an index along each axis of the object."""
         shape, entries = self.shape, tuple(e for e in (key if isinstance(key, tuple) else (key,)) if e is not None)
         return _plain(entries, shape) or Selection.of(entries, shape).axes
 
 
 def _plain(key: Any, shape: Sequence[int]) -> list[range] | None:
-    """Return what an index takes along each axis, where it is one of slices as Dask has them for a block."""
+    """Return the places of an index along each axis, if it consists of Dask's slices of a block."""
     if isinstance(key, tuple) and len(key) == len(shape) and all(map(_is_plain, key)):
         return [range(e.start, min(e.stop, n)) for e, n in zip(key, shape, strict=True)]
     return None
 
 
 def _is_plain(entry: Any) -> bool:
-    """Whether an entry of an index is a slice as Dask has it for a block."""
+    """Return whether an entry of an index is a slice as in Dask's blocks."""
     if type(entry) is not slice or entry.step not in (None, 1):
         return False
     return type(entry.start) is int and type(entry.stop) is int and 0 <= entry.start <= entry.stop
@@ -231,7 +229,7 @@ def _of(axis: range | np.ndarray, places: Taken) -> Taken:
 
 
 def part_of(source: Any) -> TakenPart | None:
-    """Return what an object that tasks read from has taken of a stored array; None where it is none."""
+    """Return an object's part of a stored array; None if it is not a stored array."""
     if isinstance(source, zarr.Array):
         return TakenPart.whole(source)
     if isinstance(source, StoredPart):
@@ -241,14 +239,14 @@ def part_of(source: Any) -> TakenPart | None:
         return TakenPart.whole(source.zarr, "oocarrays")
     if type(source).__module__.startswith("xarray."):
         return _xarray_part(source)
-    opened = getattr(source, "zarr", None)  # an array of ours, as open_array gives it
+    opened = getattr(source, "zarr", None)  # an array of this package, from open_array
     if isinstance(opened, zarr.Array) and type(source).__module__.startswith("oocarrays."):
         return TakenPart.whole(opened, "oocarrays")
     return None
 
 
 def _xarray_part(source: Any) -> TakenPart | None:
-    """Return what xarray's lazy arrays, one around the other, have taken of a Zarr array."""
+    """Return the part of a Zarr array covered by nested xarray lazy arrays."""
     from xarray.core.indexing import LazilyIndexedArray
 
     while not isinstance(getattr(source, "_array", None), zarr.Array):
@@ -263,7 +261,6 @@ def _xarray_part(source: Any) -> TakenPart | None:
 
 
 def _indexed(array: zarr.Array, key: tuple[Any, ...], outer: bool) -> TakenPart | None:
-    """Return what one of xarray's indices takes of an array."""
     if outer:
         taken = Selection.of(key, array.shape).axes
         kept = tuple(axis for axis, entry in enumerate(key) if not isinstance(entry, int | np.integer))
@@ -281,16 +278,16 @@ def _forwards(axes: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def asked(array: zarr.Array, how: str, key: Any) -> Iterator[Product]:
-    """Yield what one of Zarr's own ways of reading or writing takes of an array."""
+    """Yield the elements of a selection by one of Zarr's own methods."""
     if how in ("basic", "orthogonal"):
-        plain = _plain(key, array.shape)  # of most reads: those of a chunk take less than a millisecond
+        plain = _plain(key, array.shape)  # most reads: a read of a chunk takes less than a millisecond
         if plain is not None:
             yield from [tuple(zip(plain, strict=True))] if all(map(len, plain)) else ()
             return
         try:
             yield from TakenPart.whole(array).take(key)
         except SelectionError:
-            return  # Zarr refuses it, too
+            return  # Zarr raises, too
     elif how == "block":
         yield from asked(array, "basic", _of_blocks(array, key))
     else:
@@ -305,7 +302,6 @@ def _tuple(key: Any) -> tuple[Any, ...]:
 
 
 def _of_blocks(array: zarr.Array, key: Any) -> tuple[Any, ...]:
-    """Return the elements of some blocks, as an index."""
     entries = []
     for entry, n, c in zip(_tuple(key), array.shape, array.chunks, strict=False):
         taken = Selection.of(entry, (-(-n // c),)).axes[0]

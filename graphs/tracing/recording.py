@@ -1,8 +1,8 @@
-"""What a run asks of stored arrays, recorded while it runs: by Zarr's own methods, and by ours.
+"""Recording of the sections of stored arrays that a run accesses, by Zarr's own methods and by this package's.
 
 z[key], z.oindex[key], …    ─┐
-a[key], lazy arrays, jobs   ─┼─► the recordings that are under way in this process
-the same on each worker     ─┘   which workers send back when the recording ends
+a[key], lazy arrays, jobs   ─┼─► the active recordings of this process
+the same on each worker     ─┘   sent back by workers when the recording ends
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 class TracedStore(Wrapped[Store]):
-    """A store that remembers which chunks are read from it and written to it; ``trace()`` says of which arrays.
+    """Store that records the chunks read from it and written to it; ``trace()`` assigns them to arrays.
 
-    A chunk counts whole, and so does a shard, whatever is read of it: a store sees no more.
+    A chunk or shard counts as a whole even if only part of it is read: a store cannot see more.
     """
 
     def __init__(self, store: Store, counts: Counter[tuple[str, bool]] | None = None) -> None:
@@ -49,26 +49,26 @@ class TracedStore(Wrapped[Store]):
         return type(self)(store, self._counts)
 
     def __reduce__(self) -> Any:
-        return type(self), (self._store,)  # another process counts for itself
+        return type(self), (self._store,)  # each process has its own counts
 
     def _note(self, key: str, writes: bool) -> None:
         with self._lock:
             self._counts[key, writes] += 1
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under a key, or some of its bytes."""
+        """Return the value of a key, or some of its bytes."""
         found = await self._store.get(key, prototype, byte_range)
         if byte_range is None or found is not None:
             self._note(key, False)
         return found
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put bytes under a key."""
+        """Store the value of a key."""
         self._note(key, True)
         await self._store.set(key, value)
 
     def seen(self) -> Seen:
-        """Return the chunks that were asked for, as sections of the arrays in the store."""
+        """Return the accessed chunks, as sections of the arrays in the store."""
         with self._lock:
             counts = dict(self._counts)
         found, seen = _Arrays(self._store), Seen()
@@ -85,7 +85,7 @@ class TracedStore(Wrapped[Store]):
 
 
 class _Arrays:
-    """The arrays of a store, found by the keys of their chunks."""
+    """Arrays of a store, found by the keys of their chunks."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -100,7 +100,7 @@ class _Arrays:
         return self._known[path]
 
     def chunk(self, key: str) -> tuple[zarr.Array, tuple[int, ...]] | None:
-        """Return the array and the place in its grid of what is under a key; None where that is not a chunk."""
+        """Return the array of a chunk key and the chunk's index in its grid; None for another key."""
         parts = key.split("/")
         if parts[-1] in SAYING:
             return None
@@ -113,7 +113,7 @@ class _Arrays:
 
 
 def _index(name: str, array: zarr.Array) -> tuple[int, ...] | None:
-    """Return the place in its grid of the chunk of some name."""
+    """Return the index in its grid of the chunk with some name."""
     numbers = name.removeprefix("c").replace(".", "/").strip("/")
     index = tuple(int(each) for each in numbers.split("/") if each.isdigit())
     if array.ndim == 0:
@@ -122,20 +122,20 @@ def _index(name: str, array: zarr.Array) -> tuple[int, ...] | None:
 
 
 WAYS = ("basic", "orthogonal", "coordinate", "mask", "block")
-"""The ways of reading and writing for which Zarr has methods of their own."""
+"""Kinds of selection for which Zarr has methods of its own."""
 GETTERS = ("getter", "getter_inline", "getter_nofancy")
-"""The functions of ``dask.array.core`` by which Dask's arrays read; importing that takes a second."""
+"""Functions of ``dask.array.core`` by which Dask's arrays read; importing that module takes a second."""
 _RECORDED: list[Seen] = []
 _LOCK = threading.Lock()
 _ORIGINAL: dict[str, Callable[..., Any]] = {}
 
 
 class Recording:
-    """A recording of what this process asks for, and the workers of a cluster, from ``start`` to ``stop``."""
+    """Recording of the accesses by this process and the workers of a cluster, from ``start`` to ``stop``."""
 
     def __init__(self, client: Client | None = None) -> None:
         self.seen = Seen()
-        """What has been asked for."""
+        """Recorded accesses."""
         self._client = client
         self._name = f"recording-{id(self)}-{os.getpid()}"
 
@@ -145,7 +145,7 @@ class Recording:
             self._client.run(_begin_there, self._name, os.getpid())
 
     def stop(self) -> None:
-        """End it, and gather what the workers have recorded; a worker that is gone has taken its own with it."""
+        """End the recording and collect those of the workers; the recording of a lost worker is lost."""
         _end(self.seen)
         if self._client is not None:
             for worker, told in self._client.run(_end_there, self._name, on_error="ignore").items():
@@ -156,7 +156,7 @@ _HERE: dict[str, Seen] = {}
 
 
 def _begin_there(name: str, caller: int) -> None:
-    """Begin to record on a worker, unless it is a thread of the process that asks."""
+    """Begin to record on a worker, unless it is in the process of the caller."""
     if os.getpid() != caller and name not in _HERE:
         _HERE[name] = Seen()
         _begin(_HERE[name])
@@ -185,7 +185,7 @@ def _end(seen: Seen) -> None:
 
 
 def _patch() -> None:
-    """Let Zarr's methods tell what they are asked for; they do so only while somebody records."""
+    """Wrap Zarr's methods so that they report their selections while a recording is active."""
     for way in WAYS:
         for verb in ("get", "set"):
             name = f"{verb}_{way}_selection"
@@ -202,11 +202,11 @@ def _restore() -> None:
 
 
 def _telling(method: Callable[..., Any], way: str, writes: bool) -> Callable[..., Any]:
-    """Return a method of Zarr that tells what it is asked for."""
+    """Return a method of Zarr that reports its selection."""
 
     @wraps(method)
     def tell(self: zarr.Array, selection: Any = ..., *args: Any, **how: Any) -> Any:
-        if isinstance(self.store_path.store, CountingStore):  # ours, which tells for itself
+        if isinstance(self.store_path.store, CountingStore):  # such a store reports for itself
             return method(self, selection, *args, **how)
         begun = time.perf_counter()
         answer = method(self, selection, *args, **how)
@@ -220,7 +220,7 @@ def _telling(method: Callable[..., Any], way: str, writes: bool) -> Callable[...
 
 
 def _is_for_dask() -> bool:
-    """Return whether one of Dask's getters waits for this read: its tasks are cut as the array's chunks are."""
+    """Return whether one of Dask's getters made this read: its tasks follow the array's chunks."""
     frame: FrameType | None = sys._getframe(2)
     while frame and not (frame.f_code.co_name in GETTERS and frame.f_globals["__name__"] == "dask.array.core"):
         frame = frame.f_back
@@ -228,7 +228,6 @@ def _is_for_dask() -> bool:
 
 
 def _hear(file: Any, axes: Any, writes: bool, seconds: float, ranks: int | None = None) -> None:
-    """Take what one of our own functions was asked for."""
     taken = [tuple(map(as_ranges, axes))] if all(len(each) for each in axes) else []
     part = TakenPart.whole(file.zarr, "oocarrays")
     told: dict[str, Any] = {"by": part.by, "seconds": seconds, "thread": threading.get_ident(), "ranks": ranks}

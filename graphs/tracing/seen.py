@@ -1,4 +1,4 @@
-"""What was seen of stored arrays, folded at once: one fold for each array, and for reads and writes of each kind."""
+"""Recorded accesses of stored arrays, folded at once: one fold for each array and kind of read or write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oocarrays.storage.stores.joined import innermost
 from oocarrays.storage.stores.remote import is_remote
 
 Kind = tuple[str, bool, str, int | None, bool]
-"""Name of the array, whether it is written, by whom, how many ranks ask at one time, whether Dask cuts the tasks."""
+"""Name of the array, whether it is written, by which reader, number of ranks, whether tasks follow the chunks."""
 
 
 def dataset_of(array: zarr.Array) -> Dataset:
@@ -39,7 +39,7 @@ def dataset_of(array: zarr.Array) -> Dataset:
 
 
 def _unwrapped(array: zarr.Array) -> zarr.Array:
-    """Return the same array in the store that others were put around, to count or to trace what is asked of it."""
+    """Return the array in its innermost store, without wrappers that count or trace its accesses."""
     opened, store = array.async_array, _in_files(innermost(array.store_path.store))
     if store is array.store_path.store:
         return array
@@ -50,7 +50,7 @@ def _unwrapped(array: zarr.Array) -> zarr.Array:
 
 
 def _in_files(store: Store) -> Store:
-    """Return a store in local files as one of Zarr's own, also where fsspec reads it, as it does for Dask."""
+    """Return a local store as Zarr's own kind, also if fsspec opened it, as it does for Dask."""
     if not isinstance(store, FsspecStore):
         return store
     files: Any = getattr(store.fs, "sync_fs", store.fs)
@@ -58,7 +58,7 @@ def _in_files(store: Store) -> Store:
 
 
 def _stored(array: zarr.Array) -> Stored:
-    """Return what a planner may know of it, also where its elements have no fixed size."""
+    """Return the storage description of an array, also if its elements have no fixed size."""
     try:
         return describe(array).stored
     except OocError:
@@ -71,7 +71,7 @@ def _stored(array: zarr.Array) -> Stored:
 
 @dataclass
 class _One:
-    """Fold of what was seen of an array in one way."""
+    """Fold of the accesses of one array and kind."""
 
     fold: Fold
     seconds: float = 0.0
@@ -79,24 +79,24 @@ class _One:
 
 
 class Seen:
-    """Sections of stored arrays, as they are found; threads may add to it at one time."""
+    """Recorded sections of stored arrays; threads may add to it concurrently."""
 
     def __init__(self) -> None:
         self.datasets: dict[str, Dataset] = {}
-        """Arrays of which any was seen, by name."""
+        """Accessed arrays, by name."""
         self.repeats: dict[str, tuple[Repeat, ...]] = {}
-        """Of arrays, how often Dask's tasks read each chunk, where that depends on chunks."""
+        """Repetitions of Dask's reads of each chunk, by array name, where they depend on the chunks."""
         self._kinds: dict[Kind, _One] = {}
         self._names: dict[int, tuple[Any, str]] = {}
         self._lock = threading.Lock()
 
     def name(self, array: zarr.Array) -> str:
-        """Return the name of an array; each object is looked at once."""
+        """Return the name of an array; each object is examined once."""
         known = self._names.get(id(array))
         if known is None:
             found = dataset_of(array)
             self.datasets.setdefault(found.name, found)
-            self._names[id(array)] = known = (array, found.name)  # it is held, so that no other one gets its id
+            self._names[id(array)] = known = (array, found.name)  # held, so that its id stays unique
             if len(self._names) > MOST_NAMES:
                 self._names = {id(array): known}
         return known[1]
@@ -111,7 +111,7 @@ class Seen:
         return self._kinds[kind]
 
     def add_planned(self, dataset: Dataset, taken: Iterable[Product]) -> None:
-        """Add what will be written to an array that is not there yet."""
+        """Add planned writes to an array that does not exist yet."""
         with self._lock:
             self.datasets.setdefault(dataset.name, dataset)
             _put(self._one((dataset.name, True, "oocarrays", None, False)).fold, taken)
@@ -128,7 +128,7 @@ class Seen:
         ranks: int | None = None,
         cut: bool = False,
     ) -> None:
-        """Add what was read or written of an array: ``cut``, where Dask cuts its tasks as the array's chunks are."""
+        """Add accesses of an array; ``cut`` if Dask's tasks follow the array's chunks."""
         with self._lock:
             one = self._one((self.name(array), writes, by, ranks, cut and by == "zarr" and not writes))
             _put(one.fold, taken)
@@ -137,7 +137,7 @@ class Seen:
                 one.threads.add(thread)
 
     def take(self) -> list[tuple[Dataset, Kind, tuple[Pattern, ...], float, list[Any]]]:
-        """Return what was seen, to be sent to where `put` takes it."""
+        """Return the recorded accesses, in the form that `put` accepts."""
         with self._lock:
             return [
                 (self.datasets[kind[0]], kind, one.fold.patterns(), one.seconds, list(one.threads))
@@ -167,11 +167,10 @@ class Seen:
 
 
 MOST_NAMES = 2**12
-"""Array objects of which the names are kept, at most."""
+"""Maximum number of array objects with cached names."""
 
 
 def _put(fold: Fold, taken: Iterable[Product]) -> None:
-    """Add products of ranges to a fold."""
     for each in taken:
         if all(len(along) == 1 for along in each):
             fold.add(tuple(along[0] for along in each))
