@@ -1,1 +1,1 @@
-"""Which layout stored arrays should have, and which way of reading them: from what is known of their use."""
+"""Advice on the layout of stored arrays and on read methods, computed from traced accesses."""

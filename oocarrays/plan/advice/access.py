@@ -1,4 +1,4 @@
-"""Stored arrays and how a block takes them: what a trace is made of."""
+"""Stored arrays and accesses to them: the elements of a trace."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from oocarrays.mapping.section import Section
 from oocarrays.plan.advice.patterns import Pattern
 
 BY = ("zarr", "oocarrays")
-"""Who reads or writes: Zarr for itself, as for Dask and xarray, or we."""
+"""Names of the library that reads or writes: Zarr itself (as under Dask and xarray) or oocarrays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A stored array, as it was when it was looked at."""
+    """Snapshot of a stored array's metadata."""
 
     name: str
-    """Where it is: a path or URL."""
+    """Location: a path or URL."""
     dtype: str
-    """The type of its elements."""
+    """Element type, as NumPy's type string."""
     stored: Stored
-    """What a planner knows of it: shape, chunks, codec, and where it is."""
+    """Planner's view of the array: shape, chunks, codec and location."""
     shards: tuple[int, ...] | None = None
-    """Length of its shards in each axis, where its chunks lie in shards."""
+    """Shard length along each axis; None for an array without shards."""
     dims: tuple[str | None, ...] | None = None
-    """Names of its axes, where they have names."""
+    """Names of the axes; None without names."""
     planned: bool = field(default=False, metadata={"gained": True})
-    """Whether it was not there yet when it was traced, as what words tell of."""
+    """True for an array that did not exist when it was traced, such as one described in words."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,22 +50,22 @@ class Dataset:
 
     @property
     def known_by(self) -> tuple[Any, ...]:
-        """The facts that patterns of it depend on: where they are others, the array has changed."""
+        """Facts that the array's patterns depend on; if they differ, the array has changed."""
         return self.shape, self.dtype
 
 
 class Repeat(NamedTuple):
-    """Return how often Dask's tasks read each chunk: once for each combination of blocks, as in a contraction."""
+    """Number of times Dask's tasks read each chunk: once per combination of blocks, as in a contraction."""
 
     times: int
-    """Combinations of blocks of other arrays."""
+    """Number of combinations of other arrays' blocks."""
     axes: tuple[int, ...] = ()
-    """Axes of the array itself whose blocks it meets."""
+    """Axes of the array itself along which each block adds combinations."""
     of: tuple[str, ...] = ()
     """Names of the other arrays."""
 
     def blocks(self, shape: tuple[int, ...], chunks: np.ndarray) -> np.ndarray:
-        """Count the combinations in each of some chunk shapes, a row each."""
+        """Return the number of combinations for each chunk shape; `chunks` has one shape per row."""
         found = np.full(len(chunks), self.times, np.int64)
         for axis in self.axes:
             found *= -(-shape[axis] // chunks[:, axis])
@@ -74,54 +74,54 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """One way in which a block reads or writes a stored array."""
+    """One access of a block to a stored array."""
 
     block: str
     """Name of the block."""
     dataset: str
     """Name of the array."""
     patterns: tuple[Pattern, ...]
-    """Sections that are taken in one run of the block."""
+    """Sections accessed in one run of the block."""
     writes: bool = False
-    """Whether they are written, not read."""
+    """True for writes, False for reads."""
     weight: float = 1.0
-    """Times that the block is run."""
+    """Number of runs of the block."""
     ranks: int | None = None
-    """Ranks that ask at one time, so that some may read for all; None for tasks that each read for themselves."""
+    """Number of ranks that read together, so that some may read for all; None for independent tasks."""
     by: str = "zarr"
-    """Who reads or writes: one of `BY`."""
+    """Library that reads or writes: one of `BY`."""
     cut_by_chunks: bool = field(default=False, metadata={"gained": True})
-    """Whether each task takes what there is in one chunk, as Dask cuts them: with other chunks there are others."""
+    """True if each task accesses a single chunk, as Dask cuts tasks; other chunks mean other tasks."""
     repeats: tuple[Repeat, ...] = field(default=(), metadata={"gained": True})
-    """Repetitions of each section that depend on chunks, one for each place in which a task reads it; () for none."""
+    """Repetitions of each section that depend on chunks, one per place where a task reads it; () for none."""
     seconds: float | None = None
-    """Seconds that all its sections took together, where a run was recorded."""
+    """Measured seconds of all sections together; None without a recorded run."""
     threads: int | None = None
-    """Threads that asked for any, on all workers together, where a run was recorded."""
+    """Number of threads that made requests, on all workers together; None without a recorded run."""
 
     @property
     def tasks(self) -> int:
-        """Number of sections that are taken in one run."""
+        """Number of sections accessed in one run."""
         return sum(pattern.count for pattern in self.patterns)
 
     @property
     def elements(self) -> int:
-        """Elements that are taken in one run."""
+        """Number of elements accessed in one run."""
         return sum(pattern.elements for pattern in self.patterns)
 
     @property
     def largest(self) -> tuple[int, ...]:
-        """Elements of a section along each axis, at most."""
+        """Largest length of a section along each axis, in elements."""
         return tuple(map(max, zip(*(pattern.largest for pattern in self.patterns), strict=True)))
 
     def sections(self) -> Iterator[Section]:
-        """Yield every section that is taken in one run, each as often as it is."""
+        """Yield every section accessed in one run, with repetitions."""
         for pattern in self.patterns:
             yield from pattern.sections()
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """All but how often, and how long it took."""
+        """Key for merging accesses: every field except weight, seconds and threads."""
         return (
             self.block,
             self.dataset,
@@ -135,7 +135,7 @@ class Access:
 
 
 def planned_dataset(name: str, *, shape: Any, dtype: Any, chunks: Any = None) -> Dataset:
-    """Return an array that is not there yet, uncoded and in local files."""
+    """Return a dataset for an array that does not exist yet, uncoded and in local files."""
     extent, kind = extents(shape), element_type(dtype)
     lengths = extents(chunks, "chunks") if chunks is not None else tuple(max(n, 1) for n in extent)
     stored = Stored(grid=ChunkGrid.of(extent, lengths), itemsize=kind.itemsize, local=True)

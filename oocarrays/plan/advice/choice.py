@@ -1,13 +1,13 @@
-"""Which layout each array should have, and how each block reads it: the cheapest of all that can be.
+"""Cheapest layout of each array and read method of each block, over all candidates.
 
     producer ──► layout c ──────────────────► consumer 1, alone or together
                     └── rewrite ──► layout c′ ──► consumer 2, alone or together
 
     seconds(c, c′) = w · write(c) + w · rewrite(c, c′) + Σ weight · min(read(c), read(c′))
 
-An array and one of its producers are decided for themselves, as in the paper: nothing that one array costs depends on
-the layout of another. So the least of each is the least of all, and a graph of a thousand blocks is no harder than its
-parts. Memik, Kandemir and Choudhary 2000, section 3.2, with seconds in place of counts.
+Each pair of an array and a producer is decided independently, as in the paper: no array's cost depends on the layout of
+another. The separate minima therefore give the global minimum, and cost grows linearly with the graph. Memik, Kandemir
+and Choudhary 2000, section 3.2, with seconds in place of counts.
 """
 
 from __future__ import annotations
@@ -25,75 +25,74 @@ from oocarrays.plan.advice.price import METHODS, Prices, Use, prices, rewriting_
 from oocarrays.plan.memory import Resources
 
 WORTH = 0.9
-"""Of the seconds today: what would take more is kept as it is, for predictions are no better than that."""
+"""Fraction of today's seconds; a layout above it is not advised, because predictions are no more accurate."""
 ALIKE = 256
-"""Prices that are kept, at most: a few KiB each."""
+"""Maximum number of cached prices, a few KiB each."""
 WORTH_A_COPY = 0.9
-"""Of the seconds with one layout: a second copy that saves less is not made."""
+"""Fraction of one layout's seconds; a second copy predicted to take more is not advised."""
 LEAST_COPY = 2**26
-"""Bytes of an array of which a second copy may be advised."""
+"""Minimum bytes of an array for which a second copy may be advised."""
 EQUAL = 1.05
-"""Of the least seconds: among layouts that take no more, Dask's programs get the one of the fewest chunks."""
+"""Factor of the least seconds; among layouts within it, Dask programs get the one with the fewest chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockReader:
-    """A block that reads an array, in one or several ways."""
+    """Block that reads an array in one or more ways."""
 
     block: str
-    """Its name."""
+    """Name of the block."""
     weight: float
-    """Times that it runs after the producer."""
+    """Number of runs after each run of the producer."""
     uses: tuple[tuple[Use, float], ...]
-    """What it reads, and how often in one run."""
+    """Reads of the block, each with its count in one run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceUnit:
-    """An array, one producer of it, and who reads what that makes: what is decided at one time."""
+    """Unit of decision: an array, one of its producers, and the blocks that read the result."""
 
     array: str
-    """Its name."""
+    """Name of the array."""
     producer: str | None
-    """The block that writes it; None where it was there before."""
+    """Block that writes the array; None if the array existed before."""
     stored: Stored
-    """As it is today."""
+    """Array as stored today."""
     shapes: np.ndarray
-    """Chunk shapes that are looked at, a row each; the first is today's."""
+    """Candidate chunk shapes, one per row; the first is today's."""
     readers: tuple[BlockReader, ...]
-    """Blocks that read it."""
+    """Blocks that read the array."""
     writing: tuple[tuple[Use, float], ...] = ()
-    """What the producer writes, and how often."""
+    """Writes of the producer, each with its count."""
     fixed: bool = False
-    """Whether the array stays as it is."""
+    """True if the array must keep its layout."""
 
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """Price of a unit in each of its layouts."""
+    """Predicted costs of a unit in each of its layouts."""
 
     unit: ChoiceUnit
     reading: tuple[np.ndarray, ...]
-    """Seconds of each reader, weighted: a row for each method, a column for each layout."""
+    """Weighted seconds of each reader: one row per method, one column per layout."""
     writing: np.ndarray
-    """Seconds of the producer, weighted: the same."""
+    """Weighted seconds of the producer: one row per method, one column per layout."""
     rewriting: np.ndarray
-    """Seconds of a rewrite from each layout in each other, weighted."""
+    """Weighted seconds of rewriting from each layout (row) to each other (column)."""
     details: tuple[tuple[Prices, ...], ...]
-    """Of each reader, what one run costs, a use each."""
+    """Prices of one run of each reader, one per use."""
     written: tuple[Prices, ...]
-    """Of the producer."""
+    """Prices of one run of the producer, one per use."""
 
     @property
     def starts(self) -> np.ndarray:
-        """The layouts in which the array can be made: of what was there before, today's."""
+        """Indices of the layouts in which the array can be produced; only today's if it existed before or is fixed."""
         here = self.unit.producer is None or self.unit.fixed
         return np.arange(1 if here else len(self.unit.shapes))
 
     @cached_property
     def table(self) -> np.ndarray:
-        """Seconds in all: a row for each layout that is made, a column for each that it is rewritten in; on the
-        diagonal it is not rewritten."""
+        """Total seconds: one row per produced layout, one column per rewritten layout; diagonal: no rewrite."""
         total = self._made
         for each in self._best:
             total = total + np.minimum(each[self.starts, None], each[None, :])
@@ -101,17 +100,17 @@ class Priced:
 
     @cached_property
     def single(self) -> np.ndarray:
-        """Seconds in all, as `table`, where all read the last layout."""
+        """Total seconds, indexed as `table`, if all readers use the rewritten layout."""
         return np.asarray(self._made + sum(self._best, np.zeros(len(self.unit.shapes))))
 
     @cached_property
     def _best(self) -> list[np.ndarray]:
-        """Seconds of each reader in its best way, by layout."""
+        """Seconds of each reader by layout, with its cheapest method."""
         return [each.min(axis=0) for each in self.reading]
 
     @cached_property
     def _made(self) -> np.ndarray:
-        """Seconds of the producer, and of rewriting what it has made."""
+        """Seconds of the producer plus those of rewriting its output."""
         return np.asarray(self.writing.min(axis=0)[self.starts, None] + self.rewriting[self.starts])
 
 
@@ -138,7 +137,7 @@ def priced(unit: ChoiceUnit, resources: Resources) -> Priced:
 
 @lru_cache(maxsize=ALIKE)
 def _alike(use: Use, stored: Stored, shapes: int, chunks: bytes, resources: Resources) -> Prices:
-    """Price a use; arrays that are alike, and are used alike, are priced once."""
+    """Price a use; equal uses of equal arrays are priced once."""
     return prices(use, stored, np.frombuffer(chunks, np.int64).reshape(shapes, len(stored.grid.chunks)), resources)
 
 
@@ -149,7 +148,7 @@ def _rewriting(stored: Stored, shapes: int, chunks: bytes, resources: Resources)
 
 
 def _sum(each: Sequence[Prices], counts: Sequence[float], layouts: int) -> np.ndarray:
-    """Seconds of several uses, a row for each method: every use of a block is read in the same way."""
+    """Return the seconds of several uses, one row per method; all uses of a block share one method."""
     total = np.zeros((len(METHODS), layouts))
     for prices_, count in zip(each, counts, strict=True):
         total = total + weighed(count, prices_.seconds)
@@ -157,19 +156,18 @@ def _sum(each: Sequence[Prices], counts: Sequence[float], layouts: int) -> np.nd
 
 
 def weighed(weight: float, seconds: np.ndarray) -> np.ndarray:
-    """Multiply seconds by a weight; what cannot be does not become possible by being rare."""
+    """Multiply seconds by a weight, keeping infinity even for weight 0."""
     found: np.ndarray = np.multiply(seconds, weight, where=np.isfinite(seconds), out=np.full(seconds.shape, math.inf))
     return found
 
 
 def _uses(unit: ChoiceUnit) -> Iterator[Use]:
-    """Every use of an array, by whoever."""
     for uses in (unit.writing, *(reader.uses for reader in unit.readers)):
         yield from (use for use, _ in uses)
 
 
 def _least_held(found: Prices) -> int:
-    """Bytes of memory in which some layout and method can be."""
+    """Return the least bytes of memory in which any layout and method is feasible."""
     possible = found.held[np.isfinite(found.seconds)]
     return math.ceil(float((possible if len(possible) else found.held).min()))
 
@@ -179,20 +177,20 @@ def _least_held(found: Prices) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The layout of an array that one producer makes, the copy in another, and each reader's way."""
+    """Chosen layout of one producer's output, its rewritten copy, and each reader's method."""
 
     made: int
-    """Number of the layout in which the array is made, or is."""
+    """Index of the layout in which the array is produced or already stored."""
     copied: int
-    """Number of the layout in which it is rewritten; the same where it is not."""
+    """Index of the layout of the rewritten copy; equal to `made` without a rewrite."""
     seconds: float
-    """Predicted for all runs together, with weights: writing, rewriting and reading."""
+    """Predicted seconds of all runs, weighted: writing, rewriting and reading."""
     today: float
-    """The same in today's chunks, each block in its best way."""
+    """Predicted seconds of all runs in today's chunks, each block with its cheapest method."""
     ways: tuple[tuple[int, int], ...]
-    """Of each reader: its layout, and its method, a row of `METHODS`."""
+    """Layout and method (row of `METHODS`) of each reader."""
     writes: int
-    """The producer's method."""
+    """Method of the producer (row of `METHODS`)."""
 
     @property
     def kept(self) -> bool:
@@ -200,17 +198,17 @@ class Choice:
 
     @property
     def saving(self) -> float:
-        """The share of today's seconds that is saved."""
+        """Fraction of today's seconds saved."""
         return 1 - self.seconds / self.today if 0 < self.today < math.inf else 0.0
 
 
 def choose(
     priced: Priced, worth: float = WORTH, worth_a_copy: float = WORTH_A_COPY, least_copy: float = LEAST_COPY
 ) -> Choice:
-    """Choose layouts and ways: the cheapest, unless what is there, or one layout for all, takes hardly longer.
+    """Choose the cheapest layouts and methods; prefer today's or a single layout if nearly as fast.
 
-    Where Dask cuts its tasks by chunks, layouts of nearly the same seconds are equal, and the one of the fewest chunks
-    is taken: what the tasks compute is not priced, and fewer tasks compute the same.
+    Where Dask cuts its tasks by chunks, layouts of nearly equal seconds count as equal, and the one with the fewest
+    chunks is chosen: the tasks' computation is not priced, and fewer tasks compute the same.
     """
     one, both = priced.single, priced.table
     may_copy = priced.unit.stored.nbytes >= least_copy
@@ -222,7 +220,7 @@ def choose(
 
 
 def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
-    """Return the layouts of the least seconds; of equal ones, the fewest chunks where these are tasks of Dask."""
+    """Return the layouts with the least seconds; for Dask tasks, the fewest chunks among nearly equal ones."""
     unit = priced.unit
     places = np.argwhere(seconds <= EQUAL * seconds.min())
     if not (any(use.cut_by_chunks for use in _uses(unit)) and np.isfinite(seconds.min())):
@@ -233,7 +231,7 @@ def _cheapest(priced: Priced, seconds: np.ndarray) -> tuple[int, int]:
 
 
 def chosen(priced: Priced, made: int, copied: int, *, both: bool = True) -> Choice:
-    """Return the choice of some layouts, with each reader's cheapest way."""
+    """Return the choice of the given layouts, with each reader's cheapest method."""
     ways = []
     for each in priced.reading:
         layout = made if both and each[:, made].min() <= each[:, copied].min() else copied

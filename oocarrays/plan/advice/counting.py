@@ -1,11 +1,11 @@
-"""What a set of sections takes of an array, counted for many chunk shapes at one time, in closed form along each axis.
+"""Counts of chunks and runs accessed by a set of sections, for many chunk shapes at once, in closed form per axis.
 
     sections along an axis      ├──────┤├──────┤├──────┤        three of 8 elements
     chunks of 6                 └────┘└────┘└────┘└────┘        visits 2 + 2 + 2, distinct 4, whole 2
     chunks of 8                 └──────┘└──────┘└──────┘        visits 3, distinct 3, whole 3
 
-The sections of a footprint are the product of what stands along its axes: so are visits, distinct chunks and elements.
-del Rosario, Bordawekar and Choudhary 1993, section 3: what an access costs is the number of its contiguous runs.
+The sections of a footprint are the product of the intervals along its axes, and so are visits, distinct chunks and
+elements. del Rosario, Bordawekar and Choudhary 1993, section 3: the cost of an access is its number of contiguous runs.
 """
 
 from __future__ import annotations
@@ -23,52 +23,52 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.plan.collective.wanted import regular
 
 MOST_LISTED = 2**20
-"""Elements that are gone through one by one, at most, to see which chunks strided sections share."""
+"""Maximum number of elements visited one by one to find the chunks that strided sections share."""
 
 
 class Counts(NamedTuple):
-    """Counts of what is taken of chunks of several lengths, along an axis or of a whole array: an entry for each."""
+    """Access counts along an axis or of a whole array, one entry per chunk length or shape."""
 
     visits: np.ndarray
-    """Chunks that all sections touch, each as often as it is."""
+    """Number of chunks touched by all sections, with repetitions."""
     distinct: np.ndarray
-    """Chunks that any touches, each once."""
+    """Number of distinct chunks touched."""
     whole: np.ndarray
-    """Visits to chunks of which all that is there is taken."""
+    """Number of visits that access every element of the chunk."""
     runs: np.ndarray
-    """Contiguous runs in the chunks of which not all is taken; of a whole array, in all."""
+    """Contiguous runs in partly accessed chunks; for a whole array, in all chunks."""
     most: np.ndarray
-    """Chunks that one section touches, at most."""
+    """Maximum number of chunks touched by one section."""
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Intervals along one axis, each taken by some sections."""
+    """Intervals along one axis, each accessed by one or more sections."""
 
     extent: int
-    """Elements of the axis."""
+    """Length of the axis, in elements."""
     first: np.ndarray
-    """First element of each, ascending."""
+    """First element of each interval, ascending."""
     step: np.ndarray
-    """Elements from one taken to the next."""
+    """Distance between accessed elements of each interval."""
     length: np.ndarray
-    """Elements taken."""
+    """Number of accessed elements of each interval."""
     times: np.ndarray
-    """Sections that take just this."""
+    """Number of sections that access each interval."""
     tile: int
-    """The length of the tiles that cover the axis, of which the last may be shorter; 0 where there are no such."""
+    """Length of the tiles that cover the axis, where the last may be shorter; 0 if the intervals are no tiles."""
     sections: int
-    """Sections that take any."""
+    """Number of nonempty sections."""
     elements: int
-    """Elements that all sections together take."""
+    """Number of elements accessed by all sections together."""
     longest: int
-    """Elements of the longest."""
+    """Number of elements of the longest interval."""
     span: int
-    """Elements from the first of the longest to where its next one would be, at most the extent."""
+    """Largest product of step and length of an interval, at most the extent."""
 
     @classmethod
     def of(cls, taken: Iterable[range], extent: int) -> Intervals:
-        """Return intervals of ranges, those that are alike together."""
+        """Return the intervals of the given ranges, merging equal ones."""
         counted = Counter((each.start, each.step if len(each) > 1 else 1, len(each)) for each in taken if len(each))
         alike = sorted(counted)
         table = np.array(alike, np.int64).reshape(len(alike), 3)
@@ -106,7 +106,7 @@ class Intervals:
         )
 
     def _tiled(self, chunks: np.ndarray, tile: int) -> Counts:
-        """Count the same of tiles that cover the axis: what matters is where the edges of both fall together."""
+        """Count chunks and runs for tiles that cover the axis, from the number of edges that tiles and chunks share."""
         tiles, times, extent = len(self.first), int(self.times[0]), self.extent
         count = -(-extent // chunks)
         if tiles == 1:
@@ -125,7 +125,7 @@ class Intervals:
         )
 
     def _listed(self, chunks: np.ndarray) -> np.ndarray:
-        """Chunks that strided intervals touch, element by element."""
+        """Count the chunks that strided intervals touch, element by element."""
         taken = np.zeros(self.extent, bool)
         for first, step, length in zip(self.first.tolist(), self.step.tolist(), self.length.tolist(), strict=True):
             taken[first : first + step * length : step] = True
@@ -136,7 +136,7 @@ class Intervals:
 
 
 def _tile(alike: Sequence[tuple[int, int, int]], extent: int) -> int:
-    """Return the length of intervals (first, step and length) that cover an axis as tiles do; 0 where they do not."""
+    """Return the tile length if the intervals (first, step, length) tile the axis; otherwise 0."""
     if not alike:
         return 0
     tile = alike[0][2]
@@ -147,7 +147,7 @@ def _tile(alike: Sequence[tuple[int, int, int]], extent: int) -> int:
 
 
 def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
-    """Chunks between the first and the last of each interval: each adds those behind all before it."""
+    """Count the distinct chunks between the first and the last chunk of each interval."""
     if not first.shape[1]:
         return np.zeros(len(first), np.int64)
     if nested:
@@ -160,12 +160,12 @@ def _covered(first: np.ndarray, last: np.ndarray, nested: bool) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Footprint:
-    """Sections that are the product of what stands along each axis, one for each task or rank."""
+    """Sections formed by the product of intervals along each axis, one per task or rank."""
 
     axes: tuple[Intervals, ...]
-    """What stands along each axis."""
+    """Intervals along each axis."""
     times: int = 1
-    """How often each section is taken."""
+    """Number of times each section is accessed."""
 
     @classmethod
     def of(cls, axes: Sequence[Iterable[range]], shape: Sequence[int], times: int = 1) -> Footprint:
@@ -187,11 +187,11 @@ class Footprint:
 
     @property
     def span(self) -> tuple[int, ...]:
-        """Extent of the largest section along each axis, with what its strides leave out."""
+        """Extent of the largest section along each axis, including the gaps of its strides."""
         return tuple(axis.span for axis in self.axes)
 
     def counts(self, chunks: np.ndarray) -> Counts:
-        """Count what is taken in each of some chunk shapes, a row each; runs as elements lie in C order."""
+        """Count accesses for each chunk shape, one per row; runs assume C order."""
         if not self.axes:
             one = np.ones(len(chunks), np.int64)
             return Counts(self.times * one, one, self.times * one, 0 * one, one)
@@ -213,9 +213,10 @@ class Footprint:
 
 
 def footprints(requests: Sequence[Axes], shape: Sequence[int]) -> tuple[Footprint, ...]:
-    """Return what ranks want as footprints: one where that is a product, as layouts' parts are, else one a rank.
+    """Return the footprints of the ranks' requests: one if the requests form a product, otherwise one per rank.
 
-    Indices without a rule count as what lies between the first and the last of them.
+    Requests for the parts of a layout form a product. Irregular indices count as the range from the first to the
+    last.
     """
     ranges = [tuple(_as_range(taken) for taken in axes) for axes in requests if all(map(len, axes))]
     if not ranges:

@@ -1,10 +1,10 @@
-"""The weighted communication graph: code blocks, what they make and use of stored arrays, and how often.
+"""Weighted communication graph: code blocks, the datasets that they write and read, and how often.
 
     b0 ──3──► b2        a dataset that b0 writes and b2 reads makes an edge; its weight says how often b2 runs after b0
     b1 ──1──► b2
     b0 ─► {b2: 3, …}    the producer-consumer subgraph of a dataset and one of its producers
 
-A code block is a part of a program during which datasets can be kept in memory; between blocks they are stored.
+A code block is a part of a program that can keep datasets in memory; between blocks they are stored.
 Memik, Kandemir and Choudhary 2000, section 3.
 """
 
@@ -20,51 +20,51 @@ from oocarrays.errors import InputError
 from oocarrays.plan.advice.trace import checked_weight
 
 Edge = tuple[str | None, str]
-"""Producer and consumer; no producer where the dataset was there before."""
+"""Producer and consumer; the producer is None if the dataset existed before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """One way in which a code block reads or writes a dataset."""
+    """One access of a code block to a dataset."""
 
     block: str
     """Name of the code block."""
     dataset: str
-    """Name of what is read or written."""
+    """Name of the dataset."""
     pattern: Hashable
-    """How: ``"row"``, ``"column"``, ``"block"``, or any sections over ranks or tasks."""
+    """Access pattern: ``"row"``, ``"column"``, ``"block"``, or any sections over ranks or tasks."""
     writes: bool = False
-    """Whether it is written, not read."""
+    """True for a write, False for a read."""
     count: float = 1.0
-    """Times that this happens in one run of the block."""
+    """Number of accesses in one run of the block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subgraph:
-    """A producer of a dataset and all who read what it makes (PCS)."""
+    """One producer of a dataset and all readers of its output (producer-consumer subgraph, PCS)."""
 
     dataset: str
-    """What is made and read."""
+    """Name of the dataset."""
     producer: str | None
-    """The code block that writes it; None where it was there before."""
+    """Code block that writes the dataset; None if the dataset existed before."""
     consumers: tuple[tuple[str, float], ...]
-    """Code blocks that read it, with the weights of their edges."""
+    """Code blocks that read the dataset, with the weights of their edges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationGraph:
-    """Code blocks and what flows between them (WCG)."""
+    """Code blocks and the datasets that connect them (weighted communication graph, WCG)."""
 
     references: tuple[Reference, ...]
-    """Every way in which a block reads or writes a dataset."""
+    """All accesses of blocks to datasets."""
     subgraphs: tuple[Subgraph, ...]
-    """One for each dataset and each of its producers."""
+    """Subgraphs, one per dataset and producer."""
 
     @classmethod
     def of(
         cls, references: Iterable[Reference], weights: Mapping[tuple[str | None, str], float] | None = None
     ) -> CommunicationGraph:
-        """Return the graph of some references."""
+        """Return the graph of the given references."""
         references, weights = tuple(references), _checked_edges(weights)
         for each in references:
             checked_weight(each.count, f"the count of {each.block!r} for {each.dataset!r}")
@@ -83,11 +83,11 @@ class CommunicationGraph:
 
     @property
     def edges(self) -> dict[Edge, float]:
-        """The weight of every edge: producer and consumer."""
+        """Weight of every edge (producer, consumer)."""
         return {(each.producer, block): weight for each in self.subgraphs for block, weight in each.consumers}
 
     def uses(self) -> dict[tuple[str, str, bool], tuple[Reference, ...]]:
-        """References by block, dataset, and whether it is written."""
+        """Return the references by block, dataset and direction (True for writes)."""
         found = defaultdict(list)
         for each in self.references:
             found[each.block, each.dataset, each.writes].append(each)
@@ -95,7 +95,7 @@ class CommunicationGraph:
 
 
 def _checked_edges(weights: Any) -> dict[Edge, Any]:
-    """Return the weights of edges, by producer and consumer."""
+    """Return the weights by edge; raise if they are not a mapping from pairs."""
     edges = {} if weights is None else weights
     if not isinstance(edges, Mapping) or not all(isinstance(edge, tuple) and len(edge) == 2 for edge in edges):
         raise InputError(f"weights={weights!r} is not a mapping from pairs of blocks, such as {{('make', 'plot'): 10}}")
@@ -107,7 +107,7 @@ def _named(edge: Edge) -> str:
 
 
 def _blocks(references: Iterable[Reference], *, writes: bool) -> dict[str, list[str | None]]:
-    """The blocks that write each dataset, or read it, each once."""
+    """Return the blocks that write (or read) each dataset, each once."""
     found: dict[str, dict[str | None, None]] = defaultdict(dict)
     for each in references:
         if each.writes == writes:
@@ -121,7 +121,7 @@ def _consumers(
     producers: list[str | None],
     weights: Mapping[tuple[str | None, str], float],
 ) -> tuple[tuple[str, float], ...]:
-    """Who reads what a producer makes, and how often after it."""
+    """Return the blocks that read a producer's output, with the weights of their edges."""
     found = []
     for block in filter(None, readers):
         given = any((each, block) in weights for each in producers)
@@ -132,7 +132,7 @@ def _consumers(
 
 
 def _refuse_other_edges(weights: Mapping[tuple[str | None, str], float], subgraphs: Iterable[Subgraph]) -> None:
-    """Refuse weights of edges that no dataset makes."""
+    """Raise if a weighted edge has no dataset."""
     there = {(each.producer, block) for each in subgraphs for block, _ in each.consumers}
     for edge, weight in weights.items():
         if weight and edge not in there:
@@ -142,7 +142,7 @@ def _refuse_other_edges(weights: Mapping[tuple[str | None, str], float], subgrap
 
 
 def _refuse_cycles(subgraphs: Iterable[Subgraph]) -> None:
-    """Refuse blocks that each wait for what the next one makes."""
+    """Raise if blocks depend on each other's output in a cycle."""
     before: dict[str, set[str]] = defaultdict(set)
     for each in subgraphs:
         for block, _ in each.consumers:

@@ -1,4 +1,4 @@
-"""Access patterns: the sections that the tasks of a block take of an array, folded as they are found.
+"""Access patterns: the sections of an array that a block's tasks access, folded as they are recorded.
 
     4 × 3 tasks, each a section        along axis 0        along axis 1
     ┌──┬──┬──┐                         4 ranges of 8       3 ranges of 20
@@ -6,8 +6,8 @@
     ├──┼──┼──┤
     └──┴──┴──┘
 
-A pattern is a product of what stands along each axis, and there it is a few progressions, so that a million tasks take
-no more room than one. Nothing is lost: the sections can be counted and listed again, each as often as it is taken.
+A pattern is a product over axes of a few progressions each, so a million regular tasks take no more memory than one.
+Folding is lossless: the sections can be counted and listed again, with repetitions.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from oocarrays.mapping import orientation
 from oocarrays.mapping.section import Section
 
 MOST_BUFFERED = 2**20
-"""Sections that are kept one by one, at most, before they are folded."""
+"""Maximum number of sections buffered one by one before they are folded."""
 
 
 class Progression(NamedTuple):
-    """Ranges along an axis, each a step behind the one before."""
+    """Equally spaced ranges of equal length along an axis."""
 
     lower: int
     """First element of the first range."""
     upper: int
-    """One past its last element."""
+    """End of the first range (exclusive)."""
     stride: int
-    """Elements from one that it takes to the next."""
+    """Distance between elements of a range."""
     step: int
-    """Elements from the beginning of a range to that of the next one; 0 where the same is taken again."""
+    """Distance between the starts of consecutive ranges; 0 if one range is repeated."""
     times: int
     """Number of ranges."""
 
@@ -53,11 +53,11 @@ class Progression(NamedTuple):
 
 
 Along = tuple[Progression, ...]
-"""What stands along one axis."""
+"""Progressions along one axis."""
 
 
 def progressions(taken: Iterable[range]) -> Along:
-    """Return ranges as progressions: one form for the same ranges, whatever order they come in."""
+    """Return the ranges as progressions, in a canonical form independent of their order."""
     alike: dict[tuple[int, int], list[int]] = {}
     for each in map(orientation.ascending, taken):
         alike.setdefault((each.stop - each.start, each.step), []).append(each.start)
@@ -66,7 +66,7 @@ def progressions(taken: Iterable[range]) -> Along:
 
 
 def _runs(starts: Sequence[int], span: int, stride: int) -> Iterator[Progression]:
-    """Yield the progressions of ranges that are alike, as long as they can be from the first on."""
+    """Yield the longest progressions, from the first range on, of ranges of equal span and stride."""
     first = 0
     while first < len(starts):
         last, step = first, 0
@@ -80,16 +80,16 @@ def _runs(starts: Sequence[int], span: int, stride: int) -> Iterator[Progression
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """Sections that are the product of ranges along each axis, each taken by a task."""
+    """Sections formed by the product of ranges along each axis, one per task."""
 
     axes: tuple[Along, ...]
-    """What stands along each axis of the array."""
+    """Progressions along each axis of the array."""
     times: int = 1
-    """How often each of these sections is taken."""
+    """Number of times each section is accessed."""
 
     @classmethod
     def of(cls, axes: Iterable[Iterable[range]], times: int = 1) -> Pattern:
-        """Return the product of some ranges along each axis."""
+        """Return the product of the given ranges along each axis."""
         return cls(axes=tuple(map(progressions, axes)), times=times)
 
     def ranges(self) -> tuple[tuple[range, ...], ...]:
@@ -97,7 +97,7 @@ class Pattern:
 
     @property
     def count(self) -> int:
-        """Number of sections: tasks, each as often as it reads or writes."""
+        """Number of sections, with repetitions."""
         return self.times * math.prod(sum(each.times for each in along) for along in self.axes)
 
     @property
@@ -106,18 +106,18 @@ class Pattern:
 
     @property
     def largest(self) -> tuple[int, ...]:
-        """Elements that a section takes along each axis, at most."""
+        """Largest length of a section along each axis, in elements."""
         return tuple(max((each.length for each in along), default=0) for along in self.axes)
 
     @property
     def hull(self) -> Section:
-        """The smallest section without strides that holds all of them."""
+        """Smallest section without strides that contains all sections of the pattern."""
         lower = (min((each.lower for each in along), default=0) for along in self.axes)
         upper = (max((e.upper + (e.times - 1) * e.step for e in along), default=0) for along in self.axes)
         return Section(tuple(lower), tuple(upper))
 
     def sections(self) -> Iterator[Section]:
-        """Yield the sections one by one, each as often as it is taken."""
+        """Yield the sections one by one, with repetitions."""
         for axes in product(*self.ranges()):
             yield from repeat(Section.of(axes), self.times)
 
@@ -130,19 +130,19 @@ def folded(sections: Iterable[Section], axes: int) -> tuple[Pattern, ...]:
 
 
 class Fold:
-    """Sections as they are found, and the patterns that they make."""
+    """Accumulator that folds sections into patterns."""
 
     def __init__(self, axes: int) -> None:
         self._axes = axes
         self._numbers: list[dict[range, int]] = [{} for _ in range(axes)]
-        """Of each axis, the ranges that were seen, numbered."""
+        """Index of each distinct range, per axis."""
         self._buffer = array("q")
-        """Sections as the numbers of their ranges, one after the other."""
+        """Sections as consecutive indices of their ranges, each followed by its count."""
         self._buffered = 0
         self._table = _Table(axes)
 
     def add(self, section: Sequence[range], times: int = 1) -> None:
-        """Add a section, as its elements along each axis; one without elements is left out."""
+        """Add a section given as its range along each axis; skip an empty one."""
         if not all(section):
             return
         for known, taken in zip(self._numbers, section, strict=True):
@@ -184,16 +184,16 @@ class Fold:
 
 
 class _Table:
-    """Products of sets of numbers along each axis, and how often each is taken: rows that can be joined are.
+    """Rows that each hold a product of sets of range indices along the axes, and a count.
 
-    Two rows that differ in one axis alone are one row, with all that both have in that axis.
+    Two rows that differ along one axis alone are merged: the merged row has the union along that axis.
     """
 
     def __init__(self, axes: int) -> None:
         self.rows = np.empty((0, axes + 1), np.int64)
-        """The number of a set along each axis, and times."""
+        """Index of a set along each axis, and the count, per row."""
         self.sets: list[list[np.ndarray]] = [[] for _ in range(axes)]
-        """Along each axis, sets of numbers: sorted; a number may be in one more than once."""
+        """Sets of range indices along each axis: sorted arrays that may repeat an index."""
         self._known: list[dict[bytes, int]] = [{} for _ in range(axes)]
 
     def _number(self, axis: int, members: np.ndarray) -> int:
@@ -203,7 +203,7 @@ class _Table:
         return number
 
     def add_sections(self, rows: np.ndarray) -> None:
-        """Add sections: a number for each axis, and how often they are taken."""
+        """Add sections, each row an index per axis and a count."""
         rows = rows.copy()
         for axis in range(len(self.sets)):
             members, back = np.unique(rows[:, axis], return_inverse=True)
@@ -216,7 +216,7 @@ class _Table:
         self.rows = np.concatenate([self.rows, np.array([[*row, times]], np.int64)])
 
     def fold(self) -> None:
-        """Join rows for as long as there are any to join."""
+        """Merge rows until no two can be merged."""
         before = -1
         while before != len(self.rows):
             before = len(self.rows)
@@ -225,7 +225,7 @@ class _Table:
                 self._join(axis)
 
     def _count(self) -> None:
-        """Make one row of those that are the same, with the times of all."""
+        """Merge equal rows and add their counts."""
         order = np.lexsort(self.rows[:, -2::-1].T) if self.sets else np.arange(len(self.rows))
         rows = self.rows[order]
         first = _firsts(rows[:, :-1])
@@ -233,7 +233,7 @@ class _Table:
             self.rows = np.column_stack([rows[first, :-1], np.add.reduceat(rows[:, -1], first)])
 
     def _join(self, axis: int) -> None:
-        """Make one row of those that differ along one axis alone."""
+        """Merge rows that differ along one axis alone."""
         others = np.delete(self.rows, axis, axis=1)
         order = np.lexsort((self.rows[:, axis], *others.T))
         rows, first = self.rows[order], _firsts(others[order])
@@ -251,7 +251,7 @@ class _Table:
 
 
 def _firsts(rows: np.ndarray) -> np.ndarray:
-    """Return where sorted rows begin that are unlike the one before."""
+    """Return the indices of sorted rows that differ from the row before."""
     if not len(rows):
         return np.empty(0, np.int64)
     unlike = np.any(rows[1:] != rows[:-1], axis=1)

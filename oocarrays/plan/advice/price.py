@@ -1,10 +1,10 @@
-"""What a use of an array costs in many layouts at one time, read alone or together: requests, bytes, seconds, memory.
+"""Requests, bytes, seconds and memory of a use of an array in many layouts at once, for each read method.
 
     independent    every section visits its chunks      visits · (request + decoding + copy)
     two-phase      every chunk is read once, then sent  distinct · (the same) + exchange
     rewritten      every chunk of both layouts once     decoding + copy + encoding
 
-The seconds are those of `oocarrays.plan.machine.Costs`, in closed form: thousands of layouts are compared.
+Seconds follow `oocarrays.plan.machine.Costs` in closed form, so that thousands of layouts can be compared.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ from oocarrays.plan.machine import Costs, speed
 from oocarrays.plan.memory import Resources
 
 METHODS = ("independent", "two-phase")
-"""The rows of what is found."""
+"""Read methods: the rows of each array in `Prices`."""
 FRESH_BYTES = 2**25
-"""Bytes of a chunk from which on each is decoded into memory that the system gives anew: the C library of Linux keeps
-smaller pieces. Chunks of 1 to 16 MiB take no faults, those of 32 MiB more than 8,000 each."""
+"""Minimum bytes of a chunk for which each decode uses memory newly mapped by the system: the C library of Linux
+caches
+smaller blocks. Chunks of 1 to 16 MiB cause no page faults, those of 32 MiB more than 8,000 each.
+"""
 ZARR_AT_ONCE = 10
-"""Chunks that Zarr reads for one section at one time, at most: its ``async.concurrency``."""
+"""Maximum number of chunks that Zarr reads at once for one section: its ``async.concurrency``."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Use:
-    """One way in which a block reads or writes an array."""
+    """One kind of access of a block to an array."""
 
     footprints: tuple[Footprint, ...]
     """Sections of tasks or ranks."""
     writes: bool = False
-    """Whether they are written."""
+    """True for writes, False for reads."""
     ranks: int | None = None
-    """Ranks that ask at one time, so that some may read for all; None for tasks that each read for themselves."""
+    """Number of ranks that read together, so that some may read for all; None for independent tasks."""
     by_zarr: bool = False
-    """Whether Zarr reads, as it does for Dask and xarray: whole chunks, also where ranges would do."""
+    """True if Zarr reads, as under Dask and xarray: whole chunks, even where byte ranges would do."""
 
     cut_by_chunks: bool = False
-    """Whether there is a task for each chunk of which a section takes any: they are others in other chunks."""
+    """True if a section has one task per chunk it touches, so that other chunks mean other tasks."""
     repeats: tuple[Repeat, ...] = ()
     """Repetitions of each section that depend on the chunks."""
 
     def often(self, shape: tuple[int, ...], chunks: np.ndarray) -> int | np.ndarray:
-        """Count how often each section is taken in each of some chunk shapes."""
+        """Return the number of times each section is accessed, for each chunk shape."""
         return sum(each.blocks(shape, chunks) for each in self.repeats) if self.repeats else 1
 
     @property
@@ -68,30 +70,30 @@ class Use:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """Costs of a use in each layout: a row for each of `METHODS`; infinite seconds where one cannot be."""
+    """Costs of a use in each layout, one row per method of `METHODS`; seconds are infinite where infeasible."""
 
     seconds: np.ndarray
-    """Predicted by the clock."""
+    """Predicted wall-clock seconds."""
     requests: np.ndarray
-    """Calls that read or write."""
+    """Number of read and write requests."""
     nbytes: np.ndarray
-    """Stored bytes that they bring or take: an estimate where chunks are coded."""
+    """Stored bytes transferred; an estimate for coded chunks."""
     held: np.ndarray
-    """Bytes that a process holds at one time."""
+    """Bytes of memory that a process holds at one time."""
 
     def within(self, budget: int) -> Prices:
-        """Return the same, with infinite seconds for what holds more."""
+        """Return these prices with infinite seconds wherever memory exceeds the budget."""
         return replace(self, seconds=np.where(self.held > budget, math.inf, self.seconds))
 
 
 @dataclass(frozen=True, eq=False)
 class _Taken:
-    """Counts of what a use takes of each layout, all its sections together."""
+    """Access counts of a use for each layout, over all its sections."""
 
     counts: Counts
     chunk_bytes: np.ndarray
     elements: int | np.ndarray
-    """Elements that are taken."""
+    """Number of elements accessed."""
 
     @property
     def visits(self) -> np.ndarray:
@@ -103,7 +105,7 @@ class _Taken:
 
     @property
     def partial(self) -> np.ndarray:
-        """Visits to chunks of which a part is taken."""
+        """Number of visits that access only part of the chunk."""
         return np.asarray(self.counts.visits - self.counts.whole)
 
 
@@ -130,7 +132,7 @@ def _by_ranges(use: Use, stored: Stored) -> bool:
 
 
 def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -> Prices:
-    """Price a use of an array in each of some chunk shapes, its codec and place as they are."""
+    """Price a use of an array for each chunk shape, with the array's own codec and location."""
     taken = _taken(use, stored, chunks)
     alone, together = _alone(use, taken, stored, resources), _together(use, taken, stored, chunks, resources)
     ratio = resources.costs.stored_ratio(stored)
@@ -149,18 +151,18 @@ def prices(use: Use, stored: Stored, chunks: np.ndarray, resources: Resources) -
 
 
 def _lanes(sections: int | np.ndarray, resources: Resources) -> np.ndarray:
-    """Sections that are worked on at one time, on the average: the last ones leave processors idle."""
+    """Return the mean number of sections processed at one time; the last ones leave processors idle."""
     cores = max(resources.costs.cores, 1)
     return np.asarray(np.where(sections, sections / np.maximum(np.ceil(np.divide(sections, cores)), 1), 1.0))
 
 
 def _tasks(use: Use, taken: _Taken) -> int | np.ndarray:
-    """Tasks that take the sections: one for each, or for each chunk that one takes from."""
+    """Return the number of tasks: one per section, or one per chunk visit."""
     return taken.visits if use.cut_by_chunks else use.sections
 
 
 def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.ndarray:
-    """Seconds of a processor in which one chunk is read whole, or made and written."""
+    """Return the processor seconds to read one whole chunk, or to encode and write one."""
     nbytes = taken.chunk_bytes
     coded = {"encoded" if use.writes else "decoded": nbytes}
     fresh = np.where(nbytes >= FRESH_BYTES, nbytes, 0)
@@ -169,7 +171,7 @@ def _visit_seconds(use: Use, taken: _Taken, stored: Stored, costs: Costs) -> np.
 
 
 def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
-    """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
+    """Return the seconds of the device or network; repeated reads are free if the page cache holds the array."""
     costs, each = resources.costs, taken.chunk_bytes * resources.costs.stored_ratio(stored)
     work = Work(written=visits * each)
     if not use.writes:
@@ -178,7 +180,7 @@ def _device_seconds(use: Use, visits: np.ndarray, taken: _Taken, stored: Stored,
 
 
 def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
-    """Seconds by the clock in which each section is read or written for itself."""
+    """Return the wall-clock seconds if each section is read or written independently."""
     costs, nbytes = resources.costs, taken.elements * stored.itemsize
     visit = _visit_seconds(use, taken, stored, costs)
     work = taken.visits * visit + nbytes / costs.copy_bandwidth + nbytes / costs.touch_bandwidth
@@ -186,19 +188,19 @@ def _alone(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.
         sieved = taken.visits * (costs.range_seconds + taken.chunk_bytes / costs.copy_bandwidth)
         direct = taken.counts.runs * costs.range_seconds + nbytes / costs.copy_bandwidth
         work = taken.visits * costs.piece_seconds + np.minimum(sieved, direct) + nbytes / costs.touch_bandwidth
-    if use.writes:  # chunks of which a part is written are read first
+    if use.writes:  # chunks written in part are read first
         work = work + taken.partial * taken.chunk_bytes / speed(costs.decode_bandwidth, stored.codec)
     tasks = _tasks(use, taken)
     overhead = costs.graph_seconds if resources.on_workers else tasks * costs.task_seconds
     device = _device_seconds(use, taken.visits, taken, stored, resources)
     seconds = np.maximum(work / _lanes(tasks, resources), device) + overhead
-    if use.writes:  # two tasks that write one chunk at one time lose what one of them wrote
+    if use.writes:  # two tasks that write one chunk at the same time overwrite each other's part
         seconds = np.where(taken.distinct < taken.visits, math.inf, seconds)
     return np.asarray(seconds)
 
 
 def _together(use: Use, taken: _Taken, stored: Stored, chunks: np.ndarray, resources: Resources) -> np.ndarray:
-    """Seconds by the clock in which each chunk is read or written once for all ranks."""
+    """Return the wall-clock seconds if each chunk is read or written once for all ranks."""
     if use.ranks is None:
         return np.full(len(taken.visits), math.inf)
     costs, ranks, nbytes = resources.costs, use.ranks, use.elements * stored.itemsize
@@ -212,8 +214,12 @@ def _together(use: Use, taken: _Taken, stored: Stored, chunks: np.ndarray, resou
 
 
 def _sharing(taken: _Taken, stored: Stored, chunks: np.ndarray, ranks: int) -> np.ndarray:
-    """Ranks that want a chunk, its reader among them: of chunks that follow each other along one axis. Others are dealt
-    out in file order, which is not that in which ranks want them: all may want any."""
+    """Return the number of ranks that share a chunk, its reader included.
+
+    This counts chunks that follow each other along one axis. Others are assigned in file order, which differs from
+    the
+    order of the ranks' sections, so any rank may want any chunk.
+    """
     rows = (chunks < np.array(stored.grid.shape)).sum(axis=1) <= 1
     return np.where(rows, np.clip(taken.visits / np.maximum(taken.distinct, 1), 1, ranks), ranks)
 
@@ -221,8 +227,10 @@ def _sharing(taken: _Taken, stored: Stored, chunks: np.ndarray, ranks: int) -> n
 def _exchange_seconds(
     rounds: np.ndarray, sharing: np.ndarray, ranks: int, nbytes: int, resources: Resources
 ) -> np.ndarray:
-    """Seconds of messages in each round, as a collective read counts them: a rank that reads a chunk, which so many
-    ranks share, keeps its own share of it and sends theirs to the others."""
+    """Return the seconds of the messages in all rounds, as a collective read counts them.
+
+    The rank that reads a chunk shared by `sharing` ranks keeps its own share and sends the others theirs.
+    """
     costs = resources.costs
     if not resources.on_workers:
         return np.asarray(rounds * ranks * costs.task_seconds + 2 * ranks * costs.small_task_seconds)
@@ -235,7 +243,7 @@ def _exchange_seconds(
 
 
 def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.ndarray:
-    """Bytes that a process holds, by method: sections, and chunks that are under way for each."""
+    """Return the bytes that a process holds, by method: sections plus the chunks in progress."""
     section = np.minimum(use.largest * stored.itemsize, taken.chunk_bytes if use.cut_by_chunks else math.inf)
     spare = stored.decode_workspace / max(stored.chunk_bytes, 1)
     each = taken.chunk_bytes * (2 + spare)
@@ -255,7 +263,7 @@ def _held(use: Use, taken: _Taken, stored: Stored, resources: Resources) -> np.n
 
 
 def rewriting_seconds(stored: Stored, sources: np.ndarray, targets: np.ndarray, resources: Resources) -> np.ndarray:
-    """Seconds in which an array is rewritten from each of some chunk shapes in each of others: one pass over all."""
+    """Return the seconds to rewrite an array from each source chunk shape to each target chunk shape, in one pass."""
     costs, ratio, nbytes = resources.costs, resources.costs.stored_ratio(stored), stored.nbytes
     counts = [np.prod(-(-np.array(stored.grid.shape) // each), axis=1, dtype=float) for each in (sources, targets)]
     read, written = counts[0][:, None], counts[1]

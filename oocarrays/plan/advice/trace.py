@@ -1,10 +1,10 @@
-"""What blocks of a program read and write of stored arrays: plain data, from a graph, a run, or words.
+"""Trace of a program's reads and writes of stored arrays, from a Dask graph, a recorded run, or a description in words.
 
     block "climatology"   reads    era5.zarr/t2m    12 × (62, 721, 1440)     weight 1
     block "series"        reads    era5.zarr/t2m    64 × (8760, 1, 1)        weight 40
     block "means"         writes   means.zarr       1 × (12, 721, 1440)      weight 1
 
-A block is what is run at one time: a collection that is computed, a ``with`` block, a program. Memik, Kandemir and
+A block is a unit of execution: a computed Dask collection, a ``with`` block, or a program. Memik, Kandemir and
 Choudhary 2000, section 3.1: access patterns with their counts.
 """
 
@@ -32,7 +32,7 @@ from oocarrays.plan.rechunk.as_json import read_as, written
 
 
 def patterns_of(sections: Any, shape: tuple[int, ...], ranks: int | None) -> tuple[tuple[Pattern, ...], int | None]:
-    """Return the patterns that are meant, and how many ranks have them together."""
+    """Return the patterns of the given sections or layout, and the number of ranks that read together."""
     if isinstance(sections, Section):
         sections = [sections]
     if isinstance(sections, Sequence) and sections and all(isinstance(each, Section) for each in sections):
@@ -64,9 +64,9 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Trace:
-    """Trace of what blocks read and write of stored arrays.
+    """Trace of the reads and writes of stored arrays by blocks of a program.
 
-    Traces are added with ``+``: the weights of what is the same in both are added.
+    Add traces with ``+``: accesses that agree in everything else are merged and their weights added.
 
     >>> t = Trace().writes("made.zarr", "(block, *)", shape=(8, 6), dtype="f4", chunks=(2, 6), ranks=4, block="make")
     >>> t = t.reads("made.zarr", "(*, block)", ranks=2, block="sum", weight=10)
@@ -79,19 +79,18 @@ class Trace:
     """
 
     datasets: tuple[Dataset, ...] = ()
-    """Stored arrays, by name."""
+    """Stored arrays, sorted by name."""
     accesses: tuple[Access, ...] = ()
-    """What each block reads and writes of them, in order."""
+    """Accesses of the blocks, in order."""
 
     @classmethod
     def of(cls, datasets: Iterable[Dataset], accesses: Iterable[Access]) -> Trace:
-        """Return a trace, checked.
+        """Return a validated trace of the given datasets and accesses.
 
         Raises
         ------
         InputError
-            For an array that is not the same in all that was seen of it, sections beyond an array, and weights that are
-            negative or not finite.
+            If an array differs between accesses, a section exceeds its array, or a weight is negative or not finite.
         """
         known: dict[str, Dataset] = {}
         for each in _each(datasets, Dataset, "datasets"):
@@ -115,12 +114,12 @@ class Trace:
         return tuple(dict.fromkeys(access.block for access in self.accesses))
 
     def dataset(self, name: str) -> Dataset:
-        """Return the array of some name: as the trace has it, or a path to it from the working directory.
+        """Return the dataset with the given name in the trace, or with a path relative to the working directory.
 
         Raises
         ------
         NotFoundError
-            Where there is none; it names those that there are.
+            If the trace has no such array; the error lists its arrays.
         """
         known = {each.name: each for each in self.datasets}
         found = known.get(name) or known.get(os.path.realpath(name))
@@ -129,30 +128,30 @@ class Trace:
         return found
 
     def reads(self, array: Any, sections: Any, **how: Any) -> Trace:
-        """Return the same trace with a block that reads an array, said in words.
+        """Return this trace with an added read of an array by a block.
 
         Parameters
         ----------
         array : str, path, array or Dataset
-            What is read: a name in this trace, or what `oocarrays.open_array` opens; else give ``shape=``,
-            ``dtype=`` and ``chunks=`` of what is not there yet.
+            Array to read: a name in this trace, or any argument that `oocarrays.open_array` opens. For an array that
+            does not exist yet, pass ``shape=``, ``dtype=`` and ``chunks=``.
         sections : str, Layout, or sequence of Section
-            The part of each rank as ``"(block, *)"``, or the sections that are taken, one a task.
+            Distribution over ranks, such as ``"(block, *)"``, or the sections read, one per task.
         ranks : int, optional
-            Ranks in all.
+            Number of ranks.
         weight : float, default 1
-            Times that the block is run.
+            Number of runs of the block.
         block : str, optional
-            Its name; by default ``"block 1"`` and so on. One block may read and write several arrays.
+            Name of the block; by default ``"block 1"`` and so on. One block may read and write several arrays.
         by : {"zarr", "oocarrays"}, default "oocarrays"
-            Who reads.
+            Library that reads.
         shape, dtype, chunks
-            Of an array that is not there yet.
+            Properties of an array that does not exist yet.
 
         Raises
         ------
         InputError
-            Where words, array, ranks and weight do not fit each other.
+            If the sections, array, ranks or weight are invalid or do not fit each other.
 
         Examples
         --------
@@ -163,12 +162,12 @@ class Trace:
         return self._said(array, sections, writes=False, **how)
 
     def writes(self, array: Any, sections: Any, **how: Any) -> Trace:
-        """Return the same trace with a block that writes an array, said in words, as `reads` has them.
+        """Return this trace with an added write of an array by a block; the parameters are those of `reads`.
 
         Raises
         ------
         InputError
-            Where words, array, ranks and weight do not fit each other.
+            If the sections, array, ranks or weight are invalid or do not fit each other.
         """
         return self._said(array, sections, writes=True, **how)
 
@@ -194,7 +193,7 @@ class Trace:
         return Trace.of((*self.datasets, dataset), (*self.accesses, access))
 
     def _found(self, array: Any, **about: Any) -> Dataset:
-        """Return what is read or written: of this trace, as told, or as it is stored."""
+        """Return the dataset: from this trace, from the given description, or from storage."""
         if isinstance(array, Dataset):
             return array
         if isinstance(array, str | os.PathLike):
@@ -208,48 +207,48 @@ class Trace:
         return next((each for each in self.datasets if each.name == found.name), found)
 
     def advise(self, **how: Any) -> Any:
-        """Advise which chunks each array should have, and how each block should read it.
+        """Return advice on the chunks of each array and the read method of each block.
 
         Parameters
         ----------
         memory : int, float or str
-            Bytes that each process may hold while it reads or writes: ``"1GiB"``; by default what is free.
+            Memory budget of each process in bytes, such as ``"1GiB"``; by default the free memory.
         ranks : int, optional
-            Ranks that may read for each other, where the trace says nothing of ranks: of programs that can be changed
-            to read by `oocarrays.read_sections`. By default their tasks read each for itself.
+            Number of ranks that may read for each other, for accesses traced without ranks. Set it if the program can
+            be changed to use `oocarrays.read_sections`. By default each task reads independently.
         keep : str or sequence of str
-            Arrays that stay as they are.
+            Arrays that keep their layout.
         weights : mapping
-            How often one block runs after another: ``{("make", "plot"): 10}``. By default a block that reads what
-            several make follows each of them equally often.
+            Number of runs of one block after another: ``{("make", "plot"): 10}``. By default a block that reads an
+            array with several producers follows each of them equally often.
         copies : bool, default True
-            Whether a second copy of an array of 64 MiB and more may be advised, in other chunks; with False one layout.
+            Whether to allow a second copy in other chunks for arrays of at least 64 MiB; False allows one layout only.
         scheduler, workers
-            Where it will run, as in `oocarrays.rechunk`.
+            Where the program will run, as in `oocarrays.rechunk`.
 
         Returns
         -------
         Advice
-            A table; ``.draw()``, ``.method(block, array)``, ``.apply(target)``; `read_sections` goes by it in a
-            ``with`` statement.
+            Table of verdicts, with methods ``.draw()``, ``.method(block, array)`` and ``.apply(target)``. Inside a
+            ``with`` statement `read_sections` follows it.
 
         Raises
         ------
         InputError
-            Where nothing that is stored is in the trace, an array has changed since, blocks make each other's input in
-            a cycle, weights are negative or not finite, or ``keep`` names no array.
+            If the trace has no stored array, an array has changed since, blocks depend on each other in a cycle, a
+            weight is negative or not finite, or ``keep`` names an unknown array.
         BudgetError
-            Where some array fits in memory in no chunks; it names the least.
+            If an array exceeds the budget in all chunk shapes; the error states the minimum.
         """
         return shown.by("advise")(self, **how)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace as JSON, which `load` and ``oocarrays advise`` read.
+        """Write the trace as JSON, for `load` and ``oocarrays advise``.
 
         Raises
         ------
         InputError
-            Where nothing can be written there.
+            If the file cannot be written.
         """
         save_text(path, json.dumps(self.as_json(), ensure_ascii=False), "the trace")
 
@@ -264,9 +263,9 @@ class Trace:
         Raises
         ------
         NotFoundError
-            Where there is no such file.
+            If the file cannot be read.
         InputError
-            Where it is no trace.
+            If the file is not a valid trace.
         """
         name = checked_path(path)
         try:
@@ -282,12 +281,12 @@ class Trace:
 
     @classmethod
     def from_json(cls, data: Any) -> Trace:
-        """Return the trace that `as_json` made ``data`` of.
+        """Return the trace that `as_json` converted to ``data``.
 
         Raises
         ------
         InputError
-            Where it is no trace: it names the place, and what was expected there.
+            If ``data`` is not a valid trace; the error states the position and the expected value.
         """
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise JournalError(f"there is no 'format': {FORMAT!r} in it")
@@ -298,12 +297,12 @@ class Trace:
         return cls.of(read.datasets, read.accesses)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the trace as a table: the first row names its columns."""
+        """Return the trace as a table with a header row."""
         head = ("block", "does", "array", "sections", "of each", "ranks", "weight")
         return [head, *map(_row, self.accesses)]
 
     def draw(self) -> Any:
-        """Return a drawing of blocks, arrays, and what flows between them, as a Matplotlib figure."""
+        """Return a Matplotlib figure of the blocks, the arrays, and the reads and writes between them."""
         return shown.by("draw trace")(self)
 
     def _repr_html_(self) -> str:
@@ -320,7 +319,7 @@ class Trace:
 
 
 WORDS = 3
-"""Columns of a table that hold words, and stand at the left."""
+"""Number of leading table columns that hold words and are left-aligned."""
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -343,7 +342,7 @@ def _row(access: Access) -> tuple[str, ...]:
 
 
 def _same(known: Dataset, seen: Dataset) -> Dataset:
-    """Return an array as it was seen last, which must be the one that is known."""
+    """Return the later snapshot of an array; raise if shape or dtype differ from the known one."""
     if known.known_by != seen.known_by:
         said = [f"{each.dtype} of shape {each.shape}" for each in (known, seen)]
         raise InputError(f"{seen.name} is {said[0]} in one trace and {said[1]} in the other: trace it again")
@@ -351,7 +350,7 @@ def _same(known: Dataset, seen: Dataset) -> Dataset:
 
 
 def checked_weight(weight: Any, what: str) -> float:
-    """Return a weight that is a finite number, at least 0."""
+    """Return a weight as a float; raise if it is negative or not finite."""
     try:
         number = float(weight)
     except (TypeError, ValueError):
@@ -373,7 +372,7 @@ def _each(given: Iterable[Kind], kind: type[Kind], name: str) -> list[Kind]:
 
 
 def _check_dataset(dataset: Dataset) -> None:
-    """Refuse an array that cannot be: a file that was written by hand may say anything."""
+    """Raise if an array is impossible: a trace file edited by hand may contain anything."""
     shape, stored = dataset.shape, dataset.stored
     ChunkGrid.of(shape, stored.grid.chunks)
     if min(shape, default=0) < 0 or stored.itemsize < 1:
@@ -385,7 +384,7 @@ def _check_dataset(dataset: Dataset) -> None:
 
 
 def _check(access: Access, known: dict[str, Dataset]) -> None:
-    """Refuse what cannot have been seen."""
+    """Raise if an access has an invalid weight or reader, an unknown array, or sections outside the array."""
     checked_weight(access.weight, f"the weight of {access.block!r}")
     if access.by not in BY:
         raise InputError(f"by={access.by!r} is not {' or '.join(map(repr, BY))}")
@@ -402,7 +401,7 @@ def _check(access: Access, known: dict[str, Dataset]) -> None:
 
 
 def _added(a: Access, b: Access) -> Access:
-    """Return the access of two traces: it is done as often as in both together."""
+    """Return the access merged from two traces: weights add up, seconds are averaged."""
     seconds = [each.seconds for each in (a, b) if each.seconds is not None]
     threads = [each.threads for each in (a, b) if each.threads is not None]
     return replace(

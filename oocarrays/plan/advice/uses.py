@@ -1,4 +1,4 @@
-"""A trace as what is decided: each access a use of an array, its patterns as footprints."""
+"""Conversion of a trace into input for decisions: each access becomes a use, its patterns become footprints."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from oocarrays.plan.advice.trace import Trace
 from oocarrays.plan.advice.verdict import SeenSummary
 
 _Awaited = dict[int, list[tuple[int, int]]]
-"""Stride and number of the ranges that an element would continue."""
+"""Stride and index of each range that would continue at an element."""
 _Alone = dict[int, list[int]]
-"""Numbers of ranges of one element, whose stride is open, by that element."""
+"""Indices of one-element ranges, with undetermined stride, by that element."""
 ALIKE = 1024
-"""Patterns that are kept, so that those who are alike are counted once."""
+"""Maximum number of cached patterns, so that equal ones are counted once."""
 
 
 def seen_in(trace: Trace, ranks: int | None = None) -> Iterator[SeenSummary]:
-    """Yield what a trace has seen of each block and array."""
+    """Yield a summary of each traced access."""
     datasets = {each.name: each for each in trace.datasets}
     for access in trace.accesses:
         use = use_of(access, datasets[access.dataset], ranks)
@@ -48,7 +48,7 @@ def _in_chunks(pattern: Pattern, chunks: tuple[int, ...]) -> bool:
 def _cut_use(
     patterns: tuple[Pattern, ...], repeats: tuple[Repeat, ...], shape: tuple[int, ...], chunks: tuple[int, ...]
 ) -> Use:
-    """Return the use of tasks that are cut by chunks: what they take together, whatever the chunks are."""
+    """Return the use of tasks cut by chunks, with their sections joined so that it is independent of the chunks."""
     often = sum(int(each.blocks(shape, np.array([chunks]))[0]) for each in repeats)
     if [pattern.times for pattern in patterns] != [often]:
         repeats, often = (), 1
@@ -61,7 +61,7 @@ def _cut_use(
 
 
 def joined(taken: Iterable[range], chunk: int) -> list[range]:
-    """Join ranges of one chunk each that continue each other, with one stride, across chunk edges."""
+    """Join ranges of one chunk each that continue each other with one stride across chunk edges."""
     made: list[range] = []
     awaited: _Awaited = {}
     alone: _Alone = {}
@@ -82,7 +82,7 @@ def joined(taken: Iterable[range], chunk: int) -> list[range]:
 
 
 def _continued(each: range, awaited: _Awaited, alone: _Alone, chunk: int) -> int | None:
-    """Return the number of the range that another one continues, which then waits no longer; None for a new one."""
+    """Return the index of the range that `each` continues, and stop awaiting it; None for a new range."""
     for entry in awaited.get(each.start, []):
         if len(each) == 1 or entry[0] == each.step:
             awaited[each.start].remove(entry)
@@ -98,12 +98,12 @@ def _continued(each: range, awaited: _Awaited, alone: _Alone, chunk: int) -> int
 
 @lru_cache(maxsize=ALIKE)
 def _use(patterns: tuple[Pattern, ...], shape: tuple[int, ...], writes: bool, ranks: int | None, by_zarr: bool) -> Use:
-    """Return a use: the same one for blocks that take the same of arrays of the same shape."""
+    """Return a use, cached: blocks with equal patterns and equal shapes share it."""
     taken = tuple(footprint(pattern, shape) for pattern in patterns)
     return Use(footprints=taken, writes=writes, ranks=ranks, by_zarr=by_zarr)
 
 
 @lru_cache(maxsize=ALIKE)
 def footprint(pattern: Pattern, shape: tuple[int, ...]) -> Footprint:
-    """Return the sections of a pattern, to be counted in chunks."""
+    """Return the footprint of a pattern."""
     return Footprint.of(pattern.ranges(), shape, pattern.times)

@@ -1,15 +1,15 @@
-"""What is advised of each array: its chunks, how each block reads it, what that saves, and what speaks against it.
+"""Verdict on each array: advised chunks, read method of each block, savings and drawbacks.
 
     units of the graph ──► priced ──► chosen ──► a verdict for each array and producer
 
-The verdicts are data: `oocarrays.advice` shows them, and lets them be applied.
+The verdicts are plain data; `oocarrays.advice` shows and applies them.
 
-sections    365 × 10 × 10        split    365 × 5 × 10 …   into chunks of which a section takes all
+    sections    365 × 10 × 10        split    365 × 5 × 10 …   into chunks that sections cover wholly
                 1 × 180 × 360        grown    365 × 20 × 20 …  where sections are short
-    both        1 × 10 × 10          between  19 × 42 × 60     what both lose the same by
+    both        1 × 10 × 10          between  19 × 42 × 60     equal loss for both
     stored      30 × 180 × 360
 
-Every chunk is between the least size that is worth a file and the most that memory and codecs take.
+Chunk sizes range from the least that justifies a file to the most that memory and codecs allow.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from oocarrays.plan.machine import within_budget
 from oocarrays.plan.memory import Resources
 
 SIZES = (2**21, 2**23, 2**19, 2**25)
-"""Bytes of chunks that are tried, the likeliest first."""
+"""Chunk sizes tried, in bytes, the likeliest first."""
 SMALL = (2**17, 2**18, 2**16)
-"""Bytes of smaller chunks that are tried after them: for sections that are small."""
+"""Smaller chunk sizes tried afterwards, in bytes, for small sections."""
 LEAST_BYTES = 2**16
-"""Bytes of a chunk that is worth a file."""
+"""Minimum bytes of a chunk that justify a file."""
 MOST_BYTES = 2**28
-"""Bytes of a chunk, at most: codecs end at 2 GiB, and whoever reads holds several."""
+"""Maximum bytes of a chunk: codecs are limited to 2 GiB, and a reader holds several chunks."""
 MOST_CHUNKS = 2**20
-"""Chunks of an array, at most: each is an object that a store lists, copies and deletes."""
+"""Maximum number of chunks of an array: each is an object that a store lists, copies and deletes."""
 MOST_SHAPES = 96
-"""Shapes that are looked at."""
+"""Maximum number of candidate shapes."""
 MOST_USES = 6
-"""Unlike sections of which shapes are made; the largest of more."""
+"""Maximum number of distinct section shapes from which candidates are derived, those with the most elements first."""
 Shape = tuple[int, ...]
 
 
 def candidates(stored: Stored, uses: Iterable[Use], most_bytes: int = MOST_BYTES) -> np.ndarray:
-    """Return chunk shapes, a row each; what is stored is the first."""
+    """Return candidate chunk shapes, one per row; the first is today's."""
     found = _allowed(stored.grid, stored.itemsize, tuple(_sections(uses)), min(most_bytes, MOST_BYTES))
     return np.array(found, np.int64).reshape(len(found), len(stored.grid.chunks))
 
 
 @lru_cache(maxsize=1024)
 def _allowed(grid: ChunkGrid, itemsize: int, wanted: tuple[Shape, ...], most: int) -> tuple[Shape, ...]:
-    """Return today's chunks, and what is worth a look beside them: arrays that are alike are looked at once."""
+    """Return today's chunks and the candidates beside them; cached, so that equal arrays are computed once."""
     found, nbytes = dict.fromkeys([grid.chunks]), math.prod(grid.shape) * itemsize
     if not nbytes:
         return tuple(found)
@@ -72,7 +72,7 @@ def _allowed(grid: ChunkGrid, itemsize: int, wanted: tuple[Shape, ...], most: in
 
 
 def _shapes(grid: ChunkGrid, itemsize: int, wanted: Sequence[Shape]) -> Iterator[Shape]:
-    """Every shape that is worth a look, the likeliest first; some more than once."""
+    """Yield every candidate shape, the likeliest first, possibly with repetitions."""
     extents = grid.shape
     starts = [*wanted, *_between(wanted)]
     starts += [_nearly_whole(each, extents) for each in wanted]
@@ -85,12 +85,12 @@ def _shapes(grid: ChunkGrid, itemsize: int, wanted: Sequence[Shape]) -> Iterator
 
 
 def _nearly_whole(shape: Shape, extents: Shape) -> Shape:
-    """Lengthen the axes of which a shape has more than half."""
+    """Extend each axis to its full extent if the shape covers more than half of it."""
     return tuple(n if 2 * length > n else length for length, n in zip(shape, extents, strict=True))
 
 
 def _sections(uses: Iterable[Use]) -> list[Shape]:
-    """The shapes of the sections that are used, those of which most is used first."""
+    """Return the shapes of the accessed sections, those with the most accessed elements first."""
     seen: Counter[Shape] = Counter()
     for use in uses:
         for each in use.footprints:
@@ -100,7 +100,7 @@ def _sections(uses: Iterable[Use]) -> list[Shape]:
 
 
 def _shapes_of(each: Footprint) -> Iterator[Shape]:
-    """The shapes of a section: its elements; with strides what they span, and one element of each strided axis."""
+    """Yield the shapes of a section: its elements; with strides also its span, and one element along strided axes."""
     yield each.largest
     if each.span != each.largest:
         yield each.span
@@ -108,14 +108,14 @@ def _shapes_of(each: Footprint) -> Iterator[Shape]:
 
 
 def _between(sections: Sequence[Shape]) -> Iterator[Shape]:
-    """Shapes of which two unlike sections each take a part: what both have, and the mean of their proportions."""
+    """Yield shapes between two sections: their intersection and the geometric mean of their lengths."""
     for one, other in combinations(sections, 2):
         yield tuple(map(min, one, other))
         yield tuple(max(round(math.sqrt(a * b)), 1) for a, b in zip(one, other, strict=True))
 
 
 def _sized(shape: Shape, extents: Shape, elements: int) -> Iterator[Shape]:
-    """A shape split, or grown along each axis, to about a number of elements."""
+    """Yield the shape split, or grown along each axis, to about the given number of elements."""
     parts = ceil_div(math.prod(shape), max(elements, 1))
     if parts > 1:
         yield _split(shape, parts, range(len(shape)))
@@ -131,7 +131,7 @@ def _sized(shape: Shape, extents: Shape, elements: int) -> Iterator[Shape]:
 
 
 def _grown(shape: Shape, extents: Shape, elements: int) -> Shape:
-    """Double each axis in turn, up to a number of elements: a section then takes as large a share along each."""
+    """Double axes evenly up to the given number of elements, so that a section takes an equal share along each."""
     lengths = list(shape)
     while True:
         more = [a for a, n in enumerate(extents) if 2 * lengths[a] <= n and 2 * math.prod(lengths) <= elements]
@@ -142,7 +142,7 @@ def _grown(shape: Shape, extents: Shape, elements: int) -> Shape:
 
 
 def _split(shape: Shape, parts: int, order: Iterable[int]) -> Shape:
-    """Cut a shape into at least so many parts, along one axis as far as it goes, then along the next."""
+    """Split a shape into at least `parts` parts, along one axis as far as possible, then along the next."""
     lengths = list(shape)
     for axis in order:
         length = _divided(lengths[axis], parts)
@@ -152,7 +152,7 @@ def _split(shape: Shape, parts: int, order: Iterable[int]) -> Shape:
 
 
 def _divided(length: int, parts: int) -> int:
-    """The length of at least so many equal parts, where there are such within twice as many; else of about so many."""
+    """Return a part length that divides `length` evenly into `parts` to `2 * parts` parts; otherwise round up."""
     for count in range(parts, min(2 * parts, length) + 1):
         if length % count == 0:
             return length // count
@@ -160,30 +160,30 @@ def _divided(length: int, parts: int) -> int:
 
 
 def _even(shape: Shape, elements: int) -> Shape:
-    """Scale all axes alike, as far as equal parts can."""
+    """Scale all axes by about the same factor, with equal parts along each."""
     scale = (elements / math.prod(shape)) ** (1 / max(sum(n > 1 for n in shape), 1))
     scaled = tuple(max(math.floor(n * scale), 1) for n in shape)
     return tuple(_divided(n, ceil_div(n, s)) for n, s in zip(shape, scaled, strict=True))
 
 
 MANY_OBJECTS = 100_000
-"""More chunks than that are a burden to whoever lists, copies or deletes them."""
+"""Number of chunks above which listing, copying and deleting them is slow."""
 LARGE_CHUNK = 2**27
-"""Bytes of a chunk that whoever reads little of it decodes in vain."""
+"""Bytes of a chunk above which a small read wastes most of the decoding."""
 SMALL_CHUNK = 2**17
-"""Bytes of a chunk for which a request takes longer than what it brings."""
+"""Bytes of a chunk below which a request takes longer than the transfer of its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedLoad:
-    """Requests, bytes and seconds of all runs together, with weights."""
+    """Weighted requests, bytes and seconds of all runs together."""
 
     requests: float = 0.0
-    """Calls that read or write."""
+    """Number of read and write requests."""
     nbytes: float = 0.0
-    """Stored bytes that they bring or take: an estimate where chunks are coded."""
+    """Stored bytes transferred; an estimate for coded chunks."""
     seconds: float = 0.0
-    """Predicted by the clock."""
+    """Predicted wall-clock seconds."""
 
     def __add__(self, other: WeightedLoad) -> WeightedLoad:
         return WeightedLoad(
@@ -195,50 +195,50 @@ class WeightedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockVerdict:
-    """How one block reads or writes an array."""
+    """Advised access of one block to an array."""
 
     block: str
-    """Its name."""
+    """Name of the block."""
     writes: bool
-    """Whether it writes it."""
+    """True if the block writes the array."""
     weight: float
-    """Times that this happens, in all."""
+    """Total number of accesses."""
     method: str
     """``"independent"`` or ``"two-phase"``, as `read_sections` takes it."""
     today_method: str
-    """The same for today's chunks."""
+    """Cheapest method for today's chunks."""
     chunks: tuple[int, ...]
-    """The layout that it finds."""
+    """Chunks of the layout that the block accesses."""
     uses: tuple[Use, ...]
-    """What it reads or writes."""
+    """Sections that the block reads or writes."""
     today: WeightedLoad
-    """In today's chunks, in the cheapest way."""
+    """Load in today's chunks, with the cheapest method."""
     advised: WeightedLoad
-    """In these."""
+    """Load in the advised chunks, with the advised method."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Verdict on an array that one block makes, or that was there before."""
+    """Verdict on an array with one producer, or on one that existed before."""
 
     array: str
-    """Its name."""
+    """Name of the array."""
     producer: str | None
-    """The block that makes it."""
+    """Block that writes the array; None if the array existed before."""
     stored: Stored
-    """As it is today."""
+    """Array as stored today."""
     made: tuple[int, ...]
-    """Chunks that it should be made in: today's, where it is not made anew."""
+    """Advised chunks for producing the array; today's if it is not produced again."""
     copied: tuple[int, ...]
-    """Chunks that it is then rewritten in; the same where it is not."""
+    """Advised chunks for the rewritten array; equal to `made` without a rewrite."""
     saving: float
-    """The share of today's seconds that is saved, what rewriting takes included."""
+    """Fraction of today's seconds saved, with rewriting included in the cost."""
     rewriting: float
-    """Seconds of rewriting it once."""
+    """Seconds to rewrite the array once."""
     blocks: tuple[BlockVerdict, ...]
-    """Who writes and reads it."""
+    """Blocks that write and read the array."""
     against: tuple[str, ...]
-    """What speaks against the chunks that are advised."""
+    """Drawbacks of the advised chunks."""
 
     @property
     def kept(self) -> bool:
@@ -250,38 +250,38 @@ class Verdict:
 
     @property
     def copies(self) -> bool:
-        """Whether two layouts are read, each by some blocks."""
+        """True if blocks read two different layouts."""
         return len({each.chunks for each in self.blocks if not each.writes}) > 1
 
     @property
     def today(self) -> WeightedLoad:
-        """Seconds that all blocks take in today's chunks."""
+        """Load of all blocks in today's chunks."""
         return sum((each.today for each in self.blocks), WeightedLoad())
 
     @property
     def advised(self) -> WeightedLoad:
-        """Seconds that all blocks take in the chunks that are advised, without rewriting."""
+        """Load of all blocks in the advised chunks, without rewriting."""
         return sum((each.advised for each in self.blocks), WeightedLoad())
 
     @property
     def runs_to_pay(self) -> float:
-        """Share of the traced runs after which rewriting has paid for itself; infinite where it never does."""
+        """Share of the traced runs after which rewriting has paid for itself; infinite if it never does."""
         gained = self.today.seconds - self.advised.seconds
         return self.rewriting / gained if gained > 0 else math.inf
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class SeenSummary:
-    """Summary of what was seen of a block's reads or writes of an array."""
+    """Summary of a block's traced reads or writes of an array."""
 
     block: str
-    """Its name."""
+    """Name of the block."""
     array: str
-    """Its name."""
+    """Name of the array."""
     use: Use
-    """The sections."""
+    """Sections accessed."""
     count: float = 1.0
-    """Times that this happens."""
+    """Number of accesses."""
 
 
 def verdicts(
@@ -293,7 +293,7 @@ def verdicts(
     fixed: Callable[[str], bool] = lambda name: False,
     copies: bool = True,
 ) -> tuple[Verdict, ...]:
-    """Decide every array and producer."""
+    """Return a verdict for each array and producer."""
     seen = tuple(seen)
     references = [
         Reference(block=s.block, dataset=s.array, pattern=s.use, writes=s.use.writes, count=s.count) for s in seen
@@ -349,7 +349,7 @@ def verdict(costs: Priced, choice: Choice) -> Verdict:
 
 
 def _against_copy(costs: Priced, choice: Choice) -> Iterable[str]:
-    """Say what a second copy takes, and what one layout would."""
+    """Yield the cost of a second copy next to that of a single layout."""
     if len({layout for layout, _ in choice.ways}) > 1:
         one = choose(costs, least_copy=math.inf)
         chunks = " × ".join(map(str, costs.unit.shapes[one.copied].tolist()))
@@ -394,7 +394,7 @@ def _load(details: Sequence[Prices], counts: Sequence[float], at: int, method: i
 
 
 def _against(unit: ChoiceUnit, chunks: tuple[int, ...]) -> Iterable[str]:
-    """Say what speaks against some chunks."""
+    """Yield the drawbacks of the given chunks."""
     stored = unit.stored
     uses = [use for reader in unit.readers for use, _ in reader.uses]
     others = sorted({name for use in uses for each in use.repeats for name in each.of})

@@ -1,1 +1,1 @@
-"""Collective reads and writes: file domains, rounds, who sends what to whom, and which way is best."""
+"""Collective reads and writes: file domains, rounds, messages between ranks, and the choice of method."""

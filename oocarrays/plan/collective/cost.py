@@ -1,11 +1,11 @@
-"""What a collective read takes: requests, bytes, what is held, and seconds.
+"""Cost of a collective read: requests, bytes, memory and seconds.
 
-    reading      of each rank its requests, decoding and copies; the device gives a chunk once, where the cache keeps it
-    exchange     messages of each round, at one time or in steps
-    holding      parts + what reading needs + rounds that are read and not yet taken + messages
+    reading      each rank's requests, decoding and copies; one device read per chunk if cached
+    exchange     messages of each round, all at once or in steps
+    memory       parts + read buffers + rounds read but not yet received + messages
 
-Of each box it is found out once what reading it takes: many sets of aggregators read the same. del Rosario, Bordawekar
-and Choudhary 1993, section 3; Thakur 1995, section 6.6.
+Each box is priced once, because many sets of aggregators read the same boxes. del Rosario, Bordawekar and Choudhary
+1993, section 3; Thakur 1995, section 6.6.
 """
 
 from __future__ import annotations
@@ -35,51 +35,50 @@ from oocarrays.plan.sections.read import SectionPlan
 
 
 class _Price(NamedTuple):
-    """Price of reading a section by ranges."""
+    """Price of reading a section by byte ranges."""
 
     requests: int
-    """Ranges."""
+    """Number of ranges."""
     asked_bytes: int
-    """Bytes of them."""
+    """Bytes of all ranges."""
     seconds: float
-    """Of a processor."""
+    """Processor seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """Resources that a collective read may use."""
+    """Resources and options of a collective read."""
 
     resources: Resources
-    """Memory, workers and requests."""
+    """Memory, workers and number of requests."""
     schedule: Schedule | Literal["auto", "coloring"] | None
-    """The order of messages, or "auto"; None for all of a round at one time, and on threads."""
+    """Schedule of messages, or "auto"; None to send all messages of a round at once, and on threads."""
     buffer_bytes: int
     """Bytes that an aggregator reads in a round."""
     dealing: Dealing
-    """How chunks are dealt out to aggregators."""
+    """Assignment of chunks to aggregators."""
     known: dict[Any, _Price] = field(default_factory=dict)
-    """What reading takes of what has been looked at: many sets of aggregators read the same boxes, and many boxes lie
-    alike in their chunks."""
+    """Cached prices by box: many sets of aggregators read the same boxes, and many boxes lie alike in their chunks."""
 
 
 # ---------------------------------------------------------------------- what each holds
 
 
 def _lanes(plan: CollectivePlan, means: Means) -> int:
-    """Tasks that read at one time in this process."""
+    """Return the number of tasks that read at one time in this process."""
     tasks = sum(bool(boxes) for each in plan.rounds for boxes in each) or plan.ranks
     return max(min(tasks, means.resources.costs.cores), 1)
 
 
 def _workspace(stored: Stored, means: Means) -> int:
-    """Bytes that a rank needs beside what it reads: buffers of ranges, or a chunk and what its codec needs."""
+    """Return the bytes that a rank needs beside its output: range buffers, or one chunk and its codec's workspace."""
     kept = means.resources.requests * stored.travel_bytes + stored.index_workspace
     ranges = IN_FLIGHT * (SECTION_BYTES if stored.local else STORE_BUFFER_BYTES)
     return kept + (decoding_bytes(stored) if stored.coded else ranges)
 
 
 def memory(plan: CollectivePlan, means: Means) -> Memory:
-    """Say what this process holds, or the worker that holds most."""
+    """Return the memory of this process, or of the worker that holds most."""
     here = means.resources.ranks_of_a_process(plan.ranks)
     lanes = here if means.resources.on_workers else _lanes(plan, means)
     fixed = Memory.of(parts=sum(sorted(plan.part_bytes)[-here:]), reading=lanes * _workspace(plan.stored, means))
@@ -89,14 +88,14 @@ def memory(plan: CollectivePlan, means: Means) -> Memory:
         return fixed + Memory.of(rounds=lanes * plan.round_bytes)
     at_once = min(AHEAD, len(plan.rounds))
     each = Memory.of(
-        rounds=(at_once + 1) * plan.round_bytes,  # one that is still being let go
+        rounds=(at_once + 1) * plan.round_bytes,  # one more round is still being released
         messages=_messages(plan, at_once) * plan.stored.itemsize,
     )
     return fixed + each * here
 
 
 def _messages(plan: CollectivePlan, at_once: int) -> int:
-    """Elements of messages that a rank holds, its own and those that come: of a step, or of rounds."""
+    """Return the elements of messages that a rank holds, sent and received: of one step, or of `at_once` rounds."""
     between = plan.between
     if plan.schedule is None:
         return int(at_once * between.sum(axis=2).max(initial=0) + between.sum(axis=1).max(initial=0))
@@ -108,18 +107,18 @@ def _messages(plan: CollectivePlan, at_once: int) -> int:
 
 
 class _Reads(NamedTuple):
-    """Reads of each rank of a file."""
+    """Reads of each rank."""
 
     requests: np.ndarray
-    """Of chunks, or of ranges in them."""
+    """Number of requests for chunks, or for ranges in them."""
     asked: np.ndarray
-    """Bytes as they are when decoded."""
+    """Decoded bytes."""
     seconds: np.ndarray
-    """Of a processor: requests, decoding, and a copy."""
+    """Processor seconds: requests, decoding and one copy."""
 
 
 def _reads(plan: CollectivePlan, means: Means) -> _Reads:
-    """Count the reads of each rank: whole chunks where they are coded, and ranges where that can be."""
+    """Count the reads of each rank: whole chunks if coded, otherwise ranges."""
     stored, costs, chunks = plan.stored, means.resources.costs, np.array(plan.chunks_read, np.int64)
     if stored.coded:
         decoded = chunks * stored.chunk_bytes
@@ -140,7 +139,7 @@ def _box_price(plan: CollectivePlan, box: Section, means: Means) -> _Price:
 
 
 def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
-    """Price the read of a section: the same wherever it lies, if it lies alike in its chunks."""
+    """Price the read of a section; sections at equal offsets in their chunks share one price."""
     key = packed, *map(_in_chunks, axes, stored.grid.chunks)
     if key not in means.known:
         resources, most = means.resources, SECTION_BYTES if stored.local else STORE_BUFFER_BYTES
@@ -150,14 +149,14 @@ def _price_of(stored: Stored, axes: Axes, packed: bool, means: Means) -> _Price:
 
 
 def _in_chunks(taken: Taken, chunk: int) -> tuple[int, int, int] | bytes:
-    """How what is taken along an axis lies in chunks, wherever the first of them is."""
+    """Return the offsets of the selected elements relative to the first chunk."""
     if isinstance(taken, range):
         return (taken.start % chunk, taken.step, len(taken)) if taken else (0, 0, 0)
     return (taken - taken[0] // chunk * chunk).tobytes() if len(taken) else b""
 
 
 def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
-    """Seconds of the device, which gives a chunk once where the cache keeps it, or of the network, which does not."""
+    """Return the seconds of the device or network; repeated reads are free if the page cache holds the array."""
     stored, costs = plan.stored, means.resources.costs
     read_bytes = float(reads.asked.sum()) * costs.stored_ratio(stored)
     if not stored.remote:
@@ -171,7 +170,7 @@ def _device_seconds(plan: CollectivePlan, means: Means, reads: _Reads) -> float:
 
 
 def _under_way(plan: CollectivePlan, means: Means) -> int:
-    """Chunks that ranks read at one time: each one, or of a store that is not here as many as it may."""
+    """Return the number of chunks read at one time: one per rank, or several for a remote store."""
     lanes = int(np.count_nonzero(plan.chunks_read))
     if not means.resources.on_workers:
         lanes = min(lanes, means.resources.costs.cores)
@@ -179,12 +178,12 @@ def _under_way(plan: CollectivePlan, means: Means) -> int:
 
 
 def _at_once(each: np.ndarray, costs: Costs) -> float:
-    """Seconds by the clock of work that ranks do side by side on the processors that there are."""
+    """Return the wall-clock seconds of work that ranks do in parallel on the available processors."""
     return max(float(each.max(initial=0)), float(each.sum()) / costs.cores)
 
 
 def _seconds_alone(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
-    """Seconds by the clock in which each rank reads its own."""
+    """Return the wall-clock seconds if each rank reads its own part."""
     costs = means.resources.costs
     own = reads.seconds + np.array(plan.part_bytes) / costs.touch_bandwidth
     overhead = costs.graph_seconds if means.resources.on_workers else plan.ranks * costs.task_seconds
@@ -192,7 +191,7 @@ def _seconds_alone(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
 
 
 def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> float:
-    """Seconds by the clock in which some ranks read for all, and send."""
+    """Return the wall-clock seconds if some ranks read for all and send."""
     costs, parts = means.resources.costs, np.array(plan.part_bytes)
     filled = parts / costs.copy_bandwidth + parts / costs.touch_bandwidth
     if means.resources.on_workers:
@@ -206,7 +205,7 @@ def _seconds_together(plan: CollectivePlan, reads: _Reads, means: Means) -> floa
 
 
 def priced(plan: CollectivePlan, means: Means) -> CollectivePlan:
-    """Add to a plan what it takes, and what is held meanwhile."""
+    """Return the plan with its price and memory."""
     stored, reads, held, together = plan.stored, _reads(plan, means), memory(plan, means), plan.method == "two-phase"
     price = Alternative(
         name=plan.method,
@@ -228,8 +227,11 @@ def priced(plan: CollectivePlan, means: Means) -> CollectivePlan:
 
 
 def _exchange_seconds(plan: CollectivePlan, costs: Costs) -> float:
-    """Seconds of all rounds: as of one exchange of all, and what every step more begins with; messages that go at one
-    time begin once a round, and each is one task."""
+    """Return the seconds of the messages in all rounds.
+
+    Transfers are priced as one exchange of all rounds together. Each further round adds the startup of its steps.
+    Unscheduled messages pay one startup per round and one task each.
+    """
     sizes = plan.between.sum(axis=0) * plan.stored.itemsize
     constants = flat_constants(costs)
     if plan.schedule is None:

@@ -1,11 +1,11 @@
-"""What ranks write of each chunk together: whether that is all of it, and whose elements stay where they overlap.
+"""Coverage of each chunk by the ranks' writes, and precedence of ranks where their sections overlap.
 
     rank 0   █ █ █ █ · · · ·         chunks        a · · · │ b · · ·
-    rank 1   · · ░ ░ ░ ░ · ·         covered       yes     │ no: it is read before it is written
-                                     stays         0 0 1 1 │ 1 1 · ·     the highest rank's
+    rank 1   · · ░ ░ ░ ░ · ·         covered       yes     │ no: read before written
+                                     stays         0 0 1 1 │ 1 1 · ·     the highest rank wins
 
-Both are found in closed form: what the requests hold together, and what they leave out, are unions of products, whose
-sizes do not grow with the array's. Thakur 1995, section 6.3.2.
+Both are computed in closed form: the requests' union and its complement are unions of products, and their description
+does not grow with the array. Thakur 1995, section 6.3.2.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from oocarrays.plan.cost import Traffic
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Share of each chunk that the ranks write together."""
+    """Coverage of each chunk by the writes of all ranks."""
 
     grid: ChunkGrid
-    """Of chunks, or of the shards in which they lie."""
+    """Grid of chunks, or of shards for a sharded array."""
     requests: tuple[Axes, ...]
-    """What each rank writes."""
+    """Elements that each rank writes."""
 
     @cached_property
     def wanted(self) -> Union:
-        """The chunks of which anything is written."""
+        """Chunks with at least one written element."""
         return Union.of(product_of(axes, self.grid.chunks) for axes in self.requests)
 
     @cached_property
     def _left(self) -> Union:
-        """The chunks of which some element is not written."""
+        """Chunks with at least one element that no rank writes."""
         written = Union.of(map(product_of, self.requests))
         return Union.of(touched(self.grid, written.complement(self.grid.shape)))
 
     @property
     def count(self) -> int:
-        """Chunks of which anything is written."""
+        """Number of chunks with at least one written element."""
         return self.wanted.count
 
     def needs(self, chunk: tuple[int, ...]) -> bool:
-        """Whether a chunk that is written has to be read first."""
+        """Return True if a written chunk must be read first."""
         return chunk in self._left
 
     @property
     def reads(self) -> int:
-        """Chunks that are read first: those that are written, less those that are covered."""
+        """Number of chunks read first: written chunks minus fully covered ones."""
         return self.wanted.count - (self.grid.count - self._left.count)
 
     @cached_property
     def shared(self) -> bool:
-        """Whether two ranks write to one chunk: then they do not conform."""
+        """True if two ranks write to one chunk: the requests then do not conform."""
         each = (Union.of([product_of(axes, self.grid.chunks)]) for axes in self.requests)
         return sum(chunks.count for chunks in each) > self.wanted.count
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """First element along each axis of what each rank writes, and one past the last; those of nothing meet none."""
+        """Lower and upper bounds of each rank's request along each axis; those of an empty request meet no box."""
         axes = len(self.grid.shape)
         ends = [
             [(int(taken[0]), int(taken[-1]) + 1) for taken in request] if all(map(len, request)) else [(0, 0)] * axes
@@ -76,9 +76,9 @@ class Coverage:
         return bounds[:, :, 0], bounds[:, :, 1]
 
     def standing(self, box: Section) -> list[tuple[int, Axes]]:
-        """The ranks that write something of a box that stays, lowest first, and what of it.
+        """Return the ranks with surviving elements in a box, lowest first, and their elements.
 
-        One of which all is covered by what a higher rank writes there is left out: nobody needs to send that.
+        A rank is left out if one higher rank overwrites all of its elements there, so they need not be sent.
         """
         lower, upper = self._bounds
         near = np.flatnonzero(((lower < np.array(box.upper)) & (upper > np.array(box.lower))).all(axis=1))
@@ -91,7 +91,7 @@ class Coverage:
 
 
 def replacing(stored: Stored, units: Any, inner: Any, ratio: float) -> Traffic:
-    """Count the reads and writes that replace chunks, or shards and the ``inner`` chunks in them."""
+    """Count the reads and writes to replace chunks, or shards and their ``inner`` chunks."""
     coded = stored.inner.chunk_size * stored.itemsize if stored.coded else 0
     return Traffic(
         read_requests=units.reads,

@@ -1,17 +1,17 @@
-"""File domains: the part of a file that one rank reads or writes for all.
+"""File domains: the parts of a file that single ranks read or write for all.
 
     requests of ranks     · · 0 0 1 1 · · 2 2 · ·
-    static                A A A B B B C C C D D D      the whole array is dealt out: A reads 1, B 3, C 2, D nothing
-    dynamic               · · A A B B · · C C · ·      what is wanted is dealt out: A, B and C have 2 each, D nothing
+    static                A A A B B B C C C D D D      the whole array is assigned: A reads 1, B 3, C 2, D nothing
+    dynamic               · · A A B B · · C C · ·      wanted chunks are assigned: A, B and C have 2 each, D nothing
       cyclic              · · A B C D · · A B · ·      ... in turn, by runs of chunks
 
-    disks                 p q p q p q p q p q p q      A and B deal with what is on p, C and D with what is on q
+    disks                 p q p q p q p q p q p q      A and B serve disk p, C and D serve disk q
                           · · A C A C · · B D · ·
 
-Domains are cut on chunk boundaries, so that each chunk has one owner: where a file is written and has shards, they are
-cut on those. A dynamic domain has no chunk that nobody wants, also where the bounding section of all requests has some:
-so that as much falls to each aggregator. Chunks are dealt out in file order, that of any orientation. Thakur 1995,
-sections 6.3.1, 6.4 and 6.6.
+Domains are cut on chunk boundaries, so that each chunk has one owner; writes to sharded files are cut on shard
+boundaries. A dynamic domain has no unwanted chunk, even if the bounding section of all requests has some, so that
+aggregators get equal shares. Chunks are assigned in file order, for any orientation. Thakur 1995, sections 6.3.1, 6.4
+and 6.6.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from oocarrays.mapping.union import Product, Union, product_of, runs_of
 from oocarrays.plan.queueing.kept import ChunkTimes
 
 Partition = Literal["dynamic", "static"]
-"""Whether the chunks are dealt out that some rank wants, or those of the whole array."""
+"""Chunks assigned to aggregators: those wanted by some rank, or those of the whole array."""
 Deal = Literal["block", "cyclic"]
-"""Whether an aggregator's part is contiguous in the file, or dealt out in turn."""
+"""Assignment of chunks: contiguous in the file, or cyclic."""
 DiskOf = Callable[[tuple[int, ...]], Hashable]
-"""The disk on which a chunk of some index lies."""
+"""Function from a chunk's index to the chunk's disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Some of the chunks that are dealt out among a few aggregators."""
+    """One aggregator's runs among a set of assigned chunks."""
 
     chunks: Union
-    """What is dealt out, along the axes of the grid from the slowest to the fastest."""
+    """Chunks assigned among the aggregators, along the grid's axes from the slowest to the fastest."""
     starts: range
-    """The numbers of the first chunks of this share's runs."""
+    """Number of the first chunk of each run."""
     run: int
-    """Chunks of a run."""
+    """Number of chunks in a run."""
 
     @classmethod
     def whole(cls, chunks: Union) -> tuple[Share, ...]:
-        """All of some chunks, for one aggregator."""
+        """Return all of the given chunks as one share."""
         return (cls(chunks=chunks, starts=range(1), run=chunks.count),) if chunks.count else ()
 
     def __iter__(self) -> Iterator[range]:
-        """The numbers of the chunks of each run."""
+        """Yield the chunk numbers of each run."""
         return (range(start, min(start + self.run, self.chunks.count)) for start in self.starts)
 
 
@@ -63,13 +63,13 @@ class Domain:
     """Part of a file that one aggregator reads or writes for all."""
 
     rank: int
-    """The rank that does it."""
+    """Aggregator's rank."""
     grid: ChunkGrid
-    """The chunks of the file."""
+    """Chunks of the file."""
     order: tuple[int, ...]
-    """The axes in which chunks follow each other in the file, from the slowest to the fastest."""
+    """Axes of the chunks' file order, from the slowest to the fastest."""
     shares: tuple[Share, ...]
-    """What falls to it: one share, or one a disk."""
+    """Assigned shares: one, or one per disk."""
 
     @property
     def count(self) -> int:
@@ -77,19 +77,19 @@ class Domain:
 
     @property
     def boxes(self) -> tuple[Section, ...]:
-        """Return its boxes in file order, each made of whole chunks, but for the array's edge."""
+        """Boxes of the domain in file order, each made of whole chunks except at the array's edge."""
         return tuple(
             self._section(*box) for share in self.shares for numbers in share for box in share.chunks.boxes(numbers)
         )
 
     def wanted_by(self, requests: Sequence[Axes]) -> Domain:
-        """Return the part of it that some rank wants: a static domain may have more."""
+        """Return the part of the domain that some rank wants; a static domain may have more."""
         within = ([common(axes, box) for axes in requests] for box in self.boxes)
         found = (_wanted(self.grid, self.order, each) for each in within)
         return replace(self, shares=tuple(share for chunks in found for share in Share.whole(chunks)))
 
     def rounds(self, chunks: int) -> Iterator[tuple[Section, ...]]:
-        """The same, so many chunks at a time."""
+        """Yield the boxes of the domain in groups of `chunks` chunks."""
         held: list[Section] = []
         left = chunks
         for share in self.shares:
@@ -104,7 +104,7 @@ class Domain:
             yield tuple(held)
 
     def _section(self, first: tuple[int, ...], last: tuple[int, ...]) -> Section:
-        """A box of chunks along the axes in their order, as a section of the array."""
+        """Return a box of chunks, given along the ordered axes, as a section of the array."""
         lower, upper = [0] * len(first), [0] * len(first)
         for axis, low, high in zip(self.order, first, last, strict=True):
             lower[axis], upper[axis] = low, high
@@ -113,48 +113,47 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealing:
-    """How the chunks of a file are dealt out to aggregators."""
+    """Rules to assign the chunks of a file to aggregators."""
 
     partition: Partition | Literal["auto"] = "dynamic"
-    """Whether the chunks are dealt out that some rank wants, or those of the whole array; ``"auto"`` where the planner
-    is to choose."""
+    """Chunks assigned: those wanted by some rank, or those of the whole array; ``"auto"`` lets the planner choose."""
     deal: Deal = "block"
-    """Whether each has contiguous chunks (HPF's BLOCK), or runs of them in turn (CYCLIC(run))."""
+    """Assignment: contiguous chunks (HPF's BLOCK), or runs in turn (CYCLIC(run))."""
     run: int = 1
-    """Chunks of such a run."""
+    """Number of chunks in a cyclic run."""
     orientation: str | Sequence[int] = "row"
-    """The order of chunks in the file: ``"row"`` has the last axis fastest, ``"column"`` the first; or axes from the
-    slowest to the fastest."""
+    """File order of chunks: ``"row"`` (last axis fastest), ``"column"`` (first fastest), or axes slowest first."""
     disk_of: DiskOf | None = None
-    """Where the store says on which disk a chunk lies: every disk is served by aggregators of its own, or where there
-    are more disks than aggregators, by one that serves several. It is asked of every chunk that is dealt out."""
+    """Function from a chunk's index to its disk; None if unknown. Each disk gets its own aggregators; with more disks
+    than aggregators, one serves several. It is called for every assigned chunk.
+    """
     times: ChunkTimes | None = None
-    """What a chunk takes at each of these disks, where that was measured: as many read and write as keep them busy."""
+    """Measured times per chunk at each disk, which give the parallelism that keeps disks busy; None if not measured."""
 
     @classmethod
     def asked(cls, partition: str, deal: str, disk_of: DiskOf | None, times: ChunkTimes | None = None) -> Dealing:
-        """Take the words of a person, which are checked when chunks are dealt out."""
+        """Return the assignment for a user's arguments; `file_domains` validates them."""
         return cls(partition=partition, deal=deal, disk_of=disk_of, times=times)  # type: ignore[arg-type]
 
     @property
     def disks(self) -> int:
-        """Disks that were measured; 0 of others."""
+        """Number of measured disks; 0 without measurements."""
         return 0 if self.times is None else self.times.disks
 
     def disk_seconds(self, mode: str, stored: Stored, nbytes: float, ratio: float, under_way: int) -> float | None:
-        """Return the seconds of disks that were measured for some bytes of chunks; None of others."""
+        """Return the seconds for a number of bytes on measured disks; None without measurements."""
         chunk = max(stored.chunk_bytes * ratio, 1.0)
         return None if self.times is None else self.times.seconds(mode, nbytes / chunk, under_way)
 
 
 BLOCKS = Dealing()
-"""What is wanted, in contiguous parts."""
+"""Default: wanted chunks, in contiguous parts."""
 
 
 def file_domains(
     grid: ChunkGrid, requests: Sequence[Axes], aggregators: Sequence[int], dealing: Dealing = BLOCKS
 ) -> tuple[Domain, ...]:
-    """Deal out the chunks in file order, to each rank as many as to the others."""
+    """Assign the chunks in file order, in equal shares to all aggregators."""
     _check(aggregators, dealing)
     order = axis_order(dealing.orientation, len(grid.shape))
     whole = [tuple(map(range, grid.shape))]
@@ -183,20 +182,20 @@ def _check(aggregators: Sequence[int], dealing: Dealing) -> None:
 
 
 def _wanted(grid: ChunkGrid, order: Sequence[int], requests: Iterable[Axes]) -> Union:
-    """The chunks that hold any of some requests, along the axes in their order."""
+    """Return the chunks that hold any element of the requests, along the ordered axes."""
     products = (product_of(axes, grid.chunks) for axes in requests)
     return Union.of(tuple(each[axis] for axis in order) for each in products)
 
 
 def _dealt(chunks: Union, parts: int, deal: Deal, run: int) -> list[Share]:
-    """Chunks dealt out in file order: BLOCK is CYCLIC of runs so long that each part has one."""
+    """Return one share per part in file order; BLOCK is CYCLIC with one long run per part."""
     block = max(ceil_div(chunks.count, parts), 1)
     run = block if deal == "block" or parts == 1 else run
     return [Share(chunks=chunks, starts=range(part * run, chunks.count, parts * run), run=run) for part in range(parts)]
 
 
 def _by_disk(chunks: Union, order: Sequence[int], disk_of: DiskOf, parts: int) -> list[tuple[Union, Sequence[int]]]:
-    """The chunks of each disk, and which of the parts they are dealt out to: the more there are, the more parts."""
+    """Return the chunks of each disk and the parts that serve them; disks with more chunks get more parts."""
     found: defaultdict[Hashable, list[Product]] = defaultdict(list)
     for first, last in chunks.boxes():
         for index in product(*map(range, first, last)):
@@ -216,6 +215,6 @@ def _by_disk(chunks: Union, order: Sequence[int], disk_of: DiskOf, parts: int) -
 
 
 def spaced(ranks: int, count: int) -> tuple[int, ...]:
-    """So many of the ranks as aggregators, evenly spaced: neighbours often share a worker."""
+    """Return `count` evenly spaced ranks as aggregators, because neighbours often share a worker."""
     count = min(count, ranks)
     return tuple(number * ranks // count for number in range(count))

@@ -1,11 +1,11 @@
-"""Collective reads: what every rank wants of a file, who reads it, in which rounds, and who sends what to whom.
+"""Collective reads: requests of all ranks, aggregators, rounds, and messages.
 
     wanted by 0    █ █ █ █ · · · ·
     wanted by 1    · · █ █ █ █ · ·          bounding section    █ █ █ █ █ █ · ·
     domains        A A A B B B              each stored chunk is read once, by one aggregator, for all
     rounds         1 2 3 1 2 3              in file order; one round is sent while the next is read
 
-    independent    0 0 1 1 2 2 · ·          where no chunk is wanted by two ranks, each reads for itself
+    independent    0 0 1 1 2 2 · ·          if no two ranks want one chunk, each reads its own
 
 Thakur 1995, sections 6.3, 6.4 and 6.6 (the extended two-phase method); del Rosario, Bordawekar and Choudhary 1993,
 sections 3.2.3 and 4 (a subset of nodes reads).
@@ -39,42 +39,42 @@ __all__ = ["BUFFER_BYTES", "CollectivePlan", "Method", "Round", "part_shape", "r
 
 Method = Literal["independent", "two-phase"]
 Round = tuple[tuple[Section, ...], ...]
-"""The boxes of chunks that each rank reads at one time, by rank; of each box its tight section is read."""
+"""Boxes of chunks that each rank reads at one time, by rank; only the tight section of each box is read."""
 BUFFER_BYTES = 2**26
-"""Of what an aggregator reads in a round, at most, or one chunk."""
+"""Maximum bytes that an aggregator reads in a round, unless one chunk is larger."""
 PIECE_BYTES = 2**20
-"""Of what an aggregator decodes at one time, and then packs for all who want it, or one chunk."""
+"""Maximum bytes that an aggregator decodes at one time before it packs them, unless one chunk is larger."""
 MOST_READERS = 256
-"""Readers among which it is looked who wants most of a domain: of more, that takes longer than what it saves."""
+"""Maximum number of readers for which domains are matched to ranks; beyond it, matching takes longer than it saves."""
 AHEAD = 2
-"""Rounds that an aggregator has read and others not yet taken, at most."""
+"""Maximum number of rounds that an aggregator has read and others have not yet received."""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Reads of each aggregator in each round, whatever the order of messages."""
+    """Reads of each aggregator in each round, independent of the message schedule."""
 
     table: AccessTable = field(compare=False)
-    """Return the table that says what each rank wants of any box."""
+    """Table of the elements that each rank wants in any box."""
     boxes: tuple[Round, ...] = ()
-    """What is read at one time."""
+    """Boxes read in each round."""
 
     def __reduce__(self) -> tuple[type[Rounds], tuple[AccessTable, tuple[Round, ...]]]:
-        return Rounds, (self.table, self.boxes)  # what is derived is derived again there
+        return Rounds, (self.table, self.boxes)  # derived tables are recomputed after unpickling
 
     @property
     def ranks(self) -> int:
-        """Ranks that want something, or read for others."""
+        """Number of ranks that want elements or read for others."""
         return len(self.table.requests)
 
     def sizes(self, number: int) -> np.ndarray:
-        """Elements that each rank has read in a round for each other: a matrix."""
+        """Return a matrix of the elements in a round, by reader and receiver."""
         nothing = np.zeros(self.ranks, np.int64)
         return np.stack([sum(map(self.table.counts, boxes), nothing) for boxes in self.boxes[number]])
 
     @cached_property
     def all_sizes(self) -> np.ndarray:
-        """The same of all rounds, one behind the other."""
+        """Elements by round, reader and receiver."""
         sizes = np.zeros((len(self.boxes), self.ranks, self.ranks), np.int64)
         for number in range(len(self.boxes)):
             sizes[number] = self.sizes(number)
@@ -82,12 +82,12 @@ class Rounds:
 
     @cached_property
     def between(self) -> np.ndarray:
-        """Elements that each rank has read in each round for each other rank."""
+        """Elements by round, reader and receiver, without those that readers keep."""
         return self.all_sizes * ~np.eye(self.ranks, dtype=bool)
 
     @cached_property
     def read_sizes(self) -> np.ndarray:
-        """Elements that each rank reads in each round, tight sections whole: by round and rank."""
+        """Elements that each rank reads in each round, with whole tight sections: by round and rank."""
         read = [[sum(self.table.of(box).size for box in boxes) for boxes in each] for each in self.boxes]
         return np.array(read, np.int64).reshape(len(self.boxes), self.ranks)
 
@@ -99,38 +99,38 @@ class Rounds:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectivePlan(Holding):
-    """One collective read."""
+    """Plan of a collective read."""
 
     stored: Stored
-    """The file."""
+    """Array to read."""
     requests: tuple[Axes, ...]
-    """What each rank wants, by rank: the file access descriptor (FAD)."""
+    """Elements that each rank wants, by rank: the file access descriptor (FAD)."""
     method: Method
-    """Whether aggregators read for all, or each rank for itself."""
+    """Method: aggregators read for all, or each rank reads independently."""
     partition: Partition = "dynamic"
-    """What is dealt out to aggregators."""
+    """Chunks assigned to aggregators."""
     domains: tuple[Domain, ...] = ()
-    """What each aggregator reads of."""
+    """File domain of each aggregator."""
     read: Rounds
-    """What is read at one time, by whom."""
+    """Reads of each aggregator, by round."""
     schedule: Schedule | None = None
-    """The order of messages; None for all of a round at one time, and between threads, which send none."""
+    """Schedule of messages; None to send all messages of a round at once, and for threads, which send none."""
     buffer_bytes: int = BUFFER_BYTES
-    """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
+    """Maximum bytes that an aggregator reads in a round, unless one chunk is larger."""
     processes: int | None = None
-    """Workers that ranks are put on in turn; None for threads of this process."""
+    """Number of workers, to which ranks are assigned in turn; None for threads of this process."""
     alternatives: tuple[Alternative, ...] = field(default=(), compare=False, repr=False)
-    """Every way that was compared, the cheapest first."""
+    """Alternatives compared, the cheapest first."""
     price: Alternative | None = field(default=None, compare=False, repr=False)
-    """The alternative that is taken; None before the plan is priced."""
+    """Chosen alternative; None before the plan is priced."""
     budget: int = 2**62
-    """Bytes that each process may hold above its idle level."""
+    """Memory budget of each process, in bytes above its idle level."""
     memory: Memory = field(default=Memory(), compare=False, repr=False)
-    """Held by this process at one time, at most, or by the worker that holds most."""
+    """Peak memory of this process, or of the worker that holds most."""
 
     @property
     def ranks(self) -> int:
-        """Ranks that want something, or read for others."""
+        """Number of ranks that want elements or read for others."""
         return len(self.requests)
 
     def facts(self) -> Facts:
@@ -155,7 +155,6 @@ class CollectivePlan(Holding):
         return f"two-phase, {self.partition}: {some} of at most ", Bytes(self.round_bytes)
 
     def _why(self) -> str:
-        """Say why this way was chosen."""
         shared, alone = self.table.are_shared, len({way.name for way in self.alternatives}) == 1
         if self.method == "independent" and not shared:
             return "no chunk is wanted by two ranks: requests conform"
@@ -174,7 +173,7 @@ class CollectivePlan(Holding):
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds by the clock."""
+        """Predicted wall-clock seconds."""
         return (self.price and self.price.seconds) or 0.0
 
     @cached_property
@@ -185,57 +184,59 @@ class CollectivePlan(Holding):
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """The boxes of chunks that each rank reads at one time."""
+        """Boxes of chunks that each rank reads at one time."""
         return self.read.boxes
 
     @property
     def table(self) -> AccessTable:
-        """Return the table that says what each rank wants of any box."""
+        """Table of the elements that each rank wants in any box."""
         return self.read.table
 
     def tight(self, box: Section) -> Axes:
-        """Return the section that is read of a box: the smallest that holds what all ranks want of it."""
+        """Return the section read of a box: the smallest that contains all ranks' elements there."""
         return self.table.tight(box)
 
     def places(self, box: Section, rank: int) -> tuple[Place, Place]:
-        """Where what a rank wants of a box is in its part, and in what is read of the box."""
+        """Return the places of a rank's elements of a box in its part and in the section read of the box."""
         return places(self.requests[rank], box, self.tight(box))
 
     def pieces(self, number: int, rank: int) -> Iterator[tuple[Section, Axes]]:
-        """Yield a rank's reads in a round, in pieces that a processor's cache holds where chunks are coded, which takes
-        a copy anyway: each made of whole chunks, and what is read of it."""
+        """Yield a rank's reads in a round, each as a box of whole chunks and the section read of it.
+
+        Coded chunks are read in pieces that fit a processor's cache, because decoding needs a copy anyway.
+        """
         for box in self.rounds[number][rank]:
             for piece in _tiles(self.stored, box) if self.stored.coded else [box]:
                 read = common(self.tight(box), piece)
-                if all(map(len, read)):  # a box may have chunks in it that nobody wants
+                if all(map(len, read)):  # a box may contain unwanted chunks
                     yield piece, read
 
     def sizes(self, number: int) -> np.ndarray:
-        """Elements that each rank has read in a round for each other: a matrix."""
+        """Return a matrix of the elements in a round, by reader and receiver."""
         return self.read.sizes(number)
 
     # ------------------------------------------------------------------ what it comes to
 
     @property
     def all_sizes(self) -> np.ndarray:
-        """The same of all rounds, one behind the other."""
+        """Elements by round, reader and receiver."""
         return self.read.all_sizes
 
     @cached_property
     def messages(self) -> int:
-        """Messages between different ranks, where they are on workers: those that are sent on count again."""
+        """Number of messages between ranks on workers, forwarded messages included; 0 on threads."""
         if self.schedule is None or self.processes is None:
             return 0 if self.processes is None else int((self.between > 0).sum())
         return sum(Exchange.of(self.schedule, sizes).messages for sizes in self.between)
 
     @property
     def exchanged_bytes(self) -> int:
-        """Bytes that one rank has read for another."""
+        """Bytes that ranks read for other ranks."""
         return int(self.between.sum()) * self.stored.itemsize
 
     @property
     def between(self) -> np.ndarray:
-        """Elements that each rank has read in each round for each other rank."""
+        """Elements by round, reader and receiver, without those that readers keep."""
         return self.read.between
 
     @cached_property
@@ -245,20 +246,20 @@ class CollectivePlan(Holding):
         return self.read.chunks_read
 
     def is_packed(self, box: Section) -> bool:
-        """Whether what is read of a box goes to one piece of memory."""
+        """Return True if the section read of a box is stored in one piece of memory."""
         owner = self.only(box) if self.processes is None else None
         if owner is not None and self.stored.order is not None:  # a rank's part lies in C order
             return False
         return owner is None or in_one_piece(lengths(self.tight(box)), part_shape(self, owner))
 
     def only(self, box: Section) -> int | None:
-        """The one rank that wants any of a box, if it is one: between threads that is read to its place."""
+        """Return the only rank that wants elements of a box, or None; threads read such a box into its part."""
         found = self.table.ranks(box)
         return found[0] if len(found) == 1 else None
 
     @property
     def taken_bytes(self) -> np.ndarray:
-        """Bytes that each rank takes of what it reads."""
+        """Bytes that each rank copies out of its reads."""
         if self.method == "independent":
             return np.array(self.part_bytes, np.int64)
         taken: np.ndarray = self.read.read_sizes.sum(axis=0) * self.stored.itemsize
@@ -270,7 +271,7 @@ class CollectivePlan(Holding):
 
     @property
     def round_bytes(self) -> int:
-        """Bytes that an aggregator reads in a round, at most."""
+        """Maximum bytes that an aggregator reads in a round."""
         return int(self.read.read_sizes.max(initial=0)) * self.stored.itemsize
 
     def __repr__(self) -> str:
@@ -286,12 +287,12 @@ class CollectivePlan(Holding):
 
 
 def part_shape(plan: CollectivePlan, rank: int) -> tuple[int, ...]:
-    """Extent of each axis of what a rank gets."""
+    """Return the shape of a rank's part."""
     return lengths(plan.requests[rank])
 
 
 def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a box of some lengths in an array of some shape lies in one piece, in C order."""
+    """Return True if a box of the given lengths is contiguous in a C-ordered array of the given shape."""
     apart = [i for i, (n, whole) in enumerate(zip(inside, shape, strict=True)) if n != whole]
     return not apart or math.prod(inside[: apart[-1]]) <= 1 or 0 in inside
 
@@ -299,7 +300,7 @@ def in_one_piece(inside: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 def independent(
     stored: Stored, requests: Sequence[Axes], *, workers: int | None = None, table: AccessTable | None = None
 ) -> CollectivePlan:
-    """Plan that each rank reads for itself."""
+    """Return a plan in which each rank reads its own part."""
     read = Rounds(table or AccessTable(stored.grid, requests))
     return CollectivePlan(stored=stored, requests=tuple(requests), method="independent", read=read, processes=workers)
 
@@ -319,7 +320,7 @@ def two_phase(
     domains = file_domains(stored.grid, requests, aggregators or range(ranks), dealing)
     cutting = Cutting(stored, table, dealing.partition, buffer_bytes)
     cut = [list(cutting.rounds(domain)) for domain in domains]
-    if dealing.partition == "dynamic":  # static ones go to ranks in their order, as Thakur has them
+    if dealing.partition == "dynamic":  # static domains keep the order of ranks, as in Thakur
         domains = _to_who_wants_them(domains, cut, table)
     read = {domain.rank: each for domain, each in zip(domains, cut, strict=True)}
     most = max(map(len, read.values()), default=0)
@@ -339,7 +340,7 @@ def two_phase(
 def _to_who_wants_them(
     domains: Sequence[Domain], cut: Sequence[Sequence[tuple[Section, ...]]], table: AccessTable
 ) -> tuple[Domain, ...]:
-    """Give each domain to the reader that wants most of it, one to each, where less is sent than in file order."""
+    """Assign each domain to the reader that wants most of it, one each, if that sends less than file order."""
     readers, nothing = [domain.rank for domain in domains], np.zeros(len(table.requests), np.int64)
     if len(readers) > MOST_READERS:
         return tuple(domains)
@@ -358,7 +359,7 @@ def _to_who_wants_them(
 
 
 def _sent(wanted: np.ndarray, readers: Sequence[int]) -> tuple[int, int]:
-    """Elements that the rank sends or gets that has most to do with others, and those of all ranks."""
+    """Return the elements sent or received by the busiest rank, and those sent by all ranks."""
     kept = wanted[np.arange(len(readers)), readers]
     sent, got = wanted.sum(axis=1) - kept, wanted.sum(axis=0)
     got[list(readers)] -= kept
@@ -370,7 +371,7 @@ def nth(rounds: list[tuple[Section, ...]], number: int) -> tuple[Section, ...]:
 
 
 def _tiles(stored: Stored, box: Section) -> Iterator[Section]:
-    """A box of whole chunks in smaller ones of `PIECE_BYTES`, or of one chunk."""
+    """Yield a box of whole chunks in tiles of at most `PIECE_BYTES`, or of one chunk."""
     left, along = max(PIECE_BYTES // stored.chunk_bytes, 1), []
     for touched in reversed(stored.grid.touched(box)):
         length = min(left, len(touched))

@@ -1,12 +1,12 @@
-"""Which way to read for many ranks: each for itself, or some for all; who these are, and what they share out.
+"""Choice of a collective read method: independent or two-phase, with its aggregators and file domains.
 
-    independent    reads and decodes     for every rank all chunks that it touches
-    two-phase      reads and decodes     each chunk once; then what is for others is sent
-                   static, dynamic       more rounds where few domains hold all that is wanted
-                   fewer aggregators     fewer messages and tasks, less at one time
+    independent    reads and decodes     all touched chunks, for every rank
+    two-phase      reads and decodes     each chunk once; then sends others their elements
+                   static, dynamic       more rounds if few domains hold all wanted chunks
+                   fewer aggregators     fewer messages and tasks, less parallelism
 
-The cheapest is taken that keeps the budget. del Rosario, Bordawekar and Choudhary 1993, section 3.2.3: fewer readers
-may be faster; Thakur 1995, section 6.6.
+The cheapest alternative within the budget is chosen. del Rosario, Bordawekar and Choudhary 1993, section 3.2.3: fewer
+readers may be faster; Thakur 1995, section 6.6.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from oocarrays.plan.memory import Resources
 from oocarrays.plan.search import cheapest
 
 UNEVEN = 1.5
-"""A rank that wants more than so many times its share of the chunks may have others read for it."""
+"""Factor of the mean share of chunks; a rank that wants more may have others read for it."""
 LEAST_BUFFER_BYTES = 2**16
-"""The smallest buffer that is tried, ..."""
+"""Smallest buffer tried, in bytes."""
 MOST_ROUNDS = 2**12
-"""... and one that holds all that is wanted in so many."""
+"""Maximum number of rounds: the smallest buffer must hold all wanted bytes in that many."""
 ANY = Dealing(partition="auto")
-"""What is wanted or the whole array, whichever takes less time."""
+"""Default: wanted chunks or the whole array, whichever is faster."""
 Aggregators = str | int | Sequence[int]
-"""How many ranks read for all, which, or "auto"."""
+"""Number of aggregators, their ranks, or "auto"."""
 
 
 def plan_collective(
@@ -58,7 +58,7 @@ def plan_collective(
     dealing: Dealing = ANY,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> CollectivePlan:
-    """Plan a collective read: as is asked for, or the cheapest that keeps the budget."""
+    """Plan a collective read with the given options, or the cheapest within the budget."""
     budget = resources.budget
     means = Means(
         resources=resources,
@@ -80,13 +80,13 @@ def plan_collective(
 
 
 def _rank(budget: int, plan: CollectivePlan) -> tuple[bool, float]:
-    """Order plans by seconds; plans above the budget come last, by their bytes."""
+    """Return a sort key: plans within the budget by seconds, then the others by bytes."""
     excess = plan.peak_bytes > budget
     return excess, plan.peak_bytes if excess else plan.seconds
 
 
 def _check_parts(requests: Sequence[Axes], stored: Stored, means: Means) -> None:
-    """Refuse parts that no memory holds before their chunks are gone through, where there are many."""
+    """Raise if the parts exceed the budget; only for many chunks, before they are enumerated."""
     if sum(chunks_of(stored.grid, axes) for axes in requests) <= MOST_TASKS:
         return
     parts = [math.prod(lengths(axes)) * stored.itemsize for axes in requests]
@@ -125,7 +125,7 @@ def _schedule(resources: Resources, ranks: int) -> Schedule | Literal["auto", "c
 
 
 def chosen_aggregators(asked: Aggregators, ranks: int, disks: int = 0) -> list[tuple[int, ...]]:
-    """The sets of ranks that may read for all: one a disk among them, where disks were measured."""
+    """Return the candidate sets of aggregators; with measured disks, one set has one rank per disk."""
     if isinstance(asked, str) and asked == "auto":
         counts = {ceil_div(ranks, 2**k) for k in range(ranks.bit_length())} | ({min(disks, ranks)} if disks else set())
         return [spaced(ranks, count) for count in sorted(counts, reverse=True)]
@@ -152,8 +152,11 @@ def _plans(
     sets: Sequence[tuple[int, ...]],
     means: Means,
 ) -> Iterator[CollectivePlan]:
-    """Every plan that is looked at, with its price: fewer aggregators than all with the first partition only, and no
-    aggregators where requests conform, unless they are asked for."""
+    """Yield every candidate plan with its price.
+
+    Smaller sets of aggregators are tried with the first partition only. If requests conform, two-phase plans are tried
+    only when the method is "two-phase".
+    """
     if "independent" in methods:
         plan = independent(stored, table.requests, workers=means.resources.workers, table=table)
         yield (alone := priced(plan, means))
@@ -165,7 +168,7 @@ def _plans(
 
 
 def _conforms(alone: CollectivePlan, means: Means) -> bool:
-    """Whether no chunk is wanted by two ranks, and none wants far more than its share: nothing is gained together."""
+    """Return True if no two ranks want one chunk, and no rank wants far more than its share."""
     even = UNEVEN * ceil_div(sum(alone.chunks_read), alone.ranks)
     return not alone.table.are_shared and max(alone.chunks_read) <= even and alone.peak_bytes <= means.resources.budget
 
@@ -173,9 +176,9 @@ def _conforms(alone: CollectivePlan, means: Means) -> bool:
 def _fitted(
     stored: Stored, table: AccessTable, aggregators: Sequence[int], partition: Partition, means: Means
 ) -> CollectivePlan:
-    """A plan whose buffers are as large as the budget allows; the one that holds least, where none fits.
+    """Return a plan with buffers as large as the budget allows; if none fits, the plan with the least memory.
 
-    Sizes that are halved do not depend on the budget, and neither does the least of what their plans hold.
+    The halved sizes do not depend on the budget, and neither does the least memory of their plans.
     """
 
     def of(buffer_bytes: int) -> CollectivePlan:
@@ -203,21 +206,20 @@ def _fitted(
 
 
 def _between(plan: CollectivePlan, budget: int, least: int) -> int:
-    """Bytes of a buffer with which a plan that does not fit would."""
+    """Return a buffer size, in bytes, with which a plan over the budget should fit."""
     fixed = plan.memory["parts"] + plan.memory["reading"]
     left = max(budget - fixed, 0) / max(plan.peak_bytes - fixed, 1)
     return max(int(plan.round_bytes * left), least)
 
 
 def _least_buffer(stored: Stored, table: AccessTable) -> int:
-    """Bytes below which no buffer is tried: a plan that names so many boxes takes longer to make than to carry out."""
+    """Return the smallest buffer tried, in bytes: with a smaller one, planning takes longer than the read."""
     wanted = sum(math.prod(lengths(axes)) for axes in table.requests) * stored.itemsize
     return max(LEAST_BUFFER_BYTES, wanted // MOST_ROUNDS)
 
 
 def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
-    """A plan with the order of messages that is asked for, or all at one time; one partner a step, if that alone keeps
-    the budget."""
+    """Return the plan with the requested schedule; "auto" sends everything at once, or in steps to fit the budget."""
     if means.schedule == "coloring":
         return _in_steps(plan, means)
     best = priced(replace(plan, schedule=means.schedule if isinstance(means.schedule, Schedule) else None), means)
@@ -227,7 +229,7 @@ def _ordered(plan: CollectivePlan, means: Means) -> CollectivePlan:
 
 
 def _in_steps(plan: CollectivePlan, means: Means) -> CollectivePlan:
-    """The same plan with an order in which a rank has one partner at a time: the cheapest, or of its messages."""
+    """Return the plan with a schedule of one partner per step: the cheapest, or a coloring of its messages."""
     sizes = plan.all_sizes.sum(axis=0) * plan.stored.itemsize
     np.fill_diagonal(sizes, 0)
     schedule, _ = Carrier.between_workers(plan.ranks, means.resources.costs).cheapest(sizes, str(means.schedule))

@@ -1,9 +1,9 @@
-"""Rounds of a collective read: what of its file domain an aggregator reads at one time.
+"""Rounds of a collective read: the parts of its file domain that an aggregator reads one after the other.
 
-    domain      █ █ █ · █ · █ · █ █        chunks that somebody wants, in file order
+    domain      █ █ █ · █ · █ · █ █        wanted chunks, in file order
     boxes       ───── ─   ─   ───
-    bridged     ───── ───────────          one call over chunks that nobody wants, which are not read
-    rounds      1 1 1   2   2   3 3        as many as a buffer holds; a larger box is cut
+    bridged     ───── ───────────          one call across unwanted chunks, which are not read
+    rounds      1 1 1   2   2   3 3        as many boxes as fit a buffer; larger ones are split
 
 Thakur 1995, section 6.3.1 (the tight section of a domain, and requests in file order).
 """
@@ -19,26 +19,26 @@ from oocarrays.plan.collective.domains import Domain, Partition
 from oocarrays.plan.collective.wanted import AccessTable
 
 WORTH_BRIDGING = 4
-"""Boxes with chunks between that nobody wants which are read as one, at least."""
+"""Minimum number of boxes, separated by unwanted chunks, that are merged into one read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """Limits by which a domain is cut into rounds."""
+    """Limits by which a domain is split into rounds."""
 
     stored: Stored
-    """The file."""
+    """Array to read."""
     table: AccessTable
-    """What ranks want of it."""
+    """Elements of the array that each rank wants."""
     partition: Partition
-    """How domains were dealt out: static ones may have chunks that nobody wants."""
+    """Partition of the domains; static ones may have unwanted chunks."""
     buffer_bytes: int
-    """Bytes that an aggregator reads in a round at most, where that is no less than a chunk."""
+    """Maximum bytes that an aggregator reads in a round, unless one chunk is larger."""
 
     def rounds(self, domain: Domain) -> Iterator[tuple[Section, ...]]:
-        """Yield what an aggregator reads at one time: as many boxes as fill a buffer."""
+        """Yield the boxes of each round: as many as fill a buffer."""
         wanted = list(domain.boxes)
-        if self.partition == "static":  # of which there may be chunks that nobody wants
+        if self.partition == "static":  # may have unwanted chunks
             wanted = [box for within in wanted for box in self.table.boxes(within)]
         self.table.learn(wanted)
         wanted = [bridged for row in _rows(wanted) for bridged in self._bridged(row)]
@@ -55,7 +55,7 @@ class Cutting:
             yield tuple(together)
 
     def _bridged(self, row: Sequence[Section]) -> Iterator[Section]:
-        """Boxes of a row as one, with chunks between that nobody wants, where just as much is read of that."""
+        """Merge boxes of a row across unwanted chunks wherever that reads no more elements and chunks."""
         if len(row) < WORTH_BRIDGING:
             yield from row
             return
@@ -72,8 +72,10 @@ class Cutting:
         return self.table.of(box).size * self.stored.itemsize
 
     def _pieces(self, box: Section) -> Iterator[Section]:
-        """A box in pieces of which no more than a buffer is read, cut along the slowest axis: between chunks, or also
-        within one, where ranges of it can be read."""
+        """Split a box along the slowest axis into pieces that fit a buffer.
+
+        Coded boxes are split between chunks only; uncoded ones also within a chunk, by ranges.
+        """
         nbytes, unit = self._nbytes(box), self.stored.grid.chunks
         cuttable = [axis for axis, (n, c) in enumerate(zip(box.shape, unit, strict=True)) if n > c]
         if not cuttable and not self.stored.coded:
@@ -90,7 +92,7 @@ class Cutting:
 
 
 def _rows(boxes: Sequence[Section]) -> Iterator[list[Section]]:
-    """Boxes that follow each other along one axis, and are alike along the others."""
+    """Yield runs of boxes that follow each other along one axis and agree along the others."""
     row: list[Section] = []
     along: int | None = None
     for box in boxes:
@@ -105,7 +107,7 @@ def _rows(boxes: Sequence[Section]) -> Iterator[list[Section]]:
 
 
 def _follows(box: Section, more: Section) -> int | None:
-    """The one axis along which a box lies behind another."""
+    """Return the only axis along which `more` lies behind `box`, or None."""
     bounds = zip(box.lower, box.upper, more.lower, more.upper, strict=True)
     apart = [axis for axis, (lower, upper, *there) in enumerate(bounds) if [lower, upper] != there]
     return apart[0] if len(apart) == 1 and more.lower[apart[0]] >= box.upper[apart[0]] else None

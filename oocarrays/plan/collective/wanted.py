@@ -1,14 +1,14 @@
-"""What ranks want of a file, and of each part of it: who wants a chunk, and the tight section that is read for all.
+"""Elements that ranks want in each box of a file, and the tight section read for all of them.
 
-    wanted by 0   ▒ ▒ · · ·        chunks that anybody wants, as boxes      tight section of the first box
-    wanted by 0   ▒ ▒ · · ·        ┌───┐                                    (strides, where all have them)
+    wanted by 0   ▒ ▒ · · ·        wanted chunks, as boxes                  tight section of the first box
+    wanted by 0   ▒ ▒ · · ·        ┌───┐                                    (with strides if all have them)
     wanted by 1   · · · ░ ░        │ A │                                    █ · █ · █
                                    └───┘ ┌───┐                              · · · · ·
                                          │ B │                              █ · █ · █
                                          └───┘
 
-The requests of all ranks are the file access descriptor (FAD); what each wants of a box, found in closed form along
-each axis, is the file domain access table (FDAT). Thakur 1995, section 6.3.1.
+The requests of all ranks are the file access descriptor (FAD). The elements that each rank wants in a box, computed in
+closed form along each axis, are the file domain access table (FDAT). Thakur 1995, section 6.3.1.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from oocarrays.mapping.union import Union, product_of
 from oocarrays.plan.machine import check_count
 
 Place = tuple[slice | np.ndarray, ...]
-"""Where elements are along each axis; their product is where they are in an array."""
+"""Indices of elements along each axis; their product is a selection of an array."""
 
 
 def requests_of(layout: Layout, within: Section | None = None) -> tuple[Axes, ...]:
-    """Return the parts of a layout as requests, one a rank, in the order in which the rank holds its elements."""
+    """Return the parts of a layout as requests, one per rank, in the order in which the rank holds its elements."""
     taken = [[_held(axis, c) for c in range(axis.ranks)] for axis in layout.axes]
     whole = within.axes if within else tuple(map(range, layout.shape))
     along = [[_of(axis, each) for each in held] for axis, held in zip(whole, taken, strict=True)]
@@ -79,7 +79,7 @@ def _distinct_taken(along: Iterable[Taken]) -> list[Taken]:
 
 
 def places(request: Axes, box: Section, read: Axes) -> tuple[Place, Place]:
-    """Where what a rank wants of a box is in all that it wants, and in what is read of the box."""
+    """Return the places of a rank's elements of a box in its whole request and in the section read of the box."""
     there, inside = [], []
     for taken, here, lower, upper in zip(request, read, box.lower, box.upper, strict=True):
         place = within(taken, lower, upper)[0]
@@ -89,7 +89,7 @@ def places(request: Axes, box: Section, read: Axes) -> tuple[Place, Place]:
 
 
 def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
-    """The places of what is taken among what is read, which has all of it."""
+    """Return the positions of the wanted elements among the read ones, which include them all."""
     if isinstance(taken, range) and isinstance(read, range):
         if not taken:
             return slice(0, 0)
@@ -105,24 +105,24 @@ def _among(taken: Taken, read: Taken) -> slice | np.ndarray:
 
 
 class Shared(NamedTuple):
-    """Wishes of all ranks for one box."""
+    """Requests of all ranks for one box."""
 
     counts: np.ndarray
-    """Elements that each rank wants."""
+    """Number of elements that each rank wants."""
     ranks: tuple[int, ...]
-    """Those that want any."""
+    """Ranks that want any element."""
     tight: Axes
-    """What is read for all of them."""
+    """Section read for all of them."""
     size: int
-    """Elements of that, ..."""
+    """Number of elements of the tight section."""
     chunks: int
-    """... and the chunks in which they are."""
+    """Number of chunks that the tight section touches."""
 
 
 class AccessTable:
-    """Table of what ranks want of a file, box by box and chunk by chunk: the file domain access table (FDAT).
+    """Table of the elements that ranks want, box by box and chunk by chunk: the file domain access table (FDAT).
 
-    What is known of a box is kept: many sets of aggregators are tried, which read the same boxes.
+    Results are cached by box, because many sets of aggregators read the same boxes.
     """
 
     def __init__(self, grid: ChunkGrid, requests: Sequence[Axes]) -> None:
@@ -134,18 +134,18 @@ class AccessTable:
         self._known: dict[Section, Shared] = {}
 
     def __reduce__(self) -> tuple[type[AccessTable], tuple[ChunkGrid, tuple[Axes, ...]]]:
-        return AccessTable, (self.grid, self.requests)  # what is derived is derived again there
+        return AccessTable, (self.grid, self.requests)  # derived tables are recomputed after unpickling
 
     # ------------------------------------------------------------------ of one box
 
     def of(self, box: Section) -> Shared:
-        """Find what ranks want of a box."""
+        """Return the requests of all ranks for a box."""
         if box not in self._known:
             self.learn([box])
         return self._known[box]
 
     def learn(self, boxes: Iterable[Section]) -> None:
-        """Find out what ranks want of many boxes, together."""
+        """Compute and cache the requests of all ranks for many boxes at once."""
         new = list(dict.fromkeys(box for box in boxes if box not in self._known))
         bounds = np.array([(box.lower, box.upper) for box in new], np.int64).reshape(len(new), 2, len(self._along), 1)
         along = (axis.counts(bounds[:, 0, a], bounds[:, 1, a]) for a, axis in enumerate(self._along))
@@ -160,15 +160,17 @@ class AccessTable:
         return tuple(axis.tight(lower, upper, ranks) for axis, lower, upper in bounds)
 
     def counts(self, box: Section) -> np.ndarray:
-        """Elements of a box that each rank wants."""
+        """Return the number of elements of a box that each rank wants."""
         return self.of(box).counts
 
     def ranks(self, box: Section) -> tuple[int, ...]:
         return self.of(box).ranks
 
     def tight(self, box: Section) -> Axes:
-        """Return the section read of a box for all who want any of it: along each axis the smallest regular that holds
-        what anybody takes, or where that has more than is taken, just what is.
+        """Return the section read of a box for all ranks that want any of it.
+
+        Along each axis it is the smallest regular range that contains all wanted elements, or, if that has more
+        elements than the requests together, the exact wanted elements.
         """
         return self.of(box).tight
 
@@ -179,24 +181,24 @@ class AccessTable:
         return Union.of(product_of(axes, self.grid.chunks) for axes in self.requests)
 
     def boxes(self, within: Section) -> Iterator[Section]:
-        """The chunks of a box that anybody wants, as boxes: every chunk in one of these is wanted by some rank."""
+        """Yield the wanted chunks of a box as boxes; every chunk of these is wanted by some rank."""
         for first, last in self.chunks.within(self.grid.touched(within)).boxes():
             yield self.grid.block(first, last)
 
     @property
     def are_shared(self) -> bool:
-        """Whether any chunk is wanted by two ranks."""
+        """True if two ranks want one chunk."""
         return sum(chunks_of(self.grid, axes) for axes in self.requests) > self.chunks.count
 
 
 def check_boxes(requests: Sequence[Axes], grid: ChunkGrid) -> None:
-    """Refuse sections of more boxes of chunks than can be listed."""
+    """Raise if sections have too many boxes of chunks to enumerate."""
     boxes = sum(_boxes(axes, grid.chunks) for axes in requests)
     check_count(boxes, "a collective read or write", "take contiguous sections")
 
 
 def _boxes(axes: Axes, chunks: Sequence[int]) -> int:
-    """Boxes of chunks of which some is taken, at most: where a step is longer than a chunk each has its own."""
+    """Return an upper bound of the boxes of touched chunks; steps longer than a chunk give one box per element."""
     along = zip(axes, chunks, strict=True)
     return math.prod(len(a) if not isinstance(a, range) or a.step > c else min(len(a), 1) for a, c in along)
 
@@ -218,7 +220,7 @@ class _Along:
         self._known: dict[tuple[int, int, tuple[int, ...]], Taken] = {}
 
     def counts(self, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-        """Elements that each takes of intervals: a row an interval, of which the bounds are columns."""
+        """Count the elements that each rank wants in each interval; bounds are columns, and rows are intervals."""
         first, last = (
             np.clip(-((self._start - end) // self._step), 0, self._length) for end in (lower, np.maximum(lower, upper))
         )
@@ -228,7 +230,7 @@ class _Along:
         return counts
 
     def tight(self, lower: int, upper: int, ranks: tuple[int, ...]) -> Taken:
-        """Return what is read of an interval for some ranks that all want some of it."""
+        """Return the elements read of an interval for ranks that all want some of it."""
         if not ranks:
             return range(0)
         if upper - lower == 1:

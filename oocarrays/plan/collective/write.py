@@ -1,15 +1,15 @@
-"""Collective writes: who writes which chunks for all, in which rounds, who sends what to whom, what is read first.
+"""Collective writes: aggregators, file domains, rounds, messages, and chunks read before they are written.
 
     written by 0   █ █ █ █ █ · · ·          domains       A A A A B B B B
     written by 1   · · · ░ ░ ░ ░ ·          sent          0 → A, 1 → A, 0 → B, 1 → B
-                                            B's chunk     0 laid first, 1 over it, on what was there before
+                                            B's chunk     0 placed first, 1 over it, on the stored elements
     stored         0 0 0 1 1 1 1 ·
 
-    independent    0 0 0 0 · 1 1 1          where no chunk is written by two ranks, each writes for itself
+    independent    0 0 0 0 · 1 1 1          if no two ranks write one chunk, each writes its own
 
-Aggregators lay what ranks send into a chunk, the lowest rank first, so that where sections overlap the highest rank's
-elements stay, whatever comes first. A chunk is read before it is written only where the ranks leave some of it out.
-Thakur 1995, sections 6.3.2, 6.4 and 6.6.
+Aggregators place the ranks' elements in a chunk, the lowest rank first, in any order of arrival. Where sections
+overlap, the highest rank wins. A chunk is read before it is written only if the ranks do not cover it. Thakur 1995,
+sections 6.3.2, 6.4 and 6.6.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ from oocarrays.plan.plan import Bytes, Facts, estimate, shared_facts
 
 Method = Literal["independent", "two-phase"]
 AHEAD = 2
-"""Rounds of which an aggregator has messages that are not yet written, at most."""
+"""Maximum number of rounds of received messages that an aggregator has not yet written."""
 BUFFER_BYTES = 2**26
-"""Of the chunks that an aggregator writes in a round, where that is no less than a chunk."""
+"""Maximum bytes of the chunks that an aggregator writes in a round, unless one chunk is larger."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveWritePlan(Holding):
-    """One collective write."""
+    """Plan of a collective write."""
 
     stored: Stored
-    """The file, as it is written: the unit is a shard, where there are any."""
+    """Array to write; its unit is the shard if it has shards."""
     coverage: Coverage
-    """What each rank writes; which chunks, or shards, are covered, and whose elements stay."""
+    """Elements that each rank writes, covered chunks (or shards), and precedence of ranks."""
     method: Method
-    """Whether aggregators write for all, or each rank for itself."""
+    """Method: aggregators write for all, or each rank writes independently."""
     partition: Partition
-    """What is dealt out to aggregators."""
+    """Chunks assigned to aggregators."""
     domains: tuple[Domain, ...]
-    """What each aggregator writes; nothing in it that nobody wants."""
+    """File domain of each aggregator, without unwritten chunks."""
     chunks: int
-    """Chunks, or shards, that an aggregator writes in a round, at most."""
+    """Maximum number of chunks (or shards) that an aggregator writes in a round."""
     at_once: int = 1
-    """Of these, those that it writes at one time: more than one where requests travel."""
+    """Number of chunks that an aggregator writes at one time; more than one for remote stores."""
     threads: int = 1
-    """Aggregators that write at one time in this process."""
+    """Number of aggregators that write at one time in this process."""
     processes: int | None = None
-    """Workers that ranks are put on in turn; None for threads, which send no messages."""
+    """Number of workers, to which ranks are assigned in turn; None for threads, which send no messages."""
     schedule: Schedule | None = None
-    """The order of messages between workers."""
+    """Schedule of messages between workers; None on threads."""
     budget: int = 2**62
-    """Bytes that a process may hold beside the parts."""
+    """Memory budget of each process beside the parts, in bytes."""
     coded_ratio: float = 1.0
-    """Stored bytes over those of elements: an estimate."""
+    """Ratio of stored bytes to decoded bytes; an estimate."""
     alternatives: tuple[Alternative, ...] = ()
-    """Every number of aggregators that was compared."""
+    """Alternatives compared, by number of aggregators."""
 
     def facts(self) -> Facts:
         traffic, unit = self.traffic, self.stored.unit
@@ -92,27 +92,27 @@ class CollectiveWritePlan(Holding):
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds by the clock."""
+        """Predicted wall-clock seconds."""
         return next((each.seconds or 0.0 for each in self.alternatives if each.taken), 0.0)
 
     @property
     def ranks(self) -> int:
-        """Ranks that write something, or write for others."""
+        """Number of ranks that write elements or write for others."""
         return len(self.requests)
 
     @property
     def requests(self) -> tuple[Axes, ...]:
-        """Return the requests of each rank: the file access descriptor (FAD)."""
+        """Elements that each rank writes: the file access descriptor (FAD)."""
         return self.coverage.requests
 
     @cached_property
     def inner(self) -> Coverage:
-        """The same of the chunks in shards, where there are any."""
+        """Coverage of the chunks inside shards; equal to `coverage` without shards."""
         return Coverage(grid=self.stored.inner, requests=self.requests) if self.stored.shard_chunks else self.coverage
 
     @cached_property
     def rounds(self) -> tuple[tuple[tuple[Section, ...], ...], ...]:
-        """The boxes of chunks that each rank writes at one time, by round and rank, in file order."""
+        """Boxes of chunks that each rank writes at one time, by round and rank, in file order."""
         each = {domain.rank: list(domain.rounds(self.chunks)) for domain in self.domains}
         most = max(map(len, each.values()), default=0)
         return tuple(tuple(nth(each.get(rank, []), number) for rank in range(self.ranks)) for number in range(most))
@@ -122,11 +122,11 @@ class CollectiveWritePlan(Holding):
         return tuple(domain.rank for domain in self.domains if domain.shares)
 
     def sources(self, number: int, rank: int) -> list[int]:
-        """The ranks that have something that another one writes in a round, lowest first."""
+        """Return the ranks with surviving elements in another rank's round, lowest first."""
         return sorted({source for box in self.rounds[number][rank] for source, _ in self.standing(box)})
 
     def standing(self, box: Section) -> list[tuple[int, Axes]]:
-        """Who has what of a box that stays, lowest rank first."""
+        """Return the ranks with surviving elements in a box, lowest first, and their elements."""
         known: dict[Section, list[tuple[int, Axes]]] = self._standing
         if box not in known:
             known[box] = self.coverage.standing(box)
@@ -140,7 +140,7 @@ class CollectiveWritePlan(Holding):
         return {name: value for name, value in self.__dict__.items() if name != "_standing"}
 
     def sizes(self, number: int) -> np.ndarray:
-        """Bytes that each rank has for each other in a round: ``sizes[source, aggregator]``."""
+        """Return the bytes of a round from each rank to each other: ``sizes[source, aggregator]``."""
         sizes = np.zeros((self.ranks, self.ranks), np.int64)
         for rank, boxes in enumerate(self.rounds[number]):
             for box in boxes:
@@ -150,26 +150,26 @@ class CollectiveWritePlan(Holding):
 
     @cached_property
     def all_sizes(self) -> np.ndarray:
-        """The same of all rounds, one behind the other."""
+        """Bytes by round, source and aggregator."""
         none = np.zeros((0, self.ranks, self.ranks), np.int64)
         return np.concatenate([none, *(self.sizes(number)[None] for number in range(len(self.rounds)))])
 
     @property
     def sent(self) -> np.ndarray:
-        """The same without what ranks keep."""
+        """Bytes by round, source and aggregator, without those that ranks keep."""
         return np.asarray(self.all_sizes * ~np.eye(self.ranks, dtype=bool))
 
     # ------------------------------------------------------------------ what it comes to
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Count what is read, written and sent: exact where nothing is coded, no chunk missing, and none all fill."""
+        """Reads, writes and messages; exact for uncoded data if no chunk is missing or consists of fill values only."""
         messages, exchanged = self._messages()
         moved = replacing(self.stored, self.coverage, self.inner, self.coded_ratio)
         return moved + Traffic(messages=messages, exchanged_bytes=exchanged)
 
     def _messages(self) -> tuple[int, int]:
-        """Messages between ranks, and their bytes: those that are sent on count again."""
+        """Return the number of messages between ranks and their bytes, forwarded messages included."""
         if self.schedule is None:
             return int((self.sent > 0).sum()), int(self.sent.sum())
         rounds = [Exchange.of(self.schedule, sizes) for sizes in self.sent]
@@ -177,12 +177,12 @@ class CollectiveWritePlan(Holding):
 
     @property
     def memory(self) -> Memory:
-        """Held by this process at most, or by each worker, beside the parts."""
+        """Peak memory of this process, or of each worker, beside the parts."""
         return self._of_rank * (self.threads if self.processes is None else ceil_div(self.ranks, self.processes))
 
     @property
     def _of_rank(self) -> Memory:
-        """Held by a rank at most, beside its part: messages, and the chunk that it makes of them."""
+        """Peak memory of a rank beside its part: messages, and the chunk assembled from them."""
         stored = self.stored
         codecs = stored.encode_workspace + stored.decode_workspace + stored.travel_bytes
         making = Memory.of(chunks=stored.chunk_bytes * self.at_once, codecs=codecs * self.at_once)

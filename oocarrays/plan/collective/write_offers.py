@@ -1,11 +1,11 @@
-"""Which way to write for many ranks: each for itself, or some for all; who these are, and what they hold at one time.
+"""Choice of a collective write method: independent or two-phase, with its aggregators and buffers.
 
-    independent    0 → a b    1 → c d            no chunk is written by two ranks: nothing is sent
-    two-phase      0 1 → A    0 1 → B            each chunk by one aggregator, which all send what they have of it
-      fewer        0 1 → A                       fewer messages and rounds, less at one time
+    independent    0 → a b    1 → c d            no two ranks write one chunk: nothing is sent
+    two-phase      0 1 → A    0 1 → B            one aggregator per chunk receives all ranks' elements
+      fewer        0 1 → A                       fewer messages, less parallelism
 
-The cheapest is taken that keeps the budget, when each has been made to do less at one time until it does. Thakur 1995,
-section 6.6; del Rosario, Bordawekar and Choudhary 1993, section 3.2.3.
+Each alternative is reduced in parallelism until it fits the budget; the cheapest is chosen. Thakur 1995, section 6.6;
+del Rosario, Bordawekar and Choudhary 1993, section 3.2.3.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _method(asked: str, *, shared: bool) -> Method:
 
 
 def _own(coverage: Coverage) -> tuple[Domain, ...]:
-    """Each rank writes the chunks that it has something of."""
+    """Return one domain per rank: the chunks that it writes to."""
     order = tuple(range(len(coverage.grid.shape)))
     each = [Union.of([product_of(axes, coverage.grid.chunks)]) for axes in coverage.requests]
     return tuple(
@@ -113,14 +113,14 @@ def _shared_out(coverage: Coverage, aggregators: Sequence[int], dealing: Dealing
 
 
 def _ordered(plan: CollectiveWritePlan, resources: Resources) -> CollectiveWritePlan:
-    """The same plan with the order of its messages."""
+    """Return the plan with the schedule of its messages."""
     if not plan.processes or not plan.ranks:
         return plan
     return replace(plan, schedule=order_for(resources.schedule, plan.ranks, plan.sent.sum(axis=0), resources.costs))
 
 
 def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
-    """The same plan, doing less at one time until it keeps its budget, or cannot do less."""
+    """Return the plan with less parallelism, halved until it fits the budget or cannot be halved."""
     while plan.peak_bytes > plan.budget:
         less = ("chunks", "at_once") if plan.schedule else ("at_once", "threads")
         name = next((each for each in less if getattr(plan, each) > 1), None)
@@ -131,7 +131,7 @@ def _fitted(plan: CollectiveWritePlan) -> CollectiveWritePlan:
 
 
 def _seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float:
-    """Predicted, of reading first, encoding and writing by all aggregators side by side; and of the messages."""
+    """Return the predicted seconds: reads, encoding and writes of all aggregators in parallel, and messages."""
     stored, traffic = plan.stored, plan.traffic
     chunks = traffic.read_requests + traffic.write_requests
     work = Work(
@@ -147,7 +147,7 @@ def _seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float
 
 
 def _measured_seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing) -> float | None:
-    """Seconds of disks that were measured; None of others."""
+    """Return the seconds of measured disks; None without measurements."""
     lanes = sum(1 for domain in plan.domains if domain.count)
     under_way = max(lanes if plan.processes else min(lanes, plan.threads), 1) * plan.at_once
     ratio, traffic = costs.stored_ratio(plan.stored), plan.traffic
@@ -157,7 +157,10 @@ def _measured_seconds(plan: CollectiveWritePlan, costs: Costs, dealing: Dealing)
 
 
 def _exchange_seconds(plan: CollectiveWritePlan, costs: Costs) -> float:
-    """Seconds of all rounds, as of one exchange of all, and what every step more begins with; on threads of tasks."""
+    """Return the seconds of messages: one exchange of all rounds, plus the startup of each further round's steps.
+
+    On threads, this is the overhead of tasks.
+    """
     if plan.schedule is None:
         return sum(bool(boxes) for each in plan.rounds for boxes in each) * costs.task_seconds
     constants, network = flat_constants(costs), FlatCluster.of(plan.ranks)

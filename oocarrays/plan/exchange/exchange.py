@@ -1,14 +1,14 @@
-"""An exchange: a schedule, and what each rank has for each other. Empty messages are left out, and empty steps.
+"""Exchanges: a schedule and the bytes between each pair of ranks. Empty messages and empty steps are skipped.
 
-    sizes            PEX on 4 ranks           what is left: two of three steps
+    sizes            PEX on 4 ranks           remaining: two of three steps
     to 0  1  2  3
      ┌ ·  5  ·  ·    step 1   0↔1  2↔3        step 1   0→1            5 bytes
      │ ·  ·  ·  7    step 2   0↔2  1↔3        step 2   1→3  3→1       7 and 2 bytes
      │ ·  ·  ·  ·    step 3   0↔3  1↔2
      └ ·  2  ·  ·
 
-Where data travels through other ranks, a message is what all that rides in it has together: that is found by following
-what each rank holds from step to step, for all ranks at once. Thakur 1995, sections 4.2.3 and 4.3.5.
+In schedules that forward, a message carries data of several pairs. Its size is computed by following each rank's held
+data from step to step, for all ranks at once. Thakur 1995, sections 4.2.3 and 4.3.5.
 """
 
 from __future__ import annotations
@@ -24,41 +24,42 @@ from oocarrays.plan.exchange.schedule import IDLE, Schedule, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A step in which something is sent."""
+    """Step with at least one nonempty message."""
 
     number: int
-    """The step of the schedule, from 0: what its ``ride`` asks for."""
+    """Index of the step in the schedule, from 0, as used by `Schedule.ride`."""
     step: Step
-    """Who sends to whom; who has nothing to send is idle."""
+    """Destinations of the step; ranks with nothing to send are idle."""
     sent: np.ndarray
-    """Bytes that each rank sends; 0 for one that is idle."""
+    """Bytes that each rank sends; 0 for an idle rank."""
     part: int = 0
-    """Bytes of the largest message, by which a machine chooses how to send; in REX of what a pair exchanges at most: on
-    the Delta it took four times as long for 1 KB as for 256 bytes, and less than three times that for 4 KB."""
+    """Bytes of the largest message, by which a machine chooses the send method; in REX the most that a pair exchanges.
+    On the Delta, REX took four times as long for 1 KB as for 256 bytes, and less than three times that for 4 KB.
+    """
     forwards: bool = False
-    """Whether the schedule forwards, so that what comes is packed again."""
+    """True if the schedule forwards, so that received data is packed again."""
 
     @property
     def tasks(self) -> int:
-        """Tasks between workers: of each sender, and two of each receiver, or three where it sends on."""
+        """Number of tasks between workers: one per sender, and two per receiver, or three if it forwards."""
         receivers = len(np.unique(self.step.destinations[self.step.senders]))
         return len(self.step.senders) + (3 if self.forwards else 2) * receivers
 
     @property
     def sizes(self) -> np.ndarray:
-        """Bytes of each message, by source: one for each of the step's senders."""
+        """Bytes of each message by source, one per sender of the step."""
         sizes: np.ndarray = self.sent[self.step.senders]
         return sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An exchange: the bytes that every rank sends to every other one, in the order of a schedule."""
+    """Exchange: the bytes from each rank to each other, and their schedule."""
 
     schedule: Schedule
-    """The order."""
+    """Schedule of the messages."""
     sizes: np.ndarray
-    """``sizes[source, target]`` bytes; what ranks keep for themselves, too: ranks × ranks."""
+    """``sizes[source, target]`` in bytes, with the bytes that ranks keep on the diagonal: ranks × ranks."""
 
     @classmethod
     def of(cls, schedule: Schedule, sizes: np.ndarray | int) -> Exchange:
@@ -73,7 +74,7 @@ class Exchange:
         return cls(schedule, np.pad(sizes, ((0, ranks - rows), (0, ranks - columns))))
 
     def __iter__(self) -> Iterator[Turn]:
-        """The steps in which something is sent."""
+        """Yield the steps with at least one nonempty message."""
         forwards, halves = self.schedule.forwards, self.schedule.name == "REX"
         largest = int((self.sizes * (1 - np.eye(self.schedule.ranks, dtype=int))).max(initial=0)) if halves else 0
         for number, (step, sent) in enumerate(zip(self.schedule, self._sent(), strict=True)):
@@ -84,7 +85,7 @@ class Exchange:
 
     @property
     def messages(self) -> int:
-        """Messages between ranks: what is sent on counts again."""
+        """Number of messages between ranks, forwarded messages included."""
         return sum(len(turn.sizes) for turn in self)
 
     @property
@@ -93,9 +94,9 @@ class Exchange:
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes that a rank holds at most above what it starts or ends with, while data travels through it.
+        """Maximum bytes that a rank holds for forwarding, above its own data at the start or the end.
 
-        They are those of the largest message, L·P/2 in REX and L·r in IPEX, where every pair exchanges L bytes.
+        If every pair exchanges L bytes, this is the largest message: L·P/2 in REX and L·r in IPEX.
         """
         if not self.schedule.forwards:
             return 0
@@ -109,7 +110,7 @@ class Exchange:
         return int((most - usual).max(initial=0))
 
     def _sent(self) -> Iterator[np.ndarray]:
-        """Bytes that each rank sends in each step of the schedule."""
+        """Yield the bytes that each rank sends in each step of the schedule."""
         match self.schedule.name:
             case "REX":
                 return self._sent_by_halves()
@@ -123,7 +124,7 @@ class Exchange:
             yield np.where(step.destinations == IDLE, 0, self.sizes[ranks, step.destinations])
 
     def _sent_by_halves(self) -> Iterator[np.ndarray]:
-        """In REX a rank sends half of what it holds, that for the other half, and holds as much again from there."""
+        """Yield the bytes of REX: a rank sends half of its data, for the other half of ranks, and receives as much."""
         ranks, bits = np.arange(self.schedule.ranks), self.schedule.halved_bits
         order = sum(((ranks >> bit & 1) << place for place, bit in enumerate(reversed(bits))), 0 * ranks)
         held = self.sizes[:, np.argsort(order)]
@@ -135,7 +136,7 @@ class Exchange:
             held = halves[ranks, mine] + goes[ranks ^ 1 << bit]
 
     def _sent_by_rows(self) -> Iterator[np.ndarray]:
-        """In IPEX what goes along a row is for a whole column, and is sent on along that."""
+        """Yield the bytes of IPEX: data sent along a row is for a whole column, and is forwarded along it."""
         ranks, columns = np.arange(self.schedule.ranks), self.schedule.columns
         for_columns = self.sizes.reshape(len(ranks), -1, columns).sum(axis=1)
         for number, step in enumerate(self.schedule):

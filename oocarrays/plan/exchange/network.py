@@ -1,4 +1,4 @@
-"""Networks that route every message of a step, and count how many share each link.
+"""Networks that route the messages of a step and count the load of each link.
 
     Mesh(rows=2, columns=3)                              FatTree(ranks=16)
 
@@ -8,9 +8,9 @@
     3     4     5                                                   ╷╷╷ ╷╷╷ ╷╷╷ ╷╷╷
                                                          ranks      four below each    2 up, 2 down, each
 
-Contention is messages (or bytes) on a link; where a node has several alike, those on all of them over how many they
-are. A message takes an interval of links along each axis of a mesh, or the links of a few nodes: so a step is counted
-by a few `bincount`, however many messages it has. Thakur 1995, section 4.1.
+Contention is the number of messages (or bytes) on a link; parallel links of a node share their load evenly. A message
+uses an interval of links along each axis of a mesh, or the links of a few nodes. A few `bincount` calls therefore count
+a whole step. Thakur 1995, section 4.1.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from oocarrays.mapping.given import whole
 
 
 class Network(Protocol):
-    """A network: it carries messages between ranks."""
+    """Protocol of networks that carry messages between ranks."""
 
     @property
     def ranks(self) -> int:
-        """Ranks that it connects."""
+        """Number of ranks that the network connects."""
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-        """Messages that share each directed link, or their bytes, where ``sizes`` has those of each message."""
+        """Return the number of messages on each directed link, or their bytes if ``sizes`` gives them."""
 
 
 def busiest(network: Network, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> float:
-    """Messages on the busiest link, or bytes: what the thesis calls f(i); 0 where nothing is sent."""
+    """Return the messages (or bytes) on the busiest link, f(i) in the thesis; 0 for an empty step."""
     return float(network.loads(sources, destinations, sizes).max(initial=0))
 
 
 def check_whole(**counts: object) -> None:
-    """Refuse numbers of a network that are not whole ones."""
+    """Raise if a parameter of a network is not a whole number."""
     for name, given in counts.items():
         whole(given, name, error=ScheduleError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
-    """Ranks row by row on a mesh whose links go both ways; messages go along their row first (XY routing).
+    """Mesh with ranks numbered row by row and bidirectional links; messages go along their row first (XY routing).
 
     Thakur 1995, section 4.1.2 (Touchstone Delta).
     """
 
     rows: int
-    """Ranks in a column."""
+    """Number of rows: ranks in a column."""
     columns: int
-    """Ranks in a row."""
+    """Number of columns: ranks in a row."""
 
     def __post_init__(self) -> None:
         check_whole(rows=self.rows, columns=self.columns)
@@ -65,14 +65,14 @@ class Mesh:
 
     @property
     def ranks(self) -> int:
-        """Ranks on it."""
+        """Number of ranks."""
         return self.rows * self.columns
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-        """Messages or bytes on each link: right, left, down, up; row by row, then column by column.
+        """Return the messages or bytes on each link: right, left, down, up; row by row, then column by column.
 
-        A message takes an interval of links along its row, and one along its target's column: their beginnings less
-        their ends, summed up along the links, are what each link carries.
+        A message uses an interval of links along its row, and one along its target's column. The cumulative sum of
+        interval starts minus ends gives the load of each link.
         """
         starts, stops = self._intervals(sources, destinations)
         weights = None if sizes is None else np.tile(sizes, 2)
@@ -80,7 +80,7 @@ class Mesh:
         return np.cumsum(begin - end)
 
     def legs(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-        """The load of the busiest link on each message's way along its row, and along its column: (2, messages).
+        """Return the busiest load on each message's leg along its row, and along its column: (2, messages).
 
         >>> Mesh(rows=2, columns=3).legs(np.array([0, 0]), np.array([5, 2])).tolist()
         [[2.0, 2.0], [1.0, 0.0]]
@@ -97,7 +97,7 @@ class Mesh:
         return legs
 
     def _intervals(self, sources: np.ndarray, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The first link of each message along its row and along its column, and one past the last: (2, messages)."""
+        """Return the bounds of each message's links along its row and its column: first, and one past the last."""
         (y, x), (to_y, to_x) = divmod(sources, self.columns), divmod(destinations, self.columns)
         across = y * self.columns + (to_x < x) * self.ranks
         along = to_x * self.rows + (2 + (to_y < y)) * self.ranks
@@ -109,9 +109,9 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FatTree:
-    """Ranks below a tree of four children a node, whose nodes have the more links the higher they stand.
+    """Fat tree with ranks as leaves, four children per node, and more links per node at higher levels.
 
-    Messages rise to the lowest node above both ranks; on the way up, and down, they share the links of a node evenly.
+    Messages rise to the lowest common ancestor of both ranks; up and down, they share the links of a node evenly.
     Thakur 1995, section 4.1.1 (CM-5).
 
     >>> FatTree(ranks=1024).links
@@ -119,7 +119,7 @@ class FatTree:
     """
 
     ranks: int
-    """Ranks."""
+    """Number of ranks."""
 
     def __post_init__(self) -> None:
         check_whole(ranks=self.ranks)
@@ -128,9 +128,9 @@ class FatTree:
 
     @property
     def links(self) -> tuple[int, ...]:
-        """Links from a node of each level to its parent, and as many from it: of a rank first.
+        """Number of links from a node of each level to its parent, and as many back; level 0 is a rank.
 
-        A node is two switches at level 1, doubled to level 3 and quadrupled from there; a switch has two parents at
+        A node is two switches at level 1, doubled up to level 3 and quadrupled above it; a switch has two parents at
         levels 1 and 2, and four above.
         """
         links = [2]
@@ -142,7 +142,7 @@ class FatTree:
         return tuple(links)
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-        """Messages or bytes on each node's links up and down, divided by how many they are, level by level."""
+        """Return the messages or bytes on each node's links up and down, per link, level by level."""
         loads = []
         for level, links in enumerate(self.links):
             nodes = -(-self.ranks // 4**level)
@@ -155,23 +155,23 @@ class FatTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatCluster:
-    """Ranks with a way in and a way out each; those on one host share what works for messages there.
+    """Cluster of hosts; each rank has one link in and one link out, and ranks of a host share its lanes.
 
-    A message takes its source's way out and its target's way in, and a lane of each one's host: its cores and its
-    memory bus, of which both ends of a message take their part.
+    A message uses its source's outgoing link, its target's incoming link, and one lane at each end's host. Lanes stand
+    for the cores and the memory bus, which both ends of a message use.
 
     >>> FlatCluster.of(4).loads(np.array([0, 1]), np.array([2, 2])).tolist()
     [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0]
     """
 
     hosts: tuple[int, ...]
-    """The host of each rank."""
+    """Host of each rank."""
     lanes: float = field(default=float("inf"))
-    """Ends of messages that a host works for at one time, each at a link's speed."""
+    """Number of message ends that a host handles at one time at full link speed."""
 
     @classmethod
     def of(cls, *ranks: int, lanes: float = float("inf")) -> FlatCluster:
-        """Ranks on each host, one host after the other.
+        """Return a cluster with the given number of ranks on each host, one host after the other.
 
         >>> FlatCluster.of(2, 2).hosts
         (0, 0, 1, 1)
@@ -186,11 +186,11 @@ class FlatCluster:
 
     @property
     def ranks(self) -> int:
-        """Ranks on all hosts."""
+        """Number of ranks on all hosts."""
         return len(self.hosts)
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-        """Messages or bytes that leave each rank, that come to it, and that each host works for, by its lanes."""
+        """Return the messages or bytes that leave each rank, reach each rank, and use each host, per lane."""
         ways = [np.bincount(ends, sizes, self.ranks).astype(float) for ends in (sources, destinations)]
         if self.lanes == float("inf"):
             return np.concatenate(ways)

@@ -1,20 +1,20 @@
-"""Which schedule an exchange goes by, and what that makes a rank send and hold.
+"""Choice of the schedule of an exchange, and each rank's messages and memory under it.
 
-    schedule      messages a rank   parts in one      carried for others
+    schedule      messages a rank   parts in one      forwarded for others
     PEX, GEN, …   P − 1             1                 none
     LEX           P − 1             1, P − 1 come     none
-    REX           lg P              P / 2             up to what half of the ranks hold for each other
-    IPEX, r × c   P − 1             r along a row     r − 1, and those of the row before while they leave
+    REX           lg P              P / 2             up to the parts between half of the ranks
+    IPEX, r × c   P − 1             r along a row     r − 1, and those of the row before until sent
 
-A part is what one rank has for one other. Thakur 1995, sections 4.2 and 4.3.
+A part is the data from one rank to one other. Thakur 1995, sections 4.2 and 4.3.
 
-cyclic(4) → cyclic(2) on 4 ranks         0 has for 0, 1      1 for 2, 3      2 for 0, 1      3 for 2, 3
+    cyclic(4) → cyclic(2) on 4 ranks         0 has for 0, 1      1 for 2, 3      2 for 0, 1      3 for 2, 3
     PEX          0→1  3→2 │ 1→3  2→0 │ 1→2  2→1          three steps
-    COLORING     0→1  1→3  2→0  3→2 │ 1→2  2→1           two: nobody has more than two others to send to
+    COLORING     0→1  1→3  2→0  3→2 │ 1→2  2→1           two: no rank has more than two partners
 
-Ranks as they send stand on one side, ranks as they receive on the other, and messages are edges between: a bipartite
-graph, whose edges can be coloured with as many colours as its busiest rank has edges, no two of one colour at one rank
-(König 1916). A colour is a step. The largest messages choose first, so that steps are of messages that are alike.
+Senders, receivers and messages form a bipartite graph. Its edges can be coloured so that no two edges at one rank
+share a colour, with as many colours as the busiest rank has edges (König 1916). A colour is a step. The largest
+messages are coloured first, so that messages of a step have similar sizes.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from oocarrays.plan.exchange.schedule import (
 )
 
 FEW = 0.75
-"""The share of a complete exchange's steps below which colouring is worth the trouble."""
+"""Share of a complete exchange's steps up to which colouring is worth its time."""
 MOST_EDGES = 2**20
-"""Messages of an exchange that is coloured, at most: those of a thousand ranks take half a second."""
+"""Maximum number of messages of a coloured exchange: those of a thousand ranks take half a second."""
 MOST_ALIKE = 2**16
-"""The same where there are no fewer steps for it: a tenth of a second."""
+"""Maximum number of messages if colouring saves no steps: it takes a tenth of a second."""
 
 
 def colored(sizes: np.ndarray) -> Schedule:
-    """Return the schedule of the fewest steps in which some messages go, one from and one to a rank in each."""
+    """Return the schedule with the fewest steps for the given messages; per step a rank sends one and receives one."""
     if np.ndim(sizes) != 2 or sizes.shape[0] != sizes.shape[1]:
         raise ScheduleError(f"sizes of shape {np.shape(sizes)} are not of as many ranks on both sides")
     sources, targets = np.nonzero(sizes * (1 - np.eye(len(sizes), dtype=int)))
@@ -57,17 +57,17 @@ def colored(sizes: np.ndarray) -> Schedule:
 
 
 def partners(sizes: np.ndarray) -> int:
-    """Return how many others the busiest rank sends to, or receives from."""
+    """Return the largest number of other ranks that one rank sends to, or receives from."""
     others = sizes > 0
     np.fill_diagonal(others, val=False)
     return int(max(others.sum(axis=0).max(initial=0), others.sum(axis=1).max(initial=0)))
 
 
 def is_worth_coloring(sizes: np.ndarray) -> bool:
-    """Return whether a schedule of their own may be faster for some messages than others are.
+    """Return True if a coloured schedule may be faster for the given messages than the named ones.
 
-    It is where each rank has few partners, and where messages differ: a step takes as long as its largest message, and
-    colours have those together that are alike. Links, too, are shared otherwise by other pairs.
+    Colouring helps if each rank has few partners, or if message sizes differ: a step takes as long as its largest
+    message, and colouring groups similar sizes. Other pairs per step also share links differently.
     """
     if sizes.shape[0] != sizes.shape[1]:
         return False
@@ -79,9 +79,9 @@ def is_worth_coloring(sizes: np.ndarray) -> bool:
 
 
 class _Colors:
-    """Edges as they get colours: the target of each source, and the source of each target, in each colour.
+    """Partial edge colouring: the target of each source, and the source of each target, in each colour.
 
-    Colours that an end has free are the bits of one number: which both ends have free takes one operation.
+    The free colours of a rank are the bits of an integer, so one operation finds the colours free at both ends.
     """
 
     def __init__(self, ranks: int, colors: int) -> None:
@@ -90,7 +90,7 @@ class _Colors:
         self._free_to, self._free_come = [2**colors - 1] * ranks, [2**colors - 1] * ranks
 
     def of(self, edges: list[tuple[int, int]]) -> list[list[int]]:
-        """Colour edges, the first with the first choice; targets by colour and source."""
+        """Colour the edges in the given order, and return targets by colour and source."""
         for source, target in edges:
             both = self._free_to[source] & self._free_come[target]
             self._put(source, target, _first(both) if both else self._freed(source, target))
@@ -107,10 +107,10 @@ class _Colors:
         self._free_come[target] |= 1 << color
 
     def _freed(self, source: int, target: int) -> int:
-        """Free a colour for both ends of an edge, by changing those of a path of two colours that begins at its target.
+        """Free a colour at both ends of an edge by swapping two colours along a path from its target.
 
-        The path leaves the target by the colour that the source has free. It never comes to the source: it would have
-        to come there by just that colour.
+        The path leaves the target by a colour that is free at the source. It never reaches the source, because it could
+        enter it only by that colour.
         """
         mine, yours = _first(self._free_to[source]), _first(self._free_come[target])
         path, here, at_target, color = [], target, True, mine
@@ -129,8 +129,7 @@ def _first(colors: int) -> int:
 
 
 CREDIT = 2
-"""Messages that come to a rank at one time, and that go, where one task holds a whole exchange and they come as they
-come."""
+"""Maximum number of messages that a rank receives, and sends, at one time without an order of messages."""
 
 
 def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Schedule:
@@ -141,7 +140,7 @@ def schedule_for(name: str, ranks: int, sizes: np.ndarray | None = None) -> Sche
 
 
 def schedules_for(name: str, counts: Iterable[int]) -> list[Schedule]:
-    """Return the schedule for each number of ranks that it takes, the most first."""
+    """Return the schedule for each given number of ranks that it supports, the largest first."""
     most, *fewer = sorted(counts, reverse=True)
     found = []
     for count in (most, *fewer):
@@ -153,9 +152,9 @@ def schedules_for(name: str, counts: Iterable[int]) -> list[Schedule]:
 
 
 def worth_trying(schedule: Schedule) -> tuple[Schedule, ...]:
-    """The orders of which one may take the least time where ranks stand on a flat network: of few steps, or few bytes.
+    """Return the schedules that may be fastest on a flat network: that of few bytes, and that of few steps.
 
-    The direct ones take as long as each other there; of those that forward, REX has the fewest steps.
+    Direct schedules take equal time there; among those that forward, REX has the fewest steps.
     """
     ranks = schedule.ranks
     return (schedule, Schedule.of("REX", ranks)) if ranks > 2 and ranks & (ranks - 1) == 0 else (schedule,)
@@ -163,25 +162,25 @@ def worth_trying(schedule: Schedule) -> tuple[Schedule, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The work that one exchange gives to ranks."""
+    """Work of all ranks in one exchange."""
 
     messages: int
-    """Messages that all ranks together send."""
+    """Number of messages sent by all ranks together."""
     receives: int
-    """Times that some rank receives in a step, from one partner or from all."""
+    """Number of receives, counted once per rank and step, from one partner or from all."""
     carries: int
-    """Times that some rank keeps what is for others."""
+    """Number of times that a rank stores data to forward."""
     parts: int
-    """Parts in all messages: one that is forwarded counts each time."""
+    """Number of parts in all messages; a forwarded part counts each time."""
     held: int
-    """Parts that a rank holds at one time beside its outbox and its region, in steps one after the other."""
+    """Number of parts that a rank holds at one time beside its outbox and its region, in ordered steps."""
     held_at_most: int
-    """The same where messages come as they come."""
+    """Number of parts that a rank holds at one time beside its outbox and its region, without an order of messages."""
 
 
 @lru_cache(maxsize=256)
 def load_of(schedule: Schedule) -> Load:
-    """Count the work that an exchange with data for every pair of ranks gives to them."""
+    """Return the work of an exchange with data for every pair of ranks."""
     steps = list(schedule)
     messages = sum(len(step.senders) for step in steps)
     receives = sum(len(np.unique(step.destinations[step.senders])) for step in steps)
@@ -201,13 +200,13 @@ def load_of(schedule: Schedule) -> Load:
 
 
 def load_in_place(schedule: Schedule) -> Load:
-    """Count messages between threads: each is taken in the step that would bring it, and none is forwarded."""
+    """Return the work on threads: each part is copied in the step that would send it, and none is forwarded."""
     takes = schedule.ranks * (schedule.ranks - 1)
     return replace(load_of(schedule), messages=takes, carries=0, parts=takes)
 
 
 def _rex(schedule: Schedule, messages: int, receives: int) -> Load:
-    """After k steps a rank holds parts of 2^k origins for P / 2^k ranks: those of others for others are carried."""
+    """Return the work of REX: after k steps a rank holds parts of 2^k origins for P / 2^k ranks, some to forward."""
     ranks, steps, half = schedule.ranks, len(schedule), schedule.ranks // 2
     carried = [(2**k - 1) * (ranks // 2**k - 1) for k in range(steps)]
     comes = [half - 2**k for k in range(steps)]
@@ -222,7 +221,7 @@ def _rex(schedule: Schedule, messages: int, receives: int) -> Load:
 
 
 def _ipex(schedule: Schedule, messages: int, receives: int) -> Load:
-    """A message along a row has a part for each rank of its column; all but one are carried, until the next one."""
+    """Return the work of IPEX: a message along a row has a part per rank of the column; all but one are forwarded."""
     ranks, along = schedule.ranks, schedule.columns - 1
     rows = ranks // schedule.columns
     received = along * rows + along * (rows - 1) + rows - 1

@@ -1,4 +1,4 @@
-"""The seconds of an exchange on a network, predicted by the thesis's models from messages routed and counted.
+"""Predicted seconds of an exchange on a network, by the thesis's models, from routed and counted messages.
 
     seconds of a step = α + tasks · τ + max( bytes of a message · β_ex, β_sr or β_s,  bytes on a link · β_sat )
 
@@ -6,13 +6,13 @@
     β_sr   a rank sends to one, receives from another    0 → 1 → 2
     β_s    a rank only sends, or only receives   0 → 1
 
-So where all messages are of L bytes and f of them share the busiest link, a step takes α + L · max(β, f · β_sat). A
-machine may send small messages in one way and large ones in another: constants hold from a size on. Thakur 1995,
-sections 4.1.3 and 4.3.8.
+If all messages have L bytes and f of them share the busiest link, a step takes α + L · max(β, f · β_sat). A machine may
+use another send method for large messages, so constants apply from a message size upwards. Thakur 1995, sections 4.1.3
+and 4.3.8.
 
-sizes  ──►  PEX  GEN  REX … COLORING  ──►  steps routed on the network  ──►  the least seconds
+    sizes  ──►  PEX  GEN  REX … COLORING  ──►  steps routed on the network  ──►  the least seconds
 
-A redistribution's methods, its schedules and the run that follows are priced by one and the same carrier.
+One carrier prices a redistribution's methods, its schedules and the run itself.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ from oocarrays.plan.exchange.schedule import (
 from oocarrays.plan.machine import Costs
 
 QUICK = 7 * 10**7
-"""Ranks that are asked in all steps of all schedules what they send, where that is a matter of seconds."""
+"""Maximum number of rank visits to follow all steps of all schedules, which takes a few seconds."""
 LIKELY = (COLORING, "REX", "PEX", "IPEX", "GEN", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "LEX")
-"""Schedules as they are worth to be priced, where not all can be; of equal ones, the plainer first."""
+"""Schedules in the order in which they are priced if not all can be; among equal ones, simpler schedules come first."""
 BETWEEN_WORKERS = "the costs of messages between workers: see oocarrays calibrate"
-"""Whose constants those of a flat cluster are."""
+"""Origin of the constants of a flat cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A network, and what messages take on it."""
+    """Network and its message constants."""
 
     network: Network
-    """What carries messages."""
+    """Network that carries the messages."""
     constants: tuple[Constants, ...]
-    """What they take, by their size."""
+    """Constants by message size."""
     whose: str = ""
-    """Whose constants these are."""
+    """Origin of the constants."""
     direct: bool = False
-    """Whether "auto" leaves out schedules that forward: ranks take what is there, in the order of arrival."""
+    """True if "auto" skips schedules that forward, because ranks receive in the order of arrival."""
 
     @classmethod
     def between_workers(cls, ranks: int, costs: Costs, *, direct: bool = False) -> Carrier:
-        """Return a flat cluster with the constants that were calibrated."""
+        """Return a flat cluster with the calibrated constants."""
         return cls(FlatCluster.of(*[1] * ranks), flat_constants(costs), BETWEEN_WORKERS, direct)
 
     def orders(
         self, sizes: np.ndarray, asked: str | Schedule | None = "auto", *, most: int = QUICK
     ) -> tuple[list[Schedule], list[str]]:
-        """Return the schedules that an exchange may go by, and the names of those that would take long to price."""
+        """Return the schedules that an exchange may use, and the names of those that would take long to price."""
         ranks = max(np.shape(sizes))
         if is_coloring(asked):
             return [colored(square(sizes))], []
@@ -85,13 +85,13 @@ class Carrier:
         return self._quick([takes[name] for name in LIKELY if name in takes], sizes, most)
 
     def _quick(self, known: Iterable[Schedule], sizes: np.ndarray, most: int) -> tuple[list[Schedule], list[str]]:
-        """Return the schedules that are followed quickly together, one at least; and the names of the others."""
+        """Return the schedules that together are routed quickly, at least one, and the names of the others."""
         chosen: list[Schedule] = []
         left_out: list[str] = []
         messages, work = int(np.count_nonzero(sizes)), 0
         for schedule in known:
             mine = len(schedule) * schedule.ranks
-            mine += 2 * min(messages, mine)  # to route a message takes twice as long as to ask a rank
+            mine += 2 * min(messages, mine)  # routing a message takes twice as long as visiting a rank
             if chosen and work + mine > most:
                 left_out.append(schedule.name)
             else:
@@ -100,7 +100,7 @@ class Carrier:
         return chosen, left_out
 
     def cheapest(self, sizes: np.ndarray, asked: str | Schedule | None = "auto") -> tuple[Schedule, float]:
-        """Return the schedule of least predicted seconds, and these."""
+        """Return the schedule with the least predicted seconds, and the seconds."""
         if max(np.shape(sizes)) > self.network.ranks:
             raise ScheduleError(f"{max(np.shape(sizes))} ranks do not stand on a network of {self.network.ranks}")
         return min(self._priced(sizes, asked), key=lambda each: each[1])
@@ -111,35 +111,35 @@ class Carrier:
 
 
 def square(sizes: np.ndarray) -> np.ndarray:
-    """Return sizes over all ranks that are there before or afterwards."""
+    """Return the sizes as a square matrix over all ranks before or after the exchange."""
     ranks = max(sizes.shape)
     return np.pad(sizes, [(0, ranks - length) for length in sizes.shape])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """The times that a machine takes for messages of some size and larger."""
+    """Time constants of a machine for messages from a given size upwards."""
 
     from_bytes: int = 0
-    """Bytes of the smallest message for which they hold."""
+    """Minimum bytes of a message for which the constants apply."""
     startup: float
-    """Seconds of a step, however little is sent: α."""
+    """Startup seconds of a step, independent of its bytes: α."""
     exchange: float
-    """Seconds a byte where two ranks send to each other and no link is shared: β_ex."""
+    """Seconds per byte if two ranks send to each other and share no link: β_ex."""
     send_receive: float
-    """Seconds a byte where a rank sends to one and receives from another: β_sr."""
+    """Seconds per byte if a rank sends to one and receives from another: β_sr."""
     single: float
-    """Seconds a byte where a rank only sends, or only receives: β_s."""
+    """Seconds per byte if a rank only sends, or only receives: β_s."""
     saturated: float
-    """Seconds a byte on a link that is all in use: β_sat."""
+    """Seconds per byte on a saturated link: β_sat."""
     forward: float = 0.0
-    """Seconds a byte that is packed again in schedules that forward; the thesis names them, and leaves them out."""
+    """Seconds per byte packed again in schedules that forward; the thesis names them, and neglects them."""
     task: float = 0.0
-    """Seconds of each task of a step in a scheduler that all wait for; the thesis's machines have none."""
+    """Seconds of each task of a step in a scheduler shared by all ranks; 0 for the thesis's machines."""
 
     @classmethod
     def even(cls, startup: float, byte: float, *, saturated: float, from_bytes: int = 0) -> Constants:
-        """Constants of a machine on which a byte takes as long whoever sends and receives at once."""
+        """Return constants for a machine with one byte time for all kinds of messages."""
         return cls(
             from_bytes=from_bytes,
             startup=startup,
@@ -150,23 +150,23 @@ class Constants:
         )
 
     def step_seconds(self, turn: Turn, network: Network) -> float:
-        """Seconds of a step whose messages all take these constants."""
+        """Return the seconds of a step if these constants apply to all its messages."""
         sources, sizes = turn.step.senders, turn.sizes
         link = busiest(network, sources, turn.step.destinations[sources], sizes)
         sent = max(float((sizes * self.byte_seconds(turn.step)).max()), link * self.saturated)
         return self.startup + turn.tasks * self.task + sent + self.packing_seconds(turn)
 
     def byte_seconds(self, step: Step) -> np.ndarray:
-        """β of each message, by source."""
+        """Return β of each message, by source."""
         return np.take([self.exchange, self.send_receive, self.single], message_kinds(step))
 
     def packing_seconds(self, turn: Turn) -> float:
-        """Seconds in which the largest message is packed again, where the schedule forwards."""
+        """Return the seconds to pack the largest message again; 0 for schedules that do not forward."""
         return turn.forwards * int(turn.sizes.max()) * self.forward
 
 
 def message_kinds(step: Step) -> np.ndarray:
-    """Return the kind of each message by source: 0 for an exchange, 1 where a rank serves a third one too, else 2."""
+    """Return the kind of each message by source: 0 for an exchange, 1 if a rank also serves a third one, else 2."""
     sources, targets = step.senders, step.destinations[step.senders]
     receives = np.zeros(len(step.destinations), bool)
     receives[targets] = True
@@ -178,35 +178,36 @@ DELTA = (
     Constants.even(75e-6, 0.35e-6, saturated=0.175e-6),
     Constants.even(150e-6, 0.2e-6, saturated=0.1e-6, from_bytes=1536),
 )
-"""The Intel Touchstone Delta: unforced messages, and forced ones from 1.5 KB on (sections 4.3.7 and 4.3.8)."""
+"""Intel Touchstone Delta: unforced messages, and forced ones from 1.5 KB (sections 4.3.7 and 4.3.8)."""
 
 
 CM5 = (Constants.even(88e-6, 0.1e-6, saturated=0.1e-6),)
-"""The Thinking Machines CM-5: 5 Mbytes a second for each of two messages that share a link (section 4.1.1), and so 10
-for one; α is that of its library in other measurements. Figure 4.6 comes out, and of Figures 4.7 and 4.8 that PEX and
-BEX are ahead of REX on few ranks. That REX is ahead on many does not follow from the thesis's model, whatever its
-constants: REX over PEX is L · lg P · β over α + 2 · L · β, which grows with P."""
+"""Thinking Machines CM-5: 5 Mbytes a second for each of two messages that share a link (section 4.1.1), hence 10 for
+one; α is that of its library in other measurements. The model reproduces Figure 4.6, and the lead of PEX and BEX over
+REX on few ranks in Figures 4.7 and 4.8. It cannot give REX's lead on many ranks, with any constants: REX over PEX is L
+· lg P · β over α + 2 · L · β, which grows with P.
+"""
 
 
 def flat_constants(costs: Costs) -> tuple[Constants]:
-    """Those of Dask workers, as `oocarrays calibrate --scheduler` has fitted them."""
+    """Return the constants of Dask workers, as fitted by `oocarrays calibrate --scheduler`."""
     return (Constants(from_bytes=0, **costs.exchange),)
 
 
 def regime(constants: Sequence[Constants], nbytes: int) -> Constants:
-    """Return the constants that hold for a message: those of the largest ``from_bytes`` that is not above its bytes."""
+    """Return the constants for a message size: those with the largest ``from_bytes`` up to it."""
     return max((each for each in constants if each.from_bytes <= nbytes), key=lambda each: each.from_bytes)
 
 
 def step_seconds(turn: Turn, network: Network, constants: Sequence[Constants]) -> float:
-    """Seconds of one step; which constants hold is said by its largest message, in REX by what a pair exchanges."""
+    """Return the seconds of one step, with constants chosen by its largest message, or in REX by a pair's bytes."""
     return regime(constants, turn.part).step_seconds(turn, network)
 
 
 def schedule_seconds(
     schedule: Schedule, sizes: np.ndarray | int, network: Network, constants: Sequence[Constants]
 ) -> float:
-    """Seconds of a whole exchange, empty messages left out."""
+    """Return the seconds of a whole exchange without its empty messages."""
     if schedule.ranks > network.ranks:
         raise ScheduleError(f"{schedule.ranks} ranks do not stand on a network of {network.ranks}")
     return sum(step_seconds(turn, network, constants) for turn in Exchange.of(schedule, sizes))
@@ -215,7 +216,7 @@ def schedule_seconds(
 def predicted(
     sizes: np.ndarray | int, network: Network, constants: Sequence[Constants], *, names: Iterable[str] = NAMES
 ) -> dict[Schedule, float]:
-    """Seconds by each schedule that takes so many ranks: as many as ``sizes`` has, or the network."""
+    """Return the seconds of each schedule that supports the number of ranks: that of ``sizes``, or of the network."""
     ranks = max(np.shape(sizes), default=network.ranks)
     columns = network.columns if isinstance(network, Mesh) and ranks == network.ranks else None
     return {
@@ -225,7 +226,7 @@ def predicted(
 
 
 def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedule:
-    """Return the schedule that is asked for; where that is "auto", the one of least predicted time between workers."""
+    """Return the requested schedule; for "auto", the one with the least predicted seconds between workers."""
     if not is_auto(asked):
         return schedule_for(asked, ranks, sizes)
     return cheapest(sizes, FlatCluster.of(ranks), flat_constants(costs))
@@ -234,7 +235,7 @@ def order_for(asked: str, ranks: int, sizes: np.ndarray, costs: Costs) -> Schedu
 def cheapest(
     sizes: np.ndarray | int, network: Network, constants: Sequence[Constants], *, names: Iterable[str] = NAMES
 ) -> Schedule:
-    """The schedule of least predicted time among those that take so many ranks; of equals, not LEX, which crowds."""
+    """Return the schedule with the least predicted seconds; among equal ones not LEX, which congests a rank."""
     names = tuple(names)
     seconds = predicted(sizes, network, constants, names=names)
     if not seconds:

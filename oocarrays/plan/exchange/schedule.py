@@ -1,12 +1,12 @@
-"""The order of an all-to-all exchange: which rank sends to which in each step, and what rides along.
+"""Schedules of an all-to-all exchange: destination of each rank in each step, and contents of each message.
 
     PEX on 4 ranks                GEN on 3 ranks                REX on 4 ranks
-    step 1   0↔1  2↔3             step 1   0→1  1→2  2→0        step 1   0↔2  1↔3    what 0 sends to 2 is for 2 and 3
-    step 2   0↔2  1↔3             step 2   0→2  1→0  2→1        step 2   0↔1  2↔3    what 2 sends to 3 is from 0 and 2
+    step 1   0↔1  2↔3             step 1   0→1  1→2  2→0        step 1   0↔2  1↔3    0 sends 2 data for 2 and 3
+    step 2   0↔2  1↔3             step 2   0→2  1→0  2→1        step 2   0↔1  2↔3    2 sends 3 data of 0 and 2
     step 3   0↔3  1↔2
 
-A rank sends one message in a step, or none, so that a step is one destination a rank. Steps are made when they are
-looked at: a schedule is its name and its ranks. Thakur 1995, sections 4.2 and 4.3.
+A rank sends at most one message in a step, so a step is one destination per rank. Steps are computed on demand: a
+schedule is its name and its number of ranks. Thakur 1995, sections 4.2 and 4.3.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from oocarrays.mapping.given import whole
 from oocarrays.mapping.layouts.distribution import MOST_RANKS
 
 IDLE = -1
-"""The destination of a rank that sends nothing in a step."""
+"""Destination of a rank that sends nothing in a step."""
 Name = Literal["LEX", "PEX", "REX", "BEX", "PEX-GEN", "PEX-GEN-SHIFT", "GEN", "IPEX"]
 NAMES: tuple[Name, ...] = get_args(Name)
 COLORING = "COLORING"
-"""The name of a schedule whose steps are found for some messages: see `oocarrays.plan.exchange.ordering`."""
+"""Name of a schedule computed for given messages: see `oocarrays.plan.exchange.ordering`."""
 UNORDERED = "unordered"
-"""The name of an exchange without steps: all messages may be under way at one time."""
+"""Name of an exchange without steps: all messages may be in flight at once."""
 FORWARDING = ("REX", "IPEX")
-"""Those in which data travels through ranks that it is not for."""
+"""Schedules that forward data through other ranks."""
 POWERS_OF_TWO = ("PEX", "BEX", "REX", "IPEX")
 PADDED = ("PEX-GEN", "PEX-GEN-SHIFT")
-"""Those that pair ranks as PEX does on the next power of two, and leave out who is not there."""
+"""Schedules that pair ranks as PEX does on the next power of two, and skip missing ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: every rank sends at most one message."""
+    """One step, in which each rank sends at most one message."""
 
     destinations: np.ndarray
-    """``destinations[rank]`` is the rank that ``rank`` sends to, or ``IDLE``."""
+    """``destinations[rank]`` is the destination of ``rank``, or ``IDLE``."""
 
     @cached_property
     def senders(self) -> np.ndarray:
@@ -59,48 +59,48 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ride:
-    """The contents of one message: the data of every pair of an origin and a final rank."""
+    """Contents of one message: the data of every pair of an origin and a final rank."""
 
     origins: np.ndarray
-    """The ranks whose data it is."""
+    """Ranks that the data comes from."""
     finals: np.ndarray
-    """The ranks for which it is."""
+    """Ranks that the data is for."""
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Origin and final rank of each part, in the order in which they lie in the message."""
+        """Origin and final rank of each part, in the order of the message."""
         return [(int(origin), int(final)) for origin in self.origins for final in self.finals]
 
 
 class Leg(NamedTuple):
-    """A step of IPEX: every rank exchanges with the one whose number differs by the bits of ``turn``."""
+    """Step of IPEX: each rank exchanges with the rank at exclusive-or ``turn``."""
 
     along_row: bool
-    """Whether it goes along rows of the mesh, with what is for the whole column there; or along columns."""
+    """True along rows of the mesh, with data for the whole column there; False along columns."""
     turn: int
-    """The exclusive-or of the two ranks' numbers."""
+    """Exclusive-or of the two ranks' numbers."""
     forwarded: int
-    """That of the step along rows whose data is sent on; 0 where a rank sends what is its own."""
+    """Exclusive-or of the row step that brought the forwarded data; 0 if a rank sends its own."""
 
 
 def is_auto(asked: object) -> bool:
-    """Return whether the order of an exchange is left to the plan."""
+    """Return True if the plan chooses the schedule."""
     return asked is None or (isinstance(asked, str) and asked.lower() == "auto")
 
 
 def is_coloring(asked: object) -> bool:
-    """Return whether steps are asked for that are made of the messages of an exchange."""
+    """Return True if a schedule computed from the exchange's own messages is requested."""
     return isinstance(asked, str) and asked.upper() == COLORING
 
 
 def is_unordered(asked: object) -> bool:
-    """Return whether an exchange without steps is asked for."""
+    """Return True if an exchange without steps is requested."""
     return isinstance(asked, str) and asked.lower() == UNORDERED
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Who sends to whom, in which step.
+    """Destinations of all ranks in each step of an exchange.
 
     >>> schedule = Schedule.of("pex", 4)
     >>> len(schedule), schedule.step(1).pairs
@@ -110,29 +110,29 @@ class Schedule:
     """
 
     name: Literal[Name, "COLORING"]
-    """One of ``NAMES``, or ``COLORING``."""
+    """Name: one of ``NAMES``, or ``COLORING``."""
     ranks: int
-    """Ranks."""
+    """Number of ranks."""
     columns: int
-    """Columns of the mesh on which ranks stand row by row (IPEX; REX, which halves columns first); 1 for no mesh."""
+    """Columns of the mesh with ranks row by row (IPEX; REX, which halves columns first); 1 without a mesh."""
     listed: tuple[tuple[int, ...], ...] = field(default=(), metadata={"gained": True})
-    """Of ``COLORING``, the destination of each rank in each step, or ``IDLE``."""
+    """Destination of each rank in each step of ``COLORING``, or ``IDLE``."""
 
     @classmethod
     def of(cls, name: str | Schedule, ranks: int, *, columns: int | None = None) -> Schedule:
-        """Return a schedule, checked.
+        """Return a validated schedule.
 
         Parameters
         ----------
         name : str or Schedule
-            One of ``NAMES``, in any case; or a schedule that was made before, for as many ranks.
+            One of ``NAMES``, in any case, or an existing schedule for the same number of ranks.
         columns : int
-            Columns of the mesh; by default IPEX takes the squarest one, and REX none.
+            Columns of the mesh; by default IPEX uses the squarest mesh, and REX none.
 
         Raises
         ------
         ScheduleError
-            Where there is no such schedule, or it does not take so many ranks.
+            If the name is unknown, or the schedule does not support this number of ranks.
         """
         if isinstance(name, Schedule):
             return name._again(ranks)
@@ -157,7 +157,7 @@ class Schedule:
         return cls(known, ranks, columns if known in FORWARDING else 1)
 
     def _again(self, ranks: int) -> Schedule:
-        """Return the same, if it is for so many ranks, and all messages that they may have."""
+        """Return this schedule; raise if it has another number of ranks or was computed for given messages."""
         if self.ranks != ranks:
             raise ScheduleError(f"the schedule {self.name.lower()} is of {self.ranks} ranks, and there are {ranks}")
         if self.name == COLORING:
@@ -166,7 +166,7 @@ class Schedule:
 
     @property
     def forwards(self) -> bool:
-        """Whether data travels through ranks that it is not for."""
+        """True if data travels through other ranks."""
         return self.name in FORWARDING
 
     def __len__(self) -> int:
@@ -179,12 +179,12 @@ class Schedule:
         return (self._padded if self.name in PADDED else self.ranks) - 1
 
     def step(self, number: int) -> Step:
-        """Step ``number``, from 0.
+        """Return step ``number``, from 0.
 
         Raises
         ------
         ScheduleError
-            Where there is no such step.
+            If the step does not exist.
         """
         if not 0 <= number < len(self):
             raise ScheduleError(
@@ -198,7 +198,7 @@ class Schedule:
         return map(self.step, range(len(self)))
 
     def _partners(self, ranks: np.ndarray, number: int) -> np.ndarray:
-        """Where ``ranks`` send in a step: to themselves, or past the last rank, for nowhere."""
+        """Return the destinations of ``ranks`` in a step; a rank itself, or one past the last, means no destination."""
         turn = number + 1
         match self.name:
             case "COLORING":
@@ -220,17 +220,17 @@ class Schedule:
 
     @property
     def _padded(self) -> int:
-        """The power of two that is no less than the ranks."""
+        """Smallest power of two that is at least the number of ranks."""
         return 1 << (self.ranks - 1).bit_length()
 
     @property
     def halved_bits(self) -> list[int]:
-        """The bits of a rank that REX halves by, one a step: those of the column first, each from the highest."""
+        """Bits by which REX halves the ranks, one per step: those of the column first, each from the highest."""
         bits, column = self.ranks.bit_length() - 1, self.columns.bit_length() - 1
         return [*range(column - 1, -1, -1), *range(bits - 1, column - 1, -1)]
 
     def leg(self, number: int) -> Leg:
-        """Return a step's leg in IPEX: each step along rows is followed by all along columns that send its data on."""
+        """Return a step's leg in IPEX; each step along rows is followed by all along columns that forward its data."""
         rows = self.ranks // self.columns
         row, column = divmod(number, rows)
         if row == self.columns - 1:
@@ -238,7 +238,7 @@ class Schedule:
         return Leg(True, row + 1, 0) if column == 0 else Leg(False, column * self.columns, row + 1)
 
     def ride(self, number: int, source: int) -> Ride:
-        """Return the contents of the message that ``source`` sends in step ``number``, in which it sends."""
+        """Return the contents of the message that ``source`` sends in step ``number``; it must send one."""
         to = int(self._partners(np.array([source]), number)[0])
         if self.name == "REX":
             return self._half(number, source, to)
@@ -249,7 +249,7 @@ class Schedule:
         return Ride(np.array([source]), np.array([to]))
 
     def _half(self, number: int, source: int, to: int) -> Ride:
-        """In REX a rank holds what comes from its half before, for its part now; half of that rides."""
+        """Return the contents of a REX message: the source's held data for the other half of ranks."""
         everyone = np.arange(self.ranks)
         done = sum(1 << bit for bit in self.halved_bits[:number])
         here = 1 << self.halved_bits[number]
@@ -259,11 +259,11 @@ class Schedule:
 
 
 def schedules(ranks: int, *, columns: int | None = None, names: Iterable[str] = NAMES) -> list[Schedule]:
-    """Return the schedules among ``names`` that suit this number of ranks and columns of the mesh."""
+    """Return the schedules among ``names`` that support the number of ranks and columns."""
     power = ranks & (ranks - 1) == 0
     return [Schedule.of(n, ranks, columns=columns) for n in names if power or n.upper() not in POWERS_OF_TWO]
 
 
 def complete_exchange(ranks: int) -> Schedule:
-    """Return the schedule for ``ranks``: PEX where they are a power of two, GEN elsewhere."""
+    """Return the default schedule: PEX for a power of two, otherwise GEN."""
     return Schedule.of("PEX" if ranks & (ranks - 1) == 0 else "GEN", ranks)

@@ -1,4 +1,4 @@
-"""More networks that route every message of a step: hypercube, torus, dragonfly.
+"""Further networks that route the messages of a step: hypercube, torus, dragonfly.
 
     Hypercube(dimensions=3)     Torus(rows=2, columns=4)        Dragonfly(groups=3, routers=2, ranks_a_router=2)
 
@@ -9,18 +9,18 @@
     │/   │/                     └─────────────┘                         └─────────────────────────┘
     0────1                      0 to 3 is one link to the left    routers of a group are all linked, and so are groups
 
-Each has one way for a message, and counts what its links carry as those of `oocarrays.plan.exchange.network` do.
+Each has one route per message, and counts the load of links as those of `oocarrays.plan.exchange.network` do.
 
-0 ──►──1 ──►──2        a message from 0 to 5 shares its row with one, its column with two others; while it waits
+    0 ──►──1 ──►──2        a message from 0 to 5 shares its row with one, its column with two others; while it waits
                   │        at the corner, it keeps its row from the others, too
     3      4      5
                   │        seconds = α + max over messages of
     6      7      8          bytes · β  +  (row + column) · β_sat  +  row · column / bytes · κ
 
-where row and column are the bytes on the busiest link of either leg. In the thesis's model, which takes the busiest
-link of all, IPEX is not faster than PEX unless its larger messages are sent in another way: its legs are those of PEX
-one after the other, and max(row, column) ≤ row + column. On the Delta it was faster on large meshes. That a waiting
-message holds its links is a likely reason (section 4.1.2), and a form that fits; nothing here proves it.
+where row and column are the bytes on the busiest link of either leg. In the thesis's model, which uses the busiest link
+of all, IPEX is faster than PEX only if its larger messages use another send method: its legs are those of PEX one after
+the other, and max(row, column) ≤ row + column. On the Delta it was faster on large meshes. A likely reason is that a
+waiting message holds its links (section 4.1.2); this form fits the measurements, but nothing here proves it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from oocarrays.plan.exchange.prediction import Constants, message_kinds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WormholeConstants(Constants):
-    """The times that a mesh takes for messages of some size and larger: a byte's own, and what sharing a leg adds."""
+    """Time constants of a mesh for messages from a given size upwards, with the cost of shared legs."""
 
     held_exchange: float
-    """Seconds a byte that each message of the column adds for each of the row, where two ranks send to each other."""
+    """Seconds per byte that each message of the column adds for each of the row, if two ranks send to each other."""
     held_send_receive: float
-    """The same where a rank sends to one and receives from another."""
+    """Seconds per byte that each message of the column adds for each of the row, if a rank has two partners."""
 
     def step_seconds(self, turn: Turn, network: Network) -> float:
-        """Seconds of a step whose messages all take these constants; the network is a mesh."""
+        """Return the seconds of a step on a mesh if these constants apply to all its messages."""
         if not isinstance(network, Mesh):
             raise ScheduleError(f"{network} is no mesh, the only network for which these constants hold")
         sources, sizes = turn.step.senders, turn.sizes
@@ -76,16 +76,17 @@ MEASURED_DELTA = (
         held_send_receive=0.0288e-6,
     ),
 )
-"""The Touchstone Delta as Tables 4.4, 4.7, 4.9 and 4.10 measured it: α as printed, the others fitted to these tables by
-least squares of log ratios, where an order of PEX, GEN and IPEX other than the measured one costs ten times as much:
-ten constants for 119 measured times, 0.112 off, root mean square. So the printed
-crossovers are fitted, not foretold. REX is taken to send as messages of a pair's bytes are sent, however large its own
-are: with its messages taken for large ones the fit was 0.155 off, and small messages on a mesh went fastest by REX."""
+"""Touchstone Delta, fitted to Tables 4.4, 4.7, 4.9 and 4.10: α as printed, the other constants by least squares of log
+ratios. An order of PEX, GEN and IPEX other than the measured one costs ten times as much in the fit. Ten constants for
+119 measured times give a root mean square error of 0.112. The printed crossovers are therefore fitted, not predicted.
+REX is modelled with the send method of a pair's bytes, however large its own messages are: with large-message
+constants the fit error was 0.155, and REX was the fastest for small messages on a mesh.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypercube:
-    """Ranks whose numbers differ in one bit are linked; messages change the lowest bits first (e-cube routing).
+    """Hypercube with links between ranks that differ in one bit; lowest bits change first (e-cube routing).
 
     Wang and Leiss, section 3 (nCUBE 2).
 
@@ -94,7 +95,7 @@ class Hypercube:
     """
 
     dimensions: int
-    """Bits of a rank."""
+    """Number of dimensions: bits of a rank."""
 
     def __post_init__(self) -> None:
         check_whole(dimensions=self.dimensions)
@@ -103,11 +104,11 @@ class Hypercube:
 
     @property
     def ranks(self) -> int:
-        """Ranks on it."""
+        """Number of ranks."""
         return 1 << self.dimensions
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-        """Messages or bytes on each link: by its bit, then by the rank from which it goes."""
+        """Return the messages or bytes on each link, by bit and then by the link's source rank."""
         loads, here = np.zeros((self.dimensions, self.ranks)), np.array(sources)
         for bit, load in enumerate(loads):
             turns = (here ^ destinations) >> bit & 1 == 1
@@ -118,18 +119,18 @@ class Hypercube:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torus:
-    """A mesh whose rows and columns are rings; messages go along their row first, each the shorter way round.
+    """Torus with rings as rows and columns; messages go along their row first, the shorter way round.
 
-    Halfway round, those go right and down whose source is at an even place: so links of both ways are used alike.
+    At half the ring, messages from even places go right and down, so that both directions are used equally.
 
     >>> Torus(rows=1, columns=4).loads(np.array([0]), np.array([3]))[4:8].tolist()
     [1.0, 0.0, 0.0, 0.0]
     """
 
     rows: int
-    """Ranks in a column."""
+    """Number of rows: ranks in a column."""
     columns: int
-    """Ranks in a row."""
+    """Number of columns: ranks in a row."""
 
     def __post_init__(self) -> None:
         check_whole(rows=self.rows, columns=self.columns)
@@ -138,11 +139,11 @@ class Torus:
 
     @property
     def ranks(self) -> int:
-        """Ranks on it."""
+        """Number of ranks."""
         return self.rows * self.columns
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-        """Messages or bytes on each link: those to the right, left, down and up from each rank; rows, then columns."""
+        """Return the messages or bytes on each link: right, left, down and up from each rank; rows, then columns."""
         (y, x), (to_y, to_x) = divmod(sources, self.columns), divmod(destinations, self.columns)
         across = _ring_loads(y, x, to_x, (self.rows, self.columns), sizes)
         along = _ring_loads(to_x, y, to_y, (self.columns, self.rows), sizes)
@@ -152,7 +153,7 @@ class Torus:
 def _ring_loads(
     ring: np.ndarray, start: np.ndarray, stop: np.ndarray, shape: tuple[int, int], sizes: np.ndarray | None
 ) -> np.ndarray:
-    """Load the links of rings, clockwise ones first: each message takes an interval, perhaps across the seam."""
+    """Return the load of the rings' links, clockwise first; a message uses an interval, possibly across the seam."""
     rings, length = shape
     ahead, back = (stop - start) % length, (start - stop) % length
     clockwise = (ahead < back) | ((ahead == back) & (start % 2 == 0))
@@ -169,21 +170,21 @@ def _ring_loads(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dragonfly:
-    """Groups of routers, all of a group linked with each other, and each group with each other by one link.
+    """Dragonfly: groups of routers, with all routers of a group linked, and one link between each two groups.
 
-    A message goes to the router that has the link to the other group, over it, and on to the router of its rank. The
-    link from group g to the k-th of the other groups is at router k mod the routers of g.
+    A message goes to the router with the link to the other group, over it, and on to its target's router. The link from
+    group g to the k-th of the other groups is at router k mod the number of routers of g.
 
     >>> Dragonfly(groups=3, routers=2, ranks_a_router=2).ranks
     12
     """
 
     groups: int
-    """Groups of routers."""
+    """Number of groups."""
     routers: int
-    """Routers in a group."""
+    """Number of routers in a group."""
     ranks_a_router: int
-    """Ranks at a router, each with a link to it and from it."""
+    """Number of ranks at a router, each with a link in and a link out."""
 
     def __post_init__(self) -> None:
         check_whole(groups=self.groups, routers=self.routers, ranks_a_router=self.ranks_a_router)
@@ -193,11 +194,11 @@ class Dragonfly:
 
     @property
     def ranks(self) -> int:
-        """Ranks on it."""
+        """Number of ranks."""
         return self.groups * self.routers * self.ranks_a_router
 
     def loads(self, sources: np.ndarray, destinations: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-        """Messages or bytes on each link: out of ranks, into ranks, between routers of a group, between groups."""
+        """Return the messages or bytes on each link: out of ranks, into ranks, within groups, between groups."""
         moves = sources != destinations
         sources, destinations = sources[moves], destinations[moves]
         weights = None if sizes is None else sizes[moves]
@@ -220,5 +221,5 @@ class Dragonfly:
         return np.concatenate([*ends, within.ravel(), between]).astype(float)
 
     def _gate(self, group: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return the router of a group that has the link to another one."""
+        """Return the router of a group that has the link to another group."""
         return (other - (other > group)) % self.routers

@@ -1,11 +1,11 @@
-"""An exchange followed on a network, step by step: who shares links, what each step takes, when each part arrives.
+"""Trace of an exchange on a network: shared links and seconds of each step, and arrival of each part.
 
     PEX on a 1 × 4 mesh, 1 KiB a pair            busiest link    predicted     arrives in step    to 0 1 2 3
     step 1   0↔1  2↔3   0━━1──2━━3               1 message         433 µs      from 0             ·  1 2 3
     step 2   0↔2  1↔3   0──1━━2──3               2 messages        518 µs           1             1  ·  3 2
     step 3   0↔3  1↔2   0──1━━2──3               2 messages        518 µs           2             2  3  ·  1
 
-An exchange has one trace, of which its price is the sum, and its picture each step. Thakur 1995, section 4.3.8.
+An exchange's price is the sum over its trace, and its drawing shows each step. Thakur 1995, section 4.3.8.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from oocarrays.plan.exchange.schedule import IDLE, Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExchangeTrace:
-    """The course of an exchange on a network: messages, links and seconds of each step in which something is sent."""
+    """Trace of an exchange on a network: messages, links and seconds of each nonempty step."""
 
     exchange: Exchange
-    """Who sends what to whom, in which order."""
+    """Exchange that was traced."""
     numbers: np.ndarray
-    """The schedule's steps in which something is sent, from 0."""
+    """Indices of the schedule's nonempty steps, from 0."""
     messages: int
-    """Of all steps."""
+    """Number of messages of all steps."""
     shared: np.ndarray
-    """Messages on the busiest link of each such step."""
+    """Number of messages on the busiest link, per nonempty step."""
     seconds: np.ndarray
-    """Predicted, of each such step."""
+    """Predicted seconds, per nonempty step."""
     link_bytes: np.ndarray
-    """Bytes on each link of the network, of all steps together."""
+    """Bytes on each link of the network, over all steps."""
     buffer_bytes: int
-    """Bytes that a rank holds for others at most."""
+    """Maximum bytes that a rank holds for others."""
 
     @property
     def total(self) -> float:
-        """Seconds of all steps."""
+        """Predicted seconds of all steps."""
         return float(self.seconds.sum())
 
     @classmethod
     def of(cls, exchange: Exchange, network: Network, constants: Sequence[Constants]) -> ExchangeTrace:
-        """Return an exchange followed on a network whose messages take these constants."""
+        """Return the trace of an exchange on a network with the given constants."""
         nobody = np.zeros(0, np.int64)
         link_bytes = network.loads(nobody, nobody, nobody)
         numbers, shared, seconds, messages = [], [], [], 0
@@ -74,10 +74,10 @@ class ExchangeTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ordered:
-    """Exchanges one after the other: what they cost by their schedules."""
+    """Sequence of exchanges with their costs."""
 
     traces: tuple[ExchangeTrace, ...]
-    """Of each exchange."""
+    """Trace of each exchange."""
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -85,43 +85,43 @@ class Ordered:
 
     @property
     def schedule(self) -> Schedule:
-        """The order of the first."""
+        """Schedule of the first exchange."""
         return self.schedules[0]
 
     @property
     def name(self) -> str:
-        """The schedules' names, those that follow each other and are alike once."""
+        """Names of the schedules, with consecutive repetitions merged."""
         names = [schedule.name for schedule in self.schedules]
         return ", ".join(name for before, name in zip(["", *names], names, strict=False) if name != before)
 
     @property
     def forwards(self) -> bool:
-        """Whether data travels through ranks that it is not for, in any of them."""
+        """True if any schedule forwards data through other ranks."""
         return any(schedule.forwards for schedule in self.schedules)
 
     @property
     def steps(self) -> int:
-        """Those in which something is sent."""
+        """Number of nonempty steps."""
         return sum(len(trace.numbers) for trace in self.traces)
 
     @property
     def messages(self) -> int:
-        """Of all steps; what is forwarded counts each time."""
+        """Number of messages of all steps, forwarded messages included."""
         return sum(trace.messages for trace in self.traces)
 
     @property
     def shared(self) -> float:
-        """Messages on the busiest link of any step."""
+        """Number of messages on the busiest link of any step."""
         return max((float(trace.shared.max(initial=0)) for trace in self.traces), default=0.0)
 
     @property
     def link_bytes(self) -> float:
-        """Bytes over the busiest link, of all steps together."""
+        """Bytes over the busiest link, over all steps."""
         return float(sum((trace.link_bytes for trace in self.traces), np.zeros(1)).max())
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes that a rank holds for others at most."""
+        """Maximum bytes that a rank holds for others."""
         return max((trace.buffer_bytes for trace in self.traces), default=0)
 
     @property
@@ -137,12 +137,12 @@ def in_order(
     *,
     most: int = QUICK,
 ) -> tuple[list[Ordered], list[str]]:
-    """Price each schedule that takes the ranks, or the one that is asked for, the cheapest first.
+    """Return the schedules that support the ranks, or the requested one, with prices, the cheapest first.
 
-    Names of those that would take long to price are returned beside them.
+    The second list has the names of schedules that would take long to price.
 
-    Where there are several exchanges and no schedule is the cheapest of each, what it costs that each goes by its own
-    cheapest is among them.
+    If no schedule is the cheapest for every exchange, the first list also has the combination of each exchange's
+    cheapest.
     """
     carrier = Carrier(network, tuple(constants))
     orders = [carrier.orders(each, asked, most=most // len(sizes)) for each in sizes]
@@ -161,16 +161,16 @@ def in_order(
 
 
 class Arrivals(NamedTuple):
-    """When the data of each pair of ranks arrives, and over how many messages: ranks × ranks."""
+    """Arrival step of the data of each pair of ranks, and the number of messages that carry it: ranks × ranks."""
 
     steps: np.ndarray
-    """``steps[source, target]`` is the schedule's step, from 0, in which it arrives; ``IDLE`` of a rank with itself."""
+    """``steps[source, target]`` is the arrival step in the schedule, from 0; ``IDLE`` for a rank with itself."""
     messages: np.ndarray
-    """Messages that it rides in: more than 1 where other ranks send it on."""
+    """Number of messages that carry the data: more than 1 if other ranks forward it."""
 
 
 def arrivals(schedule: Schedule) -> Arrivals:
-    """When each pair's data arrives."""
+    """Return the arrival of each pair's data."""
     ranks = np.arange(schedule.ranks)
     steps = np.full((schedule.ranks, schedule.ranks), IDLE)
     messages = np.where(ranks[:, None] == ranks, 0, 1)

@@ -1,1 +1,1 @@
-"""One array file into one a rank and back, halos of such files, and partitions that fit in memory."""
+"""Scatter and gather between one array file and one per rank, halos of such files, and partitions."""

@@ -4,8 +4,7 @@
                  .zattrs          {"multiscales": [{"version": "0.4", axes, datasets}]}, of format 2
                  0/  1/  2/       levels, the finest first
 
-An axis is of time, of channels, of another kind, or in space. OME-Zarr requires that order, and two or three axes in
-space.
+Axes are of type time, channel, other or space, in this order. OME-Zarr requires two or three axes in space.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ TYPES = {
     "t": "time", "time": "time", "c": "channel", "s": "channel", "channel": "channel", "channels": "channel",
     "band": "channel", "sample": "channel", "samples": "channel", "rgb": "channel",
 }  # fmt: skip
-"""Types of axes by their names."""
+"""Axis types by name."""
 PLANE = {"y", "x"}
-"""Names of two axes beside which any other letter but z is of no axis in space."""
+"""Names of two axes; beside them, any other single letter except z is not an axis in space."""
 NAMES = {2: ("y", "x"), 3: ("z", "y", "x"), 4: ("c", "z", "y", "x"), 5: ("t", "c", "z", "y", "x")}
-"""The names of axes of an array that has none, by their number."""
+"""Default axis names, by number of axes."""
 ORDER = ("time", "channel", "other", "space")
-"""Types in the order that OME-Zarr requires. An axis of type "other" is written without a type."""
+"""Axis types in the order that OME-Zarr requires; an axis of type "other" is written without a type."""
 ENOUGH = 256
-"""Elements along an axis up to which no further level is made by default."""
+"""Elements along an axis up to which no further level is created by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +40,20 @@ class ImageAxis:
     """An axis of an image."""
 
     name: str
-    """Its name."""
+    """Name of the axis."""
     type: str
     """One of `ORDER`."""
     scale: float = 1.0
-    """Distance of two elements, in its unit."""
+    """Distance between elements, in the axis's unit."""
     unit: str | None = None
-    """The unit by its OME-Zarr name; None where unknown."""
+    """OME-Zarr name of the unit; None if unknown."""
     origin: float = 0.0
-    """Position of the first element, in its unit."""
+    """Position of the first element, in the axis's unit."""
     known: bool = False
-    """Whether the scale is stated by the source or the caller."""
+    """True if the source or the caller states the scale."""
 
     def measured(self, scale: float | None = None, unit: str | None = None, origin: float | None = None) -> ImageAxis:
-        """Return the axis with a scale, a unit and an origin; None keeps that of the axis."""
+        """Return the axis with the given scale, unit and origin; None keeps the axis's own."""
         made = self if scale is None else replace(self, scale=float(scale), known=True)
         made = made if unit is None else replace(made, unit=unit_name(unit))
         return made if origin is None else replace(made, origin=float(origin))
@@ -63,7 +62,7 @@ class ImageAxis:
 def image_axes(
     names: Sequence[str | None] | None, ndim: int, types: Mapping[str, str] | None = None
 ) -> tuple[ImageAxis, ...]:
-    """Return the axes of an image in the order of the array, by their names or the usual names."""
+    """Return the axes of an image in the order of the array, by their names or by default names."""
     found = NAMES.get(ndim) if names is None or None in names else tuple(map(str, names))
     known = {name: axis_type(name, found or ()) for name in found or ()} | dict(types or {})
     counts = [[*known.values()].count(each) for each in ORDER]
@@ -72,7 +71,7 @@ def image_axes(
             f"axes {names}, {ndim} of them, are not those of an image in OME-Zarr: two or three in space, and at most "
             "one of time (t), one of channels or samples (c, s) and one other"
         )
-    sample = {"s": "c", "S": "C"}  # the name by which viewers know it
+    sample = {"s": "c", "S": "C"}  # viewers expect this name
     return tuple(ImageAxis(name=sample.get(name, name), type=known[name]) for name in found)
 
 
@@ -91,7 +90,7 @@ def ome_order(axes: Sequence[ImageAxis]) -> tuple[int, ...]:
 def isotropic(
     axes: Sequence[ImageAxis], shape: Sequence[int], factors: Sequence[int], level: Coarsening
 ) -> tuple[int, ...]:
-    """Return the factors from a level to the next: axes whose elements are longer than those of others have factor 1.
+    """Return the factors from a level to the next; axes with longer elements than others have factor 1.
 
     An axis is made coarser if its elements are at most √factor times as long as the shortest, so that the elements of
     the levels become about isotropic. If scales are unknown or not comparable, the given factors are returned.
@@ -107,7 +106,7 @@ def isotropic(
 
 
 def is_enough(shape: Sequence[int], level: Coarsening, factors: Sequence[int]) -> bool:
-    """Return whether no axis that gets coarser has more than 256 elements in a level."""
+    """Return True if no axis that is coarsened has more than 256 elements in the level."""
     each = enumerate(zip(shape, factors, strict=True))
     return all(factor == 1 or ceil_div(n, _whole(level, axis)) <= ENOUGH for axis, (n, factor) in each)
 
@@ -144,7 +143,7 @@ def _axis(axis: ImageAxis) -> Document:
 
 
 def _transformations(axes: Sequence[ImageAxis], level: Coarsening, method: str) -> list[Document]:
-    """Return the scale of a level, and the position of its first element: the middle of the elements it stands for."""
+    """Return the scale of a level and the position of its first element: the centre of its source elements."""
     factors = [_whole(level, axis) for axis in range(len(axes))]
     scale = [axis.scale * factor for axis, factor in zip(axes, factors, strict=True)]
     inside = [0.0 if method == "nearest" else (factor - 1) / 2 for factor in factors]
@@ -154,7 +153,7 @@ def _transformations(axes: Sequence[ImageAxis], level: Coarsening, method: str) 
 
 
 def finest_path(image: Mapping[str, Any]) -> str | None:
-    """Return the path of the level of full resolution, the first one; None if multiscales name none."""
+    """Return the path of the first level, which has full resolution; None if the multiscales name none."""
     datasets = image.get("datasets")
     first = datasets[0] if isinstance(datasets, list) and datasets else None
     path = first.get("path") if isinstance(first, Mapping) else None
@@ -164,7 +163,7 @@ def finest_path(image: Mapping[str, Any]) -> str | None:
 
 
 def stated_axes(image: Mapping[str, Any], path: str, ndim: int) -> tuple[ImageAxis, ...] | None:
-    """Return the axes that multiscales state of a level; None if the level is not theirs."""
+    """Return the axes that multiscales state for a level; None if the level is not listed."""
     level = next((each for each in image.get("datasets", ()) if each.get("path") == path), None)
     stated = [each if isinstance(each, Mapping) else {"name": each} for each in image.get("axes", ())]
     if level is None or len(stated) != ndim:

@@ -1,20 +1,21 @@
-"""Partitions of a global array: boxes of whole chunks, in file order, each of which fits in memory.
+"""Partitions of a global array: boxes of whole chunks, in file order, that each fit in memory.
 
     chunks 4 × 4, room for 5        0 0 0 0        room for 2        0 0 1 1
                                     1 1 1 1                          2 2 3 3
                                     2 2 2 2                          …
+
 Thakur 1995, section 5.3.2: the partitioned in-core model.
 
-local array, depth 1          slab 1            lower, upper     its own elements (rows 1 and 2 of the OCAD)
+    local array, depth 1          slab 1            lower, upper     its own elements (rows 1 and 2 of the OCAD)
     · · · · · · · ·               ░ ░ ░ ░ ░ ░ ░ ░   outer lower …    with the halo (rows 3 and 4)
     · 0 0 0 0 0 0 ·               ░ 1 1 1 1 1 1 ░
     · 1 1 1 1 1 1 ·               ░ ░ ░ ░ ░ ░ ░ ░
     · · · · · · · ·
 
-Slabs follow each other as they are stored; the halo is counted in the budget. Thakur 1995, section 5.4.1, Figure 5.5.
+Slabs are numbered in storage order; the budget includes the halo. Thakur 1995, section 5.4.1, Figure 5.5.
 
-µm, um, micron, micrometres   ─► micrometer   1e-6 m
-s, sec, seconds               ─► second       1 s
+    µm, um, micron, micrometres   ─► micrometer   1e-6 m
+    s, sec, seconds               ─► second       1 s
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ SYMBOLS = {
 
 
 def unit_name(text: str) -> str:
-    """Return the OME-Zarr name of a unit; a unit that OME-Zarr does not name is returned unchanged."""
+    """Return the OME-Zarr name of a unit, or the text unchanged if OME-Zarr has none."""
     text = text.strip().replace("\\u00B5", "u").replace("\u00b5", "u").replace("\u03bc", "u").replace("\u212b", "Å")
     lower = text.lower().replace("metre", "meter")
     for each in (text, lower, lower.removesuffix("s")):
@@ -70,7 +71,7 @@ def unit_name(text: str) -> str:
 
 
 def in_base_unit(value: float, unit: str | None) -> tuple[float, str | None]:
-    """Return a value in metres or seconds, with that unit; a value of another unit is returned unchanged."""
+    """Return a value in metres or seconds with that unit; values of other units are unchanged."""
     for base, sizes in (("meter", LENGTHS), ("second", TIMES)):
         if unit in sizes:
             return value * sizes[unit], base
@@ -79,21 +80,21 @@ def in_base_unit(value: float, unit: str | None) -> tuple[float, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBlock:
-    """Block that one rank has of one box of a file domain: one part of a message."""
+    """Elements of one box of a file domain that belong to one rank: one part of a message."""
 
     axes: Axes
-    """Its elements, along each axis of the array."""
+    """Elements along each axis of the array."""
     place: Section
-    """Where they are in the rank's file."""
+    """Section of the rank's file that holds the elements."""
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return self.place.size
 
 
 def before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
-    """How many of what is taken, ascending, lie before each of some bounds."""
+    """Return the number of the ascending indices `taken` before each bound."""
     if isinstance(taken, np.ndarray):
         return np.searchsorted(taken, bounds)
     counts: np.ndarray = np.clip(-(-(bounds - taken.start) // taken.step), 0, len(taken))
@@ -101,13 +102,13 @@ def before(taken: Taken, bounds: np.ndarray) -> np.ndarray:
 
 
 def chunk_count(spans: tuple[np.ndarray, np.ndarray], chunk: int) -> int:
-    """Chunks that some spans touch along an axis, those of two spans twice."""
+    """Return the number of chunks that spans touch along an axis; a chunk touched by two spans counts twice."""
     lower, upper = spans
     return int((-(-upper // chunk) - lower // chunk).sum())
 
 
 def alike_spans(spans: tuple[np.ndarray, np.ndarray], chunk: int, extent: int) -> list[tuple[range, int]]:
-    """Of spans that lie alike in chunks, and alike before the end of a file, one and how many they are."""
+    """Return one representative, and the count, of spans at equal offsets in chunks and before the end of a file."""
     lower, upper = spans
     key = np.stack([lower % chunk, upper - lower, upper > extent // chunk * chunk], axis=1)
     _, first, times = np.unique(key, axis=0, return_index=True, return_counts=True)
@@ -119,7 +120,7 @@ def message_size(blocks: Sequence[FileBlock | None]) -> int:
 
 
 def views(message: np.ndarray | None, blocks: Sequence[FileBlock | None]) -> list[np.ndarray | None]:
-    """The elements of each block, in a message that has them one behind the other."""
+    """Return each block's elements as views of a message that stores the blocks one after the other."""
     found: list[np.ndarray | None] = []
     start = 0
     for block in blocks:
@@ -133,28 +134,28 @@ def views(message: np.ndarray | None, blocks: Sequence[FileBlock | None]) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InCore:
-    """The bounds of one slab (ICLA), counted from the first element that the rank holds: below zero lies its halo."""
+    """Bounds of one slab (ICLA), relative to the rank's first element; the halo starts below zero."""
 
     own: Section
-    """Its own elements: rows 1 and 2, ``own.lower`` and ``own.upper``."""
+    """Slab without its halo: rows 1 and 2, ``own.lower`` and ``own.upper``."""
     outer: Section
-    """These with the halo on either side: rows 3 and 4."""
+    """Slab with its halo on either side: rows 3 and 4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slabs:
-    """How a local array is cut into slabs."""
+    """Division of a local array into slabs."""
 
     grid: ChunkGrid
-    """The local array without its halo, and the most of a slab along each axis, in elements."""
+    """Grid of the local array without its halo, with slabs as chunks, in elements."""
     depth: Depth
-    """Elements of the halo along each axis, on either side."""
+    """Halo width along each axis, on either side, in elements."""
     order: tuple[int, ...]
-    """The axes from the slowest to the fastest."""
+    """Axes from the slowest to the fastest."""
 
     @classmethod
     def of(cls, shape: Sequence[int], *, depth: Depth, order: Sequence[int], itemsize: int, budget: int) -> Slabs:
-        """The largest slabs that fit ``budget`` bytes with their halo."""
+        """Return the largest slabs that fit ``budget`` bytes with their halo."""
         least = math.prod(1 + 2 * d for d in depth) * itemsize
         if budget < least:
             raise BudgetError(budget, least, "a slab of one element and its halo")
@@ -168,7 +169,7 @@ class Slabs:
         return self.grid.count
 
     def __getitem__(self, number: int) -> InCore:
-        """Slab ``number``, in the order in which they are stored."""
+        """Return slab ``number``, in storage order."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         places = unravel(number, tuple(self.grid.counts[axis] for axis in self.order))
@@ -180,12 +181,12 @@ class Slabs:
 
 @dataclass(frozen=True, slots=True)
 class Partitions(Sequence[Section]):
-    """Boxes of whole chunks in file order, each made when it is asked for: there may be more than could be listed."""
+    """Boxes of whole chunks in file order, created on demand: they may be too many to list."""
 
     grid: ChunkGrid
-    """The chunks of the array."""
+    """Chunks of the array."""
     box: ChunkGrid
-    """The boxes, in chunks."""
+    """Grid of the boxes, in chunks."""
 
     def __len__(self) -> int:
         return self.box.count
@@ -206,19 +207,19 @@ class Partitions(Sequence[Section]):
         return self._section(tuple(reversed(index)))
 
     def __iter__(self) -> Iterator[Section]:
-        return map(self.__getitem__, range(self.box.count))  # product would list what it goes through
+        return map(self.__getitem__, range(self.box.count))  # itertools.product would list its arguments
 
     def _section(self, index: tuple[int, ...]) -> Section:
         chunks = self.box.section(index)
         return self.grid.block(chunks.lower, chunks.upper)
 
     def edges(self, axis: int) -> range:
-        """Where boxes begin along an axis, in elements."""
+        """Return the first element of each box along an axis."""
         step = self.box.chunks[axis] * self.grid.chunks[axis]
         return range(0, self.box.counts[axis] * step, step)
 
 
 def partitions(grid: ChunkGrid, room: int) -> Partitions:
-    """Boxes of at most ``room`` chunks each, one chunk at least."""
+    """Return boxes of at most ``room`` chunks, and at least one."""
     counts = grid.counts
     return Partitions(grid, ChunkGrid.of(counts, chunks_along(range(len(counts)), counts, room)))

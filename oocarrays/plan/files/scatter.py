@@ -1,12 +1,12 @@
-"""One array file into one a rank, and back: in rounds over boxes of whole chunks, each read once and sent on.
+"""Scatter of one array file into one per rank, and gather: rounds over boxes of whole chunks, each read once.
 
-    scatter   round 0   ████····   each stored chunk of the global file is read once, by the rank whose domain it is in;
-              round 1   ····████   what a rank has of it, its halo too, goes to that rank, which writes it to its file
-    gather    the other way: a rank reads its part of a box, and whoever's domain a chunk is in writes it once, whole
+    scatter   round 0   ████····   each stored chunk of the global file is read once, by the rank that owns its domain;
+              round 1   ····████   each rank receives its elements and halo, and writes them to its own file
+    gather    the reverse: a rank reads its part of a box, and the owner of a chunk's domain writes it once, whole
 
-Boxes are large enough for few rounds and small enough that two of them fit in memory. Where a box ends inside a chunk
-of a local file, the chunk is read, changed and replaced by the next round. Thakur 1995, section 5.3.2: the creation of
-local array files; 6.3: who reads for whom.
+Boxes are large enough for few rounds and small enough that two of them fit in memory. If a box ends inside a chunk of a
+local file, the next round reads, changes and replaces the chunk. Thakur 1995, section 5.3.2: the creation of local
+array files; 6.3: file domains of readers.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from oocarrays.plan.sections.read import SectionPlan
 
 Way = Literal["scatter", "gather"]
 ROUND_BYTES = 2**26
-"""Bytes of a round, at most, where a chunk is no larger: more would only be more memory that is touched first."""
+"""Maximum bytes of a round, unless one chunk is larger; more would only increase memory that is touched first."""
 UNDER_WAY = 2
-"""Rounds that are in memory at one time: one is read while the one before is written."""
+"""Number of rounds in memory at one time: one is read while the one before is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilesPlan(OnePass):
-    """Everything that a scatter or a gather will do."""
+    """Plan of a scatter or a gather."""
 
     way: Way
-    """From the global file to local ones, or back."""
+    """Direction: from the global file to local ones, or back."""
     whole: Stored
-    """The global array file."""
+    """Global array file."""
     local: Stored
-    """The largest local array file."""
+    """Largest local array file."""
     grids: tuple[ChunkGrid, ...]
     """Shape and chunks of each rank's file, in elements."""
     layout: Layout
-    """Which rank holds what."""
+    """Distribution of the array over ranks."""
     depth: Depth
-    """Elements of the halo along each axis, on either side."""
+    """Halo width along each axis, on either side, in elements."""
     rounds: Partitions
-    """Boxes of whole chunks of the global file."""
+    """Rounds: boxes of whole chunks of the global file."""
     schedule: Schedule
-    """The order in which ranks exchange, where they are on workers."""
+    """Schedule of the exchange between ranks on workers."""
     room: int = 1
-    """Chunks of the global file in a round, at most: with it, rounds are cut again as they were."""
+    """Maximum number of chunks of the global file in a round; a resumed run derives the same rounds from it."""
 
     def facts(self) -> Facts:
         sent, about = self.traffic, estimate(self.whole.coded, self.local.coded)
@@ -87,18 +87,18 @@ class FilesPlan(OnePass):
 
     @property
     def ranks(self) -> int:
-        """Logical processors: each has a local file, and a domain of the global one."""
+        """Number of logical processors; each has a local file and a domain of the global one."""
         return self.layout.ranks
 
     # ------------------------------------------------------------------ who does what
 
     def domains(self, number: int) -> tuple[tuple[Section, ...], ...]:
-        """Return the boxes of whole chunks that each rank reads or writes of the global file in a round, for all."""
+        """Return the boxes of whole chunks of the global file that each rank reads or writes for all in a round."""
         given = file_domains(self.whole.grid, [self.rounds[number].axes], range(self.ranks))
         return tuple(domain.boxes for domain in given)
 
     def part(self, rank: int) -> LocalPart:
-        """Return the part of the array that a rank's file has; its halo is written, and not read."""
+        """Return the part of the array in a rank's file; the halo is written in a scatter, but not read in a gather."""
         part = LocalPart.of(self.layout, rank, self.depth)
         return part if self.way == "scatter" else part.without_halo
 
@@ -114,10 +114,10 @@ class FilesPlan(OnePass):
 
     @cached_property
     def memory(self) -> Memory:
-        """Held by a process at one time, at most.
+        """Peak memory of a process.
 
-        Between threads, what all ranks have of a box, as messages and once more as it is read or written; on a worker
-        that for each of its ranks, beside what its domains have for all. And a chunk in hand on both sides.
+        On threads: all ranks' elements of a box, as messages and once more as they are read or written. On a worker:
+        the same for each of its ranks, and their domains. In both cases also one chunk in progress on each side.
         """
         there = self.ranks if self.processes is None else ceil_div(self.ranks, self.processes)
         most = [[np.diff(places) for places in along] for along in self._places]
@@ -132,7 +132,7 @@ class FilesPlan(OnePass):
 
     @property
     def _in_hand(self) -> int:
-        """Bytes of the chunks that a rank reads and writes, one at a time, and what their codecs need."""
+        """Bytes of the chunks that a rank reads and writes, one at a time, with their codecs' workspace."""
         whole, local = self.whole, self.local
         if self.way == "scatter":  # a chunk of a local file may be read and changed
             changed = local.chunk_bytes + local.decode_workspace + local.encode_workspace
@@ -144,11 +144,11 @@ class FilesPlan(OnePass):
         return read + local.index_workspace + written
 
     def _every(self, box: Section) -> int:
-        """Elements that all ranks together have of a box."""
+        """Return the number of elements of a box over all ranks."""
         return math.prod(map(sum, self._along(box)))
 
     def _along(self, box: Section) -> list[list[int]]:
-        """Elements that each place of the process grid has of a box, along each axis."""
+        """Return the number of elements of a box at each place of the process grid, along each axis."""
         return [
             [len(range(*within(taken, lower, upper)[0].indices(len(taken)))) for taken in along]
             for along, lower, upper in zip(self._taken, box.lower, box.upper, strict=True)
@@ -156,7 +156,7 @@ class FilesPlan(OnePass):
 
     @cached_property
     def _taken(self) -> list[list[Taken]]:
-        """Return the elements of each place of the process grid, along each axis."""
+        """Elements of each place of the process grid, along each axis."""
         none = [0] * len(self.layout.grid)
         return [
             [self.part(self.layout.rank([*none[:axis], place, *none[axis + 1 :]])).seen[axis] for place in range(count)]
@@ -165,15 +165,15 @@ class FilesPlan(OnePass):
 
     @cached_property
     def _domain(self) -> int:
-        """Elements that one domain has for all, at most."""
+        """Maximum number of elements of one domain, over all ranks."""
         boxes = (domain for number in range(len(self.rounds)) for domain in self.domains(number))
         return max((sum(map(self._every, domain)) for domain in boxes), default=0)
 
     @cached_property
     def _places(self) -> list[list[np.ndarray]]:
-        """How many elements each place of the process grid has before each edge of the boxes, along each axis.
+        """Number of elements of each place of the process grid before each edge of the boxes, along each axis.
 
-        Boxes are the product of what the axes are cut in, and so is what ranks have of them: none is gone through.
+        Boxes are a product over axes, and so are the ranks' elements in them, so no box needs to be enumerated.
         """
         edges = [[*self.rounds.edges(axis), extent] for axis, extent in enumerate(self.layout.shape)]
         return [
@@ -182,7 +182,7 @@ class FilesPlan(OnePass):
         ]
 
     def _spans(self, rank: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Where what a rank has of the boxes begins and ends in its file, along each axis; boxes of nothing are out."""
+        """Return the start and end of each nonempty box in a rank's file, along each axis."""
         spans = []
         for axis, (place, start) in enumerate(zip(self.layout.coordinates(rank), self.part(rank).start, strict=True)):
             edges = self._places[axis][place] + start
@@ -192,7 +192,7 @@ class FilesPlan(OnePass):
 
     @cached_property
     def touched(self) -> tuple[int, ...]:
-        """Chunks of each rank's file that are written, or read, in all rounds together."""
+        """Number of chunks of each rank's file that are written, or read, over all rounds."""
         if not self.rounds.box.count:
             return (0,) * self.ranks
         return tuple(
@@ -201,20 +201,20 @@ class FilesPlan(OnePass):
 
     @cached_property
     def changed(self) -> tuple[int, ...]:
-        """Those of them that a round before began: they are read, changed and replaced. None are in a gather."""
+        """Number of chunks of each rank's file that a later round reads, changes and replaces; 0 in a gather."""
         if self.way == "gather":
             return (0,) * self.ranks
         everything = Section((0,) * len(self.layout.shape), self.layout.shape)
         return tuple(n - self._chunks_of(rank, everything) for rank, n in enumerate(self.touched))
 
     def _chunks_of(self, rank: int, box: Section) -> int:
-        """Chunks of a rank's file in which it has something of a box."""
+        """Return the number of chunks of a rank's file that hold elements of a box."""
         place = self.part(rank).of_box(box)[1]
         return math.prod(map(len, self.grids[rank].touched(place))) if place.size else 0
 
     @cached_property
     def _sections(self) -> list[tuple[SectionPlan, int]]:
-        """How ranks read their own in a gather, where byte ranges can be read: one of those alike, and how many."""
+        """Section plans by which ranks read uncompressed local files in a gather, one per kind, with their counts."""
         found = []
         for rank, grid in enumerate(self.grids if self.rounds.box.count else ()):
             along = map(alike_spans, self._spans(rank), grid.chunks, grid.shape)
@@ -226,7 +226,7 @@ class FilesPlan(OnePass):
 
     @property
     def _asked(self) -> tuple[int, int]:
-        """Requests, and bytes that they bring, of uncompressed local files."""
+        """Requests to uncompressed local files, and their bytes."""
         return (
             sum(section.requests * times for section, times in self._sections),
             sum(section.asked_bytes * times for section, times in self._sections),
@@ -234,7 +234,7 @@ class FilesPlan(OnePass):
 
     @cached_property
     def messages(self) -> int:
-        """Those between different ranks, in all rounds together: what is sent on counts again."""
+        """Number of messages between different ranks over all rounds, forwarded messages included."""
         if self._forwarded:
             return sum(each.messages for each in self._forwarded)
         domains = (pair for number in range(len(self.rounds)) for pair in enumerate(self.domains(number)))
@@ -242,13 +242,13 @@ class FilesPlan(OnePass):
 
     @cached_property
     def _forwarded(self) -> list[Exchange]:
-        """The exchange of each round, in bytes, where ranks on workers send on what is for others."""
+        """Exchange of each round, in bytes, if ranks on workers forward data; otherwise empty."""
         if not (self.processes and self.schedule.forwards):
             return []
         return [Exchange.of(self.schedule, self._sizes(number)) for number in range(len(self.rounds))]
 
     def _sizes(self, number: int) -> np.ndarray:
-        """Bytes that each rank has for each other in a round."""
+        """Return the bytes from each rank to each other in a round."""
         sizes = np.zeros((self.ranks, self.ranks), np.int64)
         for domain, boxes in enumerate(self.domains(number)):
             for along in map(self._along, boxes):
@@ -259,12 +259,12 @@ class FilesPlan(OnePass):
         return sizes if self.way == "scatter" else sizes.T
 
     def _bytes_of(self, chunks: Sequence[int]) -> int:
-        """Bytes of so many chunks of each rank's file."""
+        """Return the bytes of the given number of chunks of each rank's file."""
         return sum(n * grid.chunk_size for n, grid in zip(chunks, self.grids, strict=True)) * self.local.itemsize
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Count what moves; exact where nothing is coded and no chunk is missing."""
+        """Reads, writes and messages; exact for uncoded data without missing chunks."""
         moved = math.prod(sum(map(len, along)) for along in self._taken) * self.whole.itemsize
         whole = self.whole.grid.count, self.whole.grid.count * self.whole.chunk_bytes
         touched, changed = ((sum(n), self._bytes_of(n)) for n in (self.touched, self.changed))
@@ -290,7 +290,7 @@ class FilesPlan(OnePass):
         )
 
     def _exchanged(self, moved: int) -> int:
-        """Bytes of messages: of all that is moved, or as they are sent on."""
+        """Return the bytes of messages: those sent by a schedule that forwards, otherwise all bytes moved."""
         return sum(each.sent_bytes for each in self._forwarded) if self._forwarded else moved
 
     @cached_property
@@ -316,7 +316,7 @@ def plan_files(
     *,
     room: int | None = None,
 ) -> FilesPlan:
-    """Choose rounds that fit a budget: as few as can be."""
+    """Return a plan with the fewest rounds that fit the budget."""
     order = schedule_for(resources.schedule, layout.ranks)
     room = min(whole.grid.count, ROUND_BYTES // whole.chunk_bytes) if room is None else room
 
@@ -334,5 +334,5 @@ def plan_files(
 
 
 def _tasks(rounds: int, ranks: int) -> int:
-    """Tasks of a graph, where messages are not tasks."""
+    """Return the number of tasks of a graph without tasks for messages."""
     return (2 * rounds + 2) * ranks + 2

@@ -1,12 +1,12 @@
-"""Shift: the halos of local array files are filled from their neighbours' files, and nothing else is touched.
+"""Shift: fill the halos of local array files from the neighbours' files, and change nothing else.
 
     file of rank 0    │· 0 0 0 0 ▓│░│                  each rank reads its borders ▓ from its own file, once,
                                 ╲ ╱
-                                ╱ ╲                    sends every neighbour what it sees of them,
-    file of rank 1            │░│▓ 1 1 1 1 ·│          and writes what has come into its halo ░
+                                ╱ ╲                    sends every neighbour its part of them,
+    file of rank 1            │░│▓ 1 1 1 1 ·│          and writes the received elements to its halo ░
 
-Thin boxes of uncompressed chunks are read and written where they are; of other chunks each is read once, and replaced
-at once. Thakur 1995, section 5.4 (PASSION_oc_shift).
+Thin boxes of uncompressed chunks are read and written in place; other chunks are read once and replaced as a whole.
+Thakur 1995, section 5.4 (PASSION_oc_shift).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from oocarrays.plan.sections.read import SectionPlan
 from oocarrays.plan.sections.write import SectionWritePlan, can_change, plan_section_write
 
 Way = Literal["direct", "replace"]
-"""How halos are written: each run where it is, or each chunk read, changed and replaced."""
+"""Write method of halos: each run in place, or each chunk read, changed and replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftPlan(OnePass):
-    """Everything that a shift of local array files will do."""
+    """Plan of a shift of local array files."""
 
     halos: Halos
-    """Who sees what of whom."""
+    """Halo pieces that each rank receives, by sender."""
     read: tuple[Stored, ...]
-    """The file of each rank, as it is read."""
+    """File of each rank, as read."""
     written: tuple[Stored, ...]
-    """The same, as it is written: its chunks are shards, where there are any."""
+    """File of each rank, as written; its chunks are shards if it has shards."""
     schedule: Schedule
-    """The order in which ranks exchange, where they are on workers."""
+    """Schedule of the exchange between ranks on workers."""
 
     def facts(self) -> Facts:
         sent, about = self.traffic, estimate(self.written[0].made, self.read[0].coded)
@@ -76,12 +76,12 @@ class ShiftPlan(OnePass):
     # ------------------------------------------------------------------ who sends what
 
     def lenders(self, rank: int) -> list[int]:
-        """The ranks of whose elements any stands in the halo of one: itself where its own stand there again."""
+        """Return the ranks with elements in a rank's halo; itself included if its own elements repeat there."""
         return [source for source in self.halos.lenders(rank) if self.halos.loans(source, rank)]
 
     @cached_property
     def takers(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks that each rank lends to."""
+        """Ranks that each rank sends halo pieces to."""
         found: list[list[int]] = [[] for _ in range(self.ranks)]
         for rank in range(self.ranks):
             for source in self.lenders(rank):
@@ -89,17 +89,17 @@ class ShiftPlan(OnePass):
         return tuple(map(tuple, found))
 
     def message_size(self, source: int, rank: int) -> int:
-        """Elements that ``source`` packs for a rank."""
+        """Return the number of elements that ``source`` packs for a rank."""
         return sum(loan.size for loan in self.halos.loans(source, rank))
 
     # ------------------------------------------------------------------ what is read
 
     def borders(self, rank: int) -> list[Section]:
-        """Return the boxes that a rank reads of its file, which have nothing in common."""
+        """Return the disjoint boxes that a rank reads from its file."""
         return [_moved(box, self.halos.depth) for box in self.halos.borders(rank)]
 
     def section(self, rank: int, box: Section) -> SectionPlan:
-        """How one of these is read, where byte ranges can be."""
+        """Return the read plan of one border box in an uncompressed file."""
         return SectionPlan.of(self.read[rank], box.axes, self.costs)
 
     def chunks(self, rank: int) -> Union:
@@ -108,13 +108,13 @@ class ShiftPlan(OnePass):
     # ------------------------------------------------------------------ what is written
 
     def halo(self, rank: int) -> list[tuple[Section, Section]]:
-        """Return the boxes that a rank writes, of what it sees and in its file."""
+        """Return the boxes that a rank writes, each in its window and in its file."""
         before = self.halos.inside(rank).lower
         start = tuple(d - b for d, b in zip(self.halos.depth, before, strict=True))
         return [(box, _moved(box, start)) for box in self.halos.halo(rank)]
 
     def way(self, rank: int) -> Way:
-        """How it is written: by what is predicted to take less time."""
+        """Return the write method of a rank's halo with the least predicted seconds."""
         if not can_change(self.written[rank]):
             return "replace"
         costs, stored, cover = self.costs, self.written[rank], self.coverage(rank)
@@ -125,15 +125,15 @@ class ShiftPlan(OnePass):
         return "direct" if direct <= chunks else "replace"
 
     def direct(self, rank: int) -> Iterator[SectionWritePlan]:
-        """How each box is written where it is."""
+        """Return the write plan of each box in place."""
         return (plan_section_write(self.written[rank], box.axes, method="direct") for _, box in self.halo(rank))
 
     def coverage(self, rank: int) -> Coverage:
-        """The chunks, or shards, that are replaced."""
+        """Return the chunks (or shards) that are replaced."""
         return Coverage(grid=self.written[rank].grid, requests=self._written(rank))
 
     def inner(self, rank: int) -> Coverage:
-        """The same of the chunks in shards, where there are any."""
+        """Return the coverage of the chunks inside shards."""
         return Coverage(grid=self.written[rank].inner, requests=self._written(rank))
 
     def _written(self, rank: int) -> tuple[Axes, ...]:
@@ -143,7 +143,7 @@ class ShiftPlan(OnePass):
 
     @cached_property
     def _reads(self) -> tuple[int, int, int]:
-        """Requests, bytes that they bring, and bytes that come out of codecs, of borders."""
+        """Requests, stored bytes and decoded bytes of all border reads."""
         requests = asked = decoded = 0
         for rank, stored in enumerate(self.read):
             if stored.coded:
@@ -158,7 +158,7 @@ class ShiftPlan(OnePass):
 
     @cached_property
     def _writes(self) -> Traffic:
-        """Count what writing halos reads first, and writes."""
+        """Reads and writes to store the halos."""
         total = Traffic()
         for rank in range(self.ranks):
             if self.way(rank) == "direct":
@@ -172,18 +172,18 @@ class ShiftPlan(OnePass):
         return total
 
     def _replaced(self, rank: int) -> Traffic:
-        """Count what replacing the chunks, or shards, of a rank's halo reads and writes."""
+        """Return the reads and writes to replace the chunks (or shards) of a rank's halo."""
         stored = self.written[rank]
         return replacing(stored, self.coverage(rank), self.inner(rank), self.costs.stored_ratio(stored))
 
     @cached_property
     def exchange(self) -> Exchange:
-        """Return the bytes that ranks send each other."""
+        """Exchange of the halo pieces, in bytes."""
         return Exchange.of(self.schedule, self.halos.sent() * self.itemsize)
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Count what moves; exact where nothing is coded and no chunk is missing."""
+        """Reads, writes and messages; exact for uncoded data without missing chunks."""
         requests, asked, decoded = self._reads
         sent = self.exchange.messages if self.processes else 0
         moved = sum(self.message_size(source, rank) for source, to in enumerate(self.takers) for rank in to)
@@ -200,8 +200,7 @@ class ShiftPlan(OnePass):
 
     @cached_property
     def memory(self) -> Memory:
-        """Held by a process at one time, at most: what its ranks send and get, their halos, and what reading one border
-        and writing one halo needs."""
+        """Peak memory of a process: messages of its ranks, their halos, and workspace for one border and one halo."""
         ranks = range(self.ranks)
         if self.processes is None:
             messages, in_hand = sum(map(self._packed, ranks)), sum(map(self._in_hand, ranks))
@@ -214,15 +213,15 @@ class ShiftPlan(OnePass):
         return each * ceil_div(self.ranks, self.processes)
 
     def _packed(self, rank: int) -> int:
-        """Elements that a rank packs for all."""
+        """Return the number of elements that a rank packs for all receivers, itself included."""
         return sum(self.message_size(rank, taker) for taker in self.takers[rank])
 
     def _come(self, rank: int) -> int:
-        """Elements that come for a rank."""
+        """Return the number of elements that a rank receives."""
         return sum(self.message_size(source, rank) for source in self.lenders(rank) if source != rank)
 
     def _in_hand(self, rank: int) -> int:
-        """Bytes of the border that a rank reads, or of the halo that it writes, and what that takes."""
+        """Return the bytes to read one border or to write the halo of a rank, workspace included."""
         read, written = self.read[rank], self.written[rank]
         if read.coded:
             reading = read.chunk_bytes + read.decode_workspace + read.index_workspace
@@ -240,7 +239,7 @@ class ShiftPlan(OnePass):
         return pass_seconds(self.traffic, self.costs, self.read[0], self.written[0], pipeline)
 
     def checked(self) -> ShiftPlan:
-        """The plan itself, where it fits its budget."""
+        """Return the plan; raise if it exceeds its budget."""
         if self.peak_bytes > self.budget:
             raise BudgetError(self.budget, self.peak_bytes, "this shift")
         return self

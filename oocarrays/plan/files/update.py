@@ -1,12 +1,12 @@
-"""An update: what has changed of a source is read, and put in the chunks of the target that have any of it.
+"""Update: read the changed elements of a source, and replace the target chunks that contain them.
 
-    source   │ │ │ │ │ │ │ │▓│▓│      changed: chunks that are others now, or were not there
+    source   │ │ │ │ │ │ │ │▓│▓│      changed: chunks with new contents, and new chunks
     target   ├───────┼───────┼┄┄┐     grown
-                     │   ▓▓▓▓│▓▓      part 0, 1, …: whole target chunks, each in one part; what is
-                                      left out of one is read first, and it is replaced at once
+                     │   ▓▓▓▓│▓▓      part 0, 1, …: whole target chunks, each in one part; a chunk
+                                      changed in part is read first, and replaced as a whole
 
-A part is as many target chunks as the budget holds changed elements of. Where a source chunk lies across several
-parts, it is read in each of them: parts are cut along the axes in which that happens least.
+A part has as many target chunks as the budget allows for their changed elements. A source chunk that crosses several
+parts is read in each of them, so parts are cut along the axes with the fewest repeated reads.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from oocarrays.plan.sections.batches import BUFFER_BYTES
 from oocarrays.plan.sections.read import SectionPlan
 
 MORE_READS = 1.5
-"""How much more may be read so that each worker has a part."""
+"""Maximum factor of reads allowed so that each worker has a part."""
 
 
 def boxes_of(mask: np.ndarray) -> Iterator[tuple[Index, Index]]:
-    """Yield the places where a mask is true as boxes: first index, and one past the last, along each axis."""
+    """Yield boxes that cover the true places of a mask: first index, and one past the last, along each axis."""
     if not mask.ndim:
         yield from [((), ())] if mask else []
         return
@@ -48,16 +48,16 @@ def boxes_of(mask: np.ndarray) -> Iterator[tuple[Index, Index]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """Chunks of which pieces that have nothing in common hold some elements, or all."""
+    """Number of elements that disjoint pieces write in each chunk."""
 
     grid: ChunkGrid
-    """Of the chunks."""
+    """Grid of the chunks."""
     elements: Mapping[Index, int]
-    """Elements that are written of each."""
+    """Number of written elements, by chunk."""
 
     @classmethod
     def of(cls, grid: ChunkGrid, pieces: Sequence[Section]) -> Self:
-        """Count what pieces hold of each chunk."""
+        """Count the elements of disjoint pieces in each chunk."""
         elements: Counter[Index] = Counter()
         for piece in pieces:
             for index in grid.indices(piece):
@@ -66,36 +66,36 @@ class Filled:
         return cls(grid=grid, elements=elements)
 
     def needs(self, index: Index) -> bool:
-        """Whether a chunk has to be read before it is written."""
+        """Return True if a chunk must be read before it is written."""
         return self.elements.get(index, 0) < self.grid.section(index).size
 
     @property
     def count(self) -> int:
-        """Chunks of which something is written."""
+        """Number of chunks with written elements."""
         return len(self.elements)
 
     @property
     def reads(self) -> int:
-        """Chunks that are read first."""
+        """Number of chunks that are read first."""
         return sum(map(self.needs, self.elements))
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdatePlan(OnePass):
-    """Everything that bringing an array up to date will do."""
+    """Plan of an update."""
 
     source: Stored
-    """The source, as it is now and is read."""
+    """Source as it is now."""
     target: Stored
-    """The target, as large as the source is now, and as it is written: its chunks are shards, where there are any."""
+    """Target as written, with the source's current shape; its chunks are shards if it has shards."""
     changed: tuple[Section, ...]
-    """Elements of the source that may be others than those of the target; no two have any in common."""
+    """Disjoint sections of the source with elements that may differ from the target's."""
     lengths: tuple[int, ...]
-    """Target chunks of a part along each axis."""
+    """Number of target chunks of a part along each axis."""
     ranks: int
-    """Who does parts, in turn: one on threads, which read and write for it; each worker."""
+    """Number of ranks that process parts in turn: one on threads, which read and write for it; one per worker."""
     threads: int
-    """Threads that read and write in a process."""
+    """Number of threads that read and write in a process."""
 
     # ------------------------------------------------------------------ parts
 
@@ -118,7 +118,7 @@ class UpdatePlan(OnePass):
 
     @cached_property
     def _pieces(self) -> dict[Index, list[Section]]:
-        """Return what has changed, by the part in which it lies."""
+        """Changed sections by part."""
         found: dict[Index, list[Section]] = defaultdict(list)
         grid = ChunkGrid.of(self.target.grid.shape, _part_shape(self.target.grid, self.lengths))
         for box in self.changed:
@@ -133,15 +133,15 @@ class UpdatePlan(OnePass):
         return list(self._pieces.values())
 
     def parts(self) -> Iterator[tuple[int, ...]]:
-        """Return the numbers of all parts, each alone in a tuple."""
+        """Return an iterator over the part numbers, each in a tuple."""
         return ((number,) for number in range(len(self._all)))
 
     def pieces(self, number: int) -> Sequence[Section]:
-        """Return the sections that a part reads, and writes."""
+        """Return the sections that a part reads and writes."""
         return self._all[number]
 
     def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
-        """Return the elements that a part writes of the target."""
+        """Return the sections that a part writes to the target."""
         return {"": self.pieces(*part)}
 
     def mine(self, rank: int) -> range:
@@ -151,16 +151,16 @@ class UpdatePlan(OnePass):
         return SectionPlan.of(self.source, piece.axes, self.costs)
 
     def units(self, number: int) -> Filled:
-        """Return the chunks, or shards, that a part replaces."""
+        """Return the chunks (or shards) that a part replaces."""
         return Filled.of(self.target.grid, self.pieces(number))
 
     def inner(self, number: int) -> Filled:
-        """Return the same of the chunks in shards, where there are any."""
+        """Return the chunks inside shards that a part replaces."""
         return Filled.of(self.target.inner, self.pieces(number))
 
     @cached_property
     def at_once(self) -> int:
-        """Chunks, or shards, that are replaced at one time."""
+        """Number of chunks (or shards) replaced at one time."""
         room = self.budget - PROCESS_BYTES - self._held
         return max(min(self.threads, room // _unit_bytes(self.target)), 1)
 
@@ -168,22 +168,22 @@ class UpdatePlan(OnePass):
 
     @property
     def touched(self) -> int:
-        """Target chunks, or shards, that are replaced."""
+        """Number of target chunks (or shards) replaced."""
         return self.traffic.write_requests
 
     @property
     def source_share(self) -> float:
-        """The share of the source's elements that is read."""
+        """Fraction of the source's elements that is read."""
         return sum(box.size for box in self.changed) / max(math.prod(self.source.grid.shape), 1)
 
     @property
     def target_share(self) -> float:
-        """The share of the target's chunks that is replaced."""
+        """Fraction of the target's chunks that is replaced."""
         return self.touched / max(self.target.grid.count, 1)
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Count what moves; exact where nothing is coded and no chunk is missing."""
+        """Reads and writes; exact for uncoded data without missing chunks."""
         total = Traffic(tasks=(2 + len(self._all)) if self._all else 1)
         for number, pieces in enumerate(self._all):
             total += self._read(pieces) + self._written(number)
@@ -204,14 +204,13 @@ class UpdatePlan(OnePass):
 
     @cached_property
     def _held(self) -> int:
-        """Bytes of what a part reads, at most."""
+        """Maximum bytes read by a part."""
         sizes = (sum(piece.size for piece in pieces) for pieces in self._all)
         return max(sizes, default=0) * self.source.itemsize
 
     @cached_property
     def memory(self) -> Memory:
-        """Held by a process at one time, at most: what a part has read, and what reading a piece or writing chunks
-        needs."""
+        """Peak memory of a process: the bytes read by a part, and the workspace to read a piece or write chunks."""
         reading = max((self.read(piece).held_bytes for pieces in self._all for piece in pieces), default=0)
         writing = self.at_once * _unit_bytes(self.target) if self._all else 0
         each = Memory.of(elements=self._held, in_hand=max(reading + self.source.index_workspace, writing))
@@ -226,7 +225,7 @@ class UpdatePlan(OnePass):
 
 
 def _percent(share: float) -> str:
-    """Show a share; a small one is not none.
+    """Format a share in percent; a small nonzero share is not shown as zero.
 
     >>> _percent(0.5), _percent(0.00001), _percent(0.0)
     ('50 %', '0.001 %', '0 %')
@@ -239,14 +238,14 @@ def _part_shape(grid: ChunkGrid, lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def _unit_bytes(stored: Stored) -> int:
-    """Bytes that replacing one chunk, or shard, takes."""
+    """Return the bytes of memory to replace one chunk (or shard)."""
     return stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
 
 
 def plan_update(
     source: Stored, target: Stored, changed: Sequence[Section], resources: Resources, lengths: Sequence[int] = ()
 ) -> UpdatePlan:
-    """Plan to put what has changed of a source into an array."""
+    """Plan to copy the changed sections of a source to a target."""
     ranks = resources.workers or 1
     shares = resources.ranks_of_a_process(ranks)
 
@@ -267,7 +266,7 @@ def plan_update(
 
 
 class _Cut:
-    """Cuts what has changed into parts."""
+    """Division of the changed sections into parts."""
 
     def __init__(self, source: Stored, grid: ChunkGrid, changed: Sequence[Section]) -> None:
         self.grid, self.chunks = grid, source.grid.chunks
@@ -275,8 +274,11 @@ class _Cut:
         self.upper = np.array([box.upper for box in changed], np.int64).reshape(len(changed), len(grid.shape))
 
     def within(self, room: int, ranks: int) -> tuple[int, ...]:
-        """Return the target chunks of a part whose changed elements fit the room, if one chunk's do, with as many
-        parts as there are ranks where that costs little."""
+        """Return the number of target chunks of a part along each axis.
+
+        A part's changed elements fit `room` elements if those of one chunk do. Parts are halved further until there are
+        as many as ranks, unless that repeats too many reads.
+        """
         lengths = self.grid.counts
         while math.prod(lengths) > 1 and self._held(lengths) > room:
             lengths = self.halved(lengths)
@@ -296,26 +298,26 @@ class _Cut:
             yield lengths
 
     def halved(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
-        """Return half of a part: cut where least is read again."""
+        """Return half of a part, cut along the axis with the fewest repeated reads."""
         ways = [
             (*lengths[:axis], ceil_div(n, 2), *lengths[axis + 1 :]) for axis, n in enumerate(lengths) if n > 1
         ]  # fmt: skip
         return min(ways, key=lambda way: (self._reads(way), self._held(way)))
 
     def _along(self, lengths: tuple[int, ...]) -> Iterator[tuple[np.ndarray, np.ndarray, int, int]]:
-        """Bounds of what has changed along each axis, elements of a part, and of a source chunk."""
+        """Yield per axis the bounds of changed sections, the length of a part, and that of a source chunk."""
         for axis, part in enumerate(_part_shape(self.grid, lengths)):
             yield self.lower[:, axis], self.upper[:, axis], part, self.chunks[axis]
 
     def _held(self, lengths: tuple[int, ...]) -> int:
-        """Changed elements of a part, at most."""
+        """Return the maximum number of changed elements of a part."""
         each = np.ones(len(self.lower), object)
         for lower, upper, part, _ in self._along(lengths):
             each = each * np.minimum(upper - lower, part).astype(object)
         return int(min(each.sum(), math.prod(_part_shape(self.grid, lengths))))
 
     def _reads(self, lengths: tuple[int, ...]) -> int:
-        """Source chunks that all parts together read."""
+        """Return the number of source chunks that all parts together read."""
         each = np.ones(len(self.lower), object)
         for lower, upper, part, chunk in self._along(lengths):
             whole = -(-upper // chunk) - lower // chunk
@@ -324,7 +326,7 @@ class _Cut:
         return int(each.sum())
 
     def _parts(self, lengths: tuple[int, ...]) -> int:
-        """Parts in which something has changed, or a few more."""
+        """Return about the number of parts with changes."""
         each = np.ones(len(self.lower), object)
         for lower, upper, part, _ in self._along(lengths):
             each = each * ((upper - 1) // part - lower // part + 1).astype(object)

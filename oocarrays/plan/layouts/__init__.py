@@ -1,1 +1,1 @@
-"""Plans of what must move when the layout of an array changes, and of what goes to neighbours or to all."""
+"""Plans of redistributions between layouts, of halo exchanges, and of multicasts and all-to-alls."""

@@ -1,12 +1,12 @@
-"""An all-to-all of rows: each rank sends some of its rows to each, as many as it is said to.
+"""All-to-all exchange of rows: each rank sends a given number of its rows to each rank.
 
-    counts     to 0  1  2          rank 0   a a a b         gets   a a a │ d         of 0 and 1
-    of 0       ┌ 3   1   0         rank 1   d                     b               of 0
-    of 1       │ 1   0   0         rank 2   e e                   e e             of 2
-    of 2       └ 0   0   2
+    counts     to 0  1  2          rank 0   a a a b         gets   a a a │ d         from 0 and 1
+    from 0     ┌ 3   1   0         rank 1   d                      b                 from 0
+    from 1     │ 1   0   0         rank 2   e e                    e e               from 2
+    from 2     └ 0   0   2
 
-What comes lies in the order of the ranks that sent it. By default rows are sent in the order in which they lie;
-displacements say where each rank's begin. Thakur 1995, chapter 4; MPI calls it alltoallv.
+Received rows are ordered by sender. By default each target's rows follow those of the target before; displacements set
+the first row for each target. Thakur 1995, chapter 4; MPI calls it alltoallv.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from oocarrays.plan.plan import Facts
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AlltoallPlan(Holding):
-    """An all-to-all of rows: who sends how many to whom, from where."""
+    """Plan of an all-to-all exchange of rows."""
 
     counts: np.ndarray
-    """``counts[source, target]`` rows."""
+    """Number of rows: ``counts[source, target]``."""
     displacements: np.ndarray
-    """``displacements[source, target]`` is the first of these in what ``source`` has."""
+    """``displacements[source, target]`` is the first of these rows in the part of ``source``."""
     lengths: np.ndarray
-    """Rows that each rank has."""
+    """Number of rows of each rank."""
     row: tuple[int, ...]
-    """Extents of a row; none where it is one element."""
+    """Shape of a row; () if a row is one element."""
     itemsize: int
     """Bytes of an element."""
     schedule: Schedule | None = None
-    """The order of messages between workers; None between threads, which send none."""
+    """Schedule of messages between workers; None on threads, which send none."""
 
     @classmethod
     def of(
@@ -66,23 +66,23 @@ class AlltoallPlan(Holding):
 
     @cached_property
     def _starts(self) -> np.ndarray:
-        """Where each source's rows begin with each target."""
+        """First row of each source's rows in each target's result."""
         return _displaced(self.counts.T).T
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        """Elements in each axis of what a rank gets."""
+        """Return the shape of a rank's result."""
         return (int(self.counts[:, rank].sum()), *self.row)
 
     def taken(self, source: int, target: int) -> slice:
-        """Return the rows of a rank that it sends to another."""
+        """Return the rows of ``source`` that it sends to ``target``."""
         return _rows(self.displacements[source, target], self.counts[source, target])
 
     def place(self, source: int, target: int) -> slice:
-        """Return the rows in which they lie with the other."""
+        """Return the rows of the result of ``target`` that come from ``source``."""
         return _rows(self._starts[source, target], self.counts[source, target])
 
     def sizes(self) -> np.ndarray:
-        """Elements that each rank sends to each, and to itself: a matrix."""
+        """Return a matrix of the elements that each rank sends to each, itself included."""
         return self.counts * self._row_elements
 
     @property
@@ -98,7 +98,7 @@ class AlltoallPlan(Holding):
 
     @property
     def messages(self) -> int:
-        """Those between different ranks."""
+        """Number of messages between different ranks."""
         return int(np.count_nonzero(self.between))
 
     @property
@@ -107,7 +107,7 @@ class AlltoallPlan(Holding):
 
     @property
     def memory(self) -> Memory:
-        """Held by the rank that holds most: what it has and gets, and messages."""
+        """Peak memory of the rank that holds most: its part, its result, and messages."""
         nbytes = self._row_elements * self.itemsize
         has, gets = self.lengths * nbytes, self.counts.sum(axis=0) * nbytes
         messages = np.zeros_like(has) if self.schedule is None else held_messages(self.between, self.schedule)
@@ -128,7 +128,7 @@ class AlltoallPlan(Holding):
 
 
 def _whole(given: object, name: str, ranks: int) -> np.ndarray:
-    """Return a matrix of whole numbers, none below 0, for each pair of ranks."""
+    """Return a matrix of nonnegative whole numbers, one per pair of ranks; raise otherwise."""
     try:
         found = np.asarray(given)
     except ValueError:  # rows of different lengths
@@ -144,7 +144,7 @@ def _whole(given: object, name: str, ranks: int) -> np.ndarray:
 
 
 def _displaced(counts: np.ndarray) -> np.ndarray:
-    """Return where each begins in a row, one behind the other."""
+    """Return the exclusive cumulative sum of each row: the start of each entry."""
     found: np.ndarray = np.cumsum(counts, axis=1) - counts
     return found
 

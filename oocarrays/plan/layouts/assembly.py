@@ -1,10 +1,10 @@
-"""The memory of one rank during an exchange: its old part, its new one, and messages between.
+"""Memory of one rank during an exchange: its old part, its new part, and messages.
 
-    synchronous     part │ message ►   ► message message message │ part      assembled when all have come
-    asynchronous    part │ message ►                   ► message │ part      each unpacked as it comes
+    synchronous     part │ message ►   ► message message message │ part      assembled when all have arrived
+    asynchronous    part │ message ►                   ► message │ part      each unpacked on arrival
     between threads part │                                       │ part      no messages
 
-A rank sends one message in a step and receives one; what it forwards (REX, IPEX) is held until it goes on. Thakur 1995,
+A rank sends one message in a step and receives one; forwarded data (REX, IPEX) is held until it is sent. Thakur 1995,
 section 3.4 (the two methods), section 4.2.2 (the buffers of REX).
 """
 
@@ -31,14 +31,14 @@ Assembly = Literal["synchronous", "asynchronous"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messaging:
-    """How the transfers of a redistribution are made."""
+    """Messaging of a redistribution's transfers: schedules and assembly."""
 
     schedules: tuple[Schedule | None, ...]
-    """Of each transfer, over all ranks that are there before or afterwards; None between threads."""
+    """Schedule of each transfer, over all ranks before or after it; None on threads."""
     assembly: Assembly
-    """When messages are unpacked."""
+    """Assembly: messages are unpacked on arrival (asynchronous), or when all have arrived (synchronous)."""
     ordered: bool
-    """Whether a step waits for the one before; otherwise all that a rank sends may be packed at one time."""
+    """True if a step waits for the one before; otherwise a rank may pack all its messages at once."""
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class Messaging:
         )
 
     def seconds(self, transfers: Sequence[Transfer], itemsize: int, costs: Costs) -> float:
-        """Predicted seconds of transfers one after the other."""
+        """Return the predicted seconds of the transfers, one after the other."""
         each = list(zip(transfers, self.schedules, strict=True))
         own = sum(crowded_seconds(t, itemsize, costs, messages=schedule is not None) for t, schedule in each)
         steps = sum(
@@ -71,14 +71,14 @@ class Messaging:
         return own + steps + (costs.graph_seconds if any(self.schedules) else 0.0)
 
     def held(self, transfers: Sequence[Transfer]) -> int:
-        """Return the most elements that one rank holds, at any moment of transfers one after the other."""
+        """Return the maximum number of elements that one rank holds at any time in consecutive transfers."""
         each = zip(transfers, self.schedules, strict=True)
         held = (held_elements(t, schedule, self.assembly, ordered=self.ordered).max() for t, schedule in each)
         return max(map(int, held), default=0)
 
 
 def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
-    """Seconds in which a rank that has a core copies what stays with it, or between threads all that it is to hold."""
+    """Return the seconds in which a rank on its own core copies the elements it keeps, or on threads its new part."""
     work = transfer.work
     copied = int((work.kept if messages else work.due).max(initial=0)) * itemsize
     pieces = int(work.pieces.max(initial=0)) * costs.element_seconds
@@ -86,7 +86,7 @@ def own_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bo
 
 
 def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages: bool = True) -> float:
-    """Return the same, where ranks share the cores that there are."""
+    """Return the seconds of the ranks' own copies if ranks share the available cores."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     return max(ranks / costs.cores, 1) * own_seconds(transfer, itemsize, costs, messages=messages)
 
@@ -95,7 +95,7 @@ def crowded_seconds(transfer: Transfer, itemsize: int, costs: Costs, *, messages
 def order_of(
     transfer: Transfer, itemsize: int, carrier: Carrier, asked: str | Schedule | None = "auto"
 ) -> tuple[Schedule, float]:
-    """Return the schedule of a transfer, the one that is asked for or that of least predicted seconds; and these."""
+    """Return the schedule of a transfer, as requested or with the least predicted seconds, and the seconds."""
     return carrier.cheapest(squared(transfer.sizes()) * itemsize, asked)
 
 
@@ -106,7 +106,7 @@ def _schedule(
     costs: Costs | None,
     direct: bool,
 ) -> Schedule:
-    """Return the schedule of a transfer, over all ranks that are there before or afterwards."""
+    """Return the schedule of a transfer, over all ranks before or after it."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     if is_unordered(asked) or (costs is None and is_auto(asked)):
         return complete_exchange(ranks)
@@ -123,7 +123,7 @@ def held_elements(
     *,
     ordered: bool = True,
 ) -> np.ndarray:
-    """Return the most elements that each rank holds in a transfer, at any moment."""
+    """Return the maximum number of elements that each rank holds at any time in a transfer."""
     sizes = squared(transfer.sizes())
     parts: np.ndarray = sizes.sum(axis=1) + sizes.sum(axis=0)
     if schedule:
@@ -138,7 +138,7 @@ def held_messages(
     *,
     ordered: bool = True,
 ) -> np.ndarray:
-    """Return the most elements that each rank holds in messages of an exchange, at any moment."""
+    """Return the maximum number of elements that each rank holds in messages at any time in an exchange."""
     sizes = sizes * (1 - np.eye(len(sizes), dtype=np.int64))
     if is_together(schedule, assembly):
         goes, comes = np.sort(sizes, axis=1)[:, -CREDIT:], np.sort(sizes, axis=0)[-CREDIT:]
@@ -153,12 +153,12 @@ def held_messages(
 
 
 def is_together(schedule: Schedule | None, assembly: Assembly) -> bool:
-    """Return whether one task per rank receives from all others, in the order of arrival."""
+    """Return True if one task per rank receives from all others in the order of arrival."""
     return schedule is not None and assembly == "asynchronous" and schedule.ranks > 1 and not schedule.forwards
 
 
 def squared(sizes: np.ndarray) -> np.ndarray:
-    """Who sends how much to whom, as a matrix over all ranks that are there before or afterwards."""
+    """Return the sizes as a square matrix over all ranks before or after the transfer."""
     ranks = max(sizes.shape)
     square = np.zeros((ranks, ranks), np.int64)
     square[: sizes.shape[0], : sizes.shape[1]] = sizes
@@ -166,7 +166,7 @@ def squared(sizes: np.ndarray) -> np.ndarray:
 
 
 def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
-    """Return the most that each rank sends in a step, and the most that comes to it in one."""
+    """Return the maximum elements that each rank sends in a step, and the maximum that it receives in one."""
     out, largest = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
     for turn in Exchange.of(schedule, sizes):
         came = np.zeros_like(largest)
@@ -176,7 +176,7 @@ def _messages(sizes: np.ndarray, schedule: Schedule) -> tuple[np.ndarray, np.nda
 
 
 def _carried(sizes: np.ndarray, schedule: Schedule) -> np.ndarray:
-    """Return the most that each rank holds for others after a step."""
+    """Return the maximum number of elements that each rank holds for others after a step."""
     load, most = np.zeros(schedule.ranks, np.int64), np.zeros(schedule.ranks, np.int64)
     for number, step in enumerate(schedule):
         for source, target in step.pairs:

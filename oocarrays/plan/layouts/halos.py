@@ -1,15 +1,15 @@
-"""Halos: what every rank sends of its borders, so that each sees its neighbours' elements around its own.
+"""Halo exchange: each rank sends its borders, so that its neighbours have them around their own parts.
 
     (block, block) on 2 × 2, depth 1        rank 0 gets a column of 1, a row of 2 and a corner of 3
     ┌───────┬─┬ ─ ─ ─ ┐
     │ 0   0 │1│   1                         each as one message: corners need no second step
     │ 0   0 │1│   1   │
-    ├───────┼─┼ ─ ─ ─ ┤                     where the depth is more than a rank's part, ranks farther away send, too
+    ├───────┼─┼ ─ ─ ─ ┤                     if the depth exceeds a rank's part, ranks farther away also send
     │ 2   2 │3│   3
     ├───────┴─┘ ─ ─ ─ ┤
 
-Only border rows move, and none twice to one rank: what stands there again beyond an edge is put there by who got it.
-Thakur 1995, section 5.4 (PASSION_oc_shift).
+Only border rows are sent, and none twice to one rank: the receiver copies elements that repeat beyond an edge. Thakur
+1995, section 5.4 (PASSION_oc_shift).
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ from oocarrays.plan.memory import Holding, Memory
 from oocarrays.plan.plan import Facts
 
 Place = tuple[Any, ...]
-"""A numpy index that gives a view."""
+"""NumPy index that returns a view."""
 
 
 class Loan(NamedTuple):
-    """A box of one rank's part that stands in another's halo, or in its own."""
+    """Box of one rank's part that appears in another rank's halo, or in its own."""
 
     taken: Axes
-    """Places with the rank that has it."""
+    """Indices in the part of the rank that owns the elements."""
     strips: tuple[tuple[Place, Place], ...]
-    """Where it stands in what the other sees, and which of it."""
+    """Pairs of an index in the receiver's window and an index into the taken elements."""
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(lengths(self.taken))
 
 
 @dataclass(frozen=True, slots=True)
 class Halos:
-    """The exchange of borders between the ranks of a layout."""
+    """Halo exchange between the ranks of a layout."""
 
     layout: Layout
-    """Which rank holds what."""
+    """Distribution of the array over ranks."""
     depth: Depth
-    """Neighbours that are seen on each side, in each axis."""
+    """Halo width on each side, along each axis, in elements."""
     boundary: Boundaries
-    """What stands beyond the edges."""
+    """Boundary condition: the elements beyond the array's edges."""
 
     @classmethod
     def of(cls, layout: Layout, depth: Depth, boundary: Boundaries) -> Halos:
-        """Return the exchange of borders, checked."""
+        """Return a validated halo exchange."""
         check_depth(layout, depth)
         return cls(layout, depth, boundary)
 
@@ -78,53 +78,53 @@ class Halos:
         return tuple(axis_window(*each) for each in self._along(rank))  # type: ignore[arg-type]
 
     def _along(self, rank: int) -> Iterator[tuple[Axis, int, int, Boundary]]:
-        """Each axis, the place of a rank along it, the depth, and what stands beyond its edges."""
+        """Return, per axis, the axis, the rank's coordinate, the depth and the boundary."""
         boundaries = of_each(self.boundary, len(self.depth))
         return zip(self.layout.axes, self.layout.coordinates(rank), self.depth, boundaries, strict=True)  # type: ignore[arg-type]
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        """Elements in each axis of what a rank sees; one that holds nothing sees what it holds."""
+        """Return the shape of a rank's window; an empty part has no halo."""
         if not self.layout.local_size(rank):
             return self.layout.local_shape(rank)
         return tuple(window.length for window in self.windows(rank))
 
     def inside(self, rank: int) -> Section:
-        """Where a rank's own elements are in what it sees."""
+        """Return the section of a rank's window that is its own part."""
         held = self.layout.local_shape(rank)
         before = tuple(window.before for window in self.windows(rank)) if math.prod(held) else (0,) * len(held)
         return Section(before, tuple(b + n for b, n in zip(before, held, strict=True)))
 
     def lenders(self, rank: int) -> list[int]:
-        """Return the ranks of whose elements a rank sees any, itself among them."""
+        """Return the ranks with elements in a rank's window, itself included."""
         if not self.layout.local_size(rank):
             return []
         return sorted(map(self.layout.rank, product(*(window.lent for window in self.windows(rank)))))
 
     def taken(self, source: int, rank: int) -> Axes:
-        """Return the places in the part of ``source`` that a rank sees, along each axis, each once."""
+        """Return the indices in the part of ``source`` that appear in a rank's window, along each axis, each once."""
         return tuple(lent.taken for lent in self._lent(source, rank))
 
     def strips(self, source: int, rank: int) -> Iterator[tuple[Place, Place]]:
-        """Where what is taken of ``source`` stands in what a rank sees: places there, and among what is taken."""
+        """Yield the places of ``source``'s elements: an index in a rank's window, and one into the taken elements."""
         for strips in product(*(lent.strips for lent in self._lent(source, rank))):
             yield (*(there for there, _ in strips), ...), (*(among for _, among in strips), ...)
 
     def filled(self, rank: int) -> Iterator[tuple[Place, Boundary]]:
-        """Where constants stand in what a rank sees, and which; in corners that of the last axis."""
+        """Yield the places of constants in a rank's window, with their boundary; in corners the last axis wins."""
         if self.layout.local_size(rank):
             for axis, window in enumerate(self.windows(rank)):
                 for there in window.filled:
                     yield (slice(None),) * axis + (there, ...), of_axis(self.boundary, axis)
 
     def loans(self, source: int, rank: int) -> list[Loan]:
-        """Return the elements of ``source``'s part in a rank's halo: one box, or of its own one for each place."""
+        """Return ``source``'s elements in a rank's halo: one box, or for the rank's own elements one per place."""
         if source != rank:
             return [Loan(self.taken(source, rank), tuple(self.strips(source, rank)))]
         own = product(*(lent.strips for lent in self._lent(rank, rank)))
-        return [_loan(strips) for strips in islice(own, 1, None)]  # the first is what it has without a halo
+        return [_loan(strips) for strips in islice(own, 1, None)]  # the first is its part without a halo
 
     def borders(self, rank: int) -> list[Section]:
-        """Return the boxes of a rank's part that others, or its own halo, need; they have nothing in common."""
+        """Return the disjoint boxes of a rank's part that other ranks, or its own halo, need."""
         held = self.layout.local_shape(rank)
         if not math.prod(held):
             return []
@@ -133,7 +133,7 @@ class Halos:
         return frame(Section((0,) * len(held), held), Section(lower, upper))
 
     def halo(self, rank: int) -> list[Section]:
-        """Return the boxes of a rank's window that are not its own part; they have nothing in common."""
+        """Return the disjoint boxes of a rank's window outside its own part."""
         shape = self.shape(rank)
         return frame(Section((0,) * len(shape), shape), self.inside(rank)) if math.prod(shape) else []
 
@@ -144,7 +144,7 @@ class Halos:
     # ------------------------------------------------------------------ what it comes to
 
     def sizes(self) -> np.ndarray:
-        """Elements of each source's part that each rank sees: a matrix; of its own all."""
+        """Return a matrix of the elements of each source's part in each rank's window; its own part counts whole."""
         sizes = np.zeros((self.ranks, self.ranks), np.int64)
         for rank in range(self.ranks):
             for source in self.lenders(rank):
@@ -152,25 +152,25 @@ class Halos:
         return sizes
 
     def sent(self) -> np.ndarray:
-        """Elements of each message, by source and rank that it is for."""
+        """Return a matrix of the elements of each message, by source and target."""
         sizes = self.sizes()
         np.fill_diagonal(sizes, 0)
         return sizes
 
     def seen_sizes(self) -> np.ndarray:
-        """Elements that each rank sees, its own among them."""
+        """Return the number of elements of each rank's window, its own part included."""
         return np.array([math.prod(self.shape(rank)) for rank in range(self.ranks)], np.int64)
 
 
 def _loan(strips: Sequence[Strip]) -> Loan:
-    """One place of a rank's halo where its own elements stand again."""
+    """Return one box of a rank's own elements that repeats in its halo."""
     taken = tuple(_upward(among) for _, among in strips)
     turned = (*(slice(None, None, among.step) for _, among in strips), ...)
     return Loan(taken, (((*(there for there, _ in strips), ...), turned),))
 
 
 def _upward(among: slice) -> range:
-    """Return the indices that a slice takes, in ascending order."""
+    """Return the indices of a slice in ascending order."""
     if among.step == -1:
         return range(0 if among.stop is None else among.stop + 1, among.start + 1)
     return range(among.start, among.stop)
@@ -178,7 +178,7 @@ def _upward(among: slice) -> range:
 
 @lru_cache(maxsize=4096)
 def _kept(axis: Axis, rank: int, depth: int, boundary: Boundary) -> tuple[int, int]:
-    """Between which of its places a rank lends nothing along an axis."""
+    """Return the interval of a rank's part, along an axis, that no halo needs."""
     size, lent = axis.size(rank), []
     for other in range(axis.ranks):
         found = axis_window(axis, other, depth, boundary).lent.get(rank)  # type: ignore[arg-type]
@@ -195,14 +195,14 @@ def _kept(axis: Axis, rank: int, depth: int, boundary: Boundary) -> tuple[int, i
 
 
 def _runs(taken: Taken) -> list[tuple[int, int]]:
-    """Intervals that hold just what is taken."""
+    """Return intervals that cover exactly the taken indices."""
     if isinstance(taken, range) and abs(taken.step) == 1:
         return [(min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1)] if taken else []
     return [(int(i), int(i) + 1) for i in taken]
 
 
 def frame(outer: Section, inner: Section) -> list[Section]:
-    """Return the rest of a box around another one inside it, as boxes that have nothing in common."""
+    """Return the rest of a box around an inner one, as disjoint boxes."""
     if not inner.size:
         return [outer] if outer.size else []
     lower, upper, found = list(outer.lower), list(outer.upper), []
@@ -216,30 +216,30 @@ def frame(outer: Section, inner: Section) -> list[Section]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaloPlan(Holding):
-    """An exchange of borders in memory: what travels, and what a rank holds meanwhile."""
+    """Plan of a halo exchange in memory: messages, and each rank's memory."""
 
     halos: Halos
-    """Who sees what of whom."""
+    """Halo pieces that each rank receives, by sender."""
     itemsize: int
     """Bytes of an element."""
     schedule: Schedule | None
-    """The order of messages between workers; None between threads, which send none."""
+    """Schedule of messages between workers; None on threads, which send none."""
 
     @property
     def ranks(self) -> int:
         return self.halos.ranks
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        """Elements in each axis of what a rank sees."""
+        """Return the shape of a rank's window."""
         return self.halos.shape(rank)
 
     def inside(self, rank: int) -> Section:
-        """Where a rank's own elements are in what it sees."""
+        """Return the section of a rank's window that is its own part."""
         return self.halos.inside(rank)
 
     @property
     def messages(self) -> int:
-        """Those between different ranks: one for each pair of which one sees anything of the other."""
+        """Number of messages between different ranks: one per sender and receiver with a halo piece."""
         return int(np.count_nonzero(self.halos.sent()))
 
     @property
@@ -248,7 +248,7 @@ class HaloPlan(Holding):
 
     @property
     def memory(self) -> Memory:
-        """Held by the rank that holds most: its part, what it sees, and a message each way."""
+        """Peak memory of the rank that holds most: its part, its window, and messages."""
         sent, seen = self.halos.sent(), self.halos.seen_sizes()
         parts = np.array([self.halos.layout.local_size(rank) for rank in range(self.ranks)])
         messages = np.zeros_like(seen) if self.schedule is None else held_messages(sent, self.schedule)
@@ -271,12 +271,12 @@ class HaloPlan(Holding):
 
 
 def put(halos: Halos, source: int, rank: int, lent: np.ndarray, window: np.ndarray) -> None:
-    """Put what is taken of ``source`` where it stands in the window of a rank."""
+    """Copy the elements taken from ``source`` to their places in a rank's window."""
     for there, among in halos.strips(source, rank):
         window[there] = lent[among]
 
 
 def lent(part: np.ndarray, taken: Axes) -> np.ndarray:
-    """Return the taken elements of a part: a view, where they are one box."""
+    """Return the taken elements of a part, as a view if they form one box."""
     found: np.ndarray = part[index_of(taken)]
     return found

@@ -1,12 +1,12 @@
-"""Multicast: a section that one rank has, or several, to all of them, in as many steps as a tree is deep.
+"""Multicast: send a section held by one or several ranks to all ranks, along a binomial tree.
 
-    gather    ranks that have a piece of the section send it to the root
+    gather    ranks with a piece of the section send it to the root
 
-    step 1    0 → 1                             root 0 of 8 ranks: whoever has it sends it on, so that 2ᵏ ranks have
+    step 1    0 → 1                             root 0 of 8 ranks: every holder sends in each step, so 2ᵏ ranks have
     step 2    0 → 2   1 → 3                     it after k steps, and all after ⌈lg P⌉
     step 3    0 → 4   1 → 5   2 → 6   3 → 7
 
-Other roots are counted from there. Thakur 1995, section 5.4 (PASSION_oc_multicast).
+For other roots, ranks are numbered from the root. Thakur 1995, section 5.4 (PASSION_oc_multicast).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from oocarrays.mapping.selection import Axes, Selection, lengths
 from oocarrays.plan.plan import Facts
 
 Piece = tuple[Axes, Axes]
-"""What a rank has of a section: its places there, and with the rank."""
+"""Piece of a section at one rank: its indices in the section, and in the rank's part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MulticastPlan:
-    """Who has what of a section, and who sends it to whom."""
+    """Plan of a multicast: pieces of the section, and senders and receivers."""
 
     layout: Layout
-    """Which rank holds what of the array."""
+    """Distribution of the array over ranks."""
     selection: Selection
-    """What is sent."""
+    """Selection that is sent."""
     root: int
-    """The rank that has it first, whole."""
+    """Rank that first holds the whole section."""
     itemsize: int
     """Bytes of an element."""
 
@@ -57,23 +57,23 @@ class MulticastPlan:
         return math.prod(lengths(self.piece(rank)[0]))
 
     def shape(self, rank: int) -> tuple[int, ...]:
-        """Elements in each axis of what every rank gets."""
+        """Return the shape of every rank's result."""
         return self.selection.shape
 
     def parent(self, rank: int) -> int | None:
-        """Who sends it to a rank; None for the root."""
+        """Return the rank that sends to ``rank``; None for the root."""
         place = (rank - self.root) % self.ranks
         return (self.root + (place ^ _highest_bit(place))) % self.ranks if place else None
 
     def before(self, rank: int) -> int | None:
-        """Whom its parent sends it to before: a rank sends one message in a step."""
+        """Return the rank that the parent sends to just before this one, or None; a rank sends one message per step."""
         place = (rank - self.root) % self.ranks
         turn, parent = _highest_bit(place), place ^ _highest_bit(place)
         return (self.root + (parent | turn >> 1)) % self.ranks if turn >> 1 > parent else None
 
     @property
     def steps(self) -> int:
-        """Messages one after the other, from the root to the last."""
+        """Number of consecutive messages from the root to the last rank."""
         return (self.ranks - 1).bit_length()
 
     @property
@@ -82,7 +82,7 @@ class MulticastPlan:
 
     @property
     def messages(self) -> int:
-        """Those between different ranks."""
+        """Number of messages between different ranks."""
         return len(set(self.holders) - {self.root}) + (self.ranks - 1)
 
     @property
@@ -92,7 +92,7 @@ class MulticastPlan:
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that one rank holds beside what it held: the section, and while it is gathered its pieces."""
+        """Maximum bytes of one rank beside its part: the section, and its pieces while they are gathered."""
         return 2 * max(self.nbytes, self.selection.size * self.itemsize)
 
     @property
@@ -117,7 +117,7 @@ def _highest_bit(place: int) -> int:
 
 
 def plan_multicast(layout: Layout, selection: Selection, root: int | None, itemsize: int) -> MulticastPlan:
-    """Who sends it to whom; by default from the rank that has most of it, the lowest of equals."""
+    """Plan a multicast; by default the root is the rank that holds most, the lowest among equals."""
     plan = MulticastPlan(layout=layout, selection=selection, root=root or 0, itemsize=itemsize)
     layout.coordinates(plan.root)
     if root is None:

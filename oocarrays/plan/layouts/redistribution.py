@@ -1,4 +1,4 @@
-"""Redistributions: who sends which sections to whom when an array's layout changes, and in how many transfers.
+"""Redistributions: plans of the transfers that change an array's layout.
 
     (block, *) on 2          (*, block) on 2            rank 0 sends to rank 1
     ┌─────────┐              ┌────┬────┐                ┌────┬────┐
@@ -7,10 +7,10 @@
     │ 1  1  1 │              │ 0  │ 1  │                │    │    │
     └─────────┘              └────┴────┘                └────┴────┘
 
-A `Transfer` is one all-to-all between two layouts; a `Redistribution` is one of them, or several one after the other.
-Thakur 1995, chapter 3.
+A `Transfer` is one all-to-all between two layouts; a `Redistribution` is a sequence of one or more transfers. Thakur
+1995, chapter 3.
 
-general   cyclic(11) ─────────────────► cyclic(3)          one transfer
+    general   cyclic(11) ─────────────────► cyclic(3)          one transfer
     gcd       cyclic(11) ──► cyclic(1)  ──► cyclic(3)          by way of the block that divides both
     lcm       cyclic(11) ──► cyclic(33) ──► cyclic(3)          by way of the block that both divide
     indirect  one axis after the other; indirect-lcm by way of such a block in each (Figure 3.21)
@@ -47,16 +47,16 @@ from oocarrays.plan.plan import plural
 
 ONE_AXIS = ("block-to-cyclic", "cyclic-to-block", "ky-to-y", "x-to-kx", "general")
 BY_WAY_OF = {"gcd": math.gcd, "lcm": math.lcm}
-"""The block by way of which two others are reached, both by closed formulas."""
+"""Rules for the intermediate block between two others, such that closed formulas lead to it and from it."""
 METHODS = (*ONE_AXIS, *BY_WAY_OF, "direct", "indirect", *(f"indirect-{name}" for name in BY_WAY_OF))
-"""Every way to redistribute, by the thesis's names: of one axis those before "direct", of several those from "gcd"."""
+"""All methods, by the thesis's names: for one axis those before "direct", for several those from "gcd"."""
 
 
 @lru_cache(maxsize=256)
 def ways_between(source: Layout, target: Layout) -> dict[str, list[tuple[Transfer, ...]]]:
-    """Every method that applies, its transfers; the thesis's formula before cutting, which finds the same runs.
+    """Return the applicable methods with their transfers; formulas come before cutting, which finds the same runs.
 
-    A method that goes by way of another block may do so on the ranks that are there before, or on those afterwards.
+    A method with an intermediate block may use the grid of the source or that of the target.
     """
     whole: tuple[Transfer, ...] = (Transfer(source, target),)
     changed = [axis for axis, (s, t) in enumerate(zip(source.axes, target.axes, strict=True)) if s != t]
@@ -76,7 +76,7 @@ def ways_between(source: Layout, target: Layout) -> dict[str, list[tuple[Transfe
 
 
 def _between(source: Layout, target: Layout, axes: list[int], rule: Callable[[int, int], int]) -> list[Layout]:
-    """Return the layouts by way of which axes change that no closed formula changes; none where there are no such."""
+    """Return the intermediate layouts for the axes without a closed formula; empty if none applies."""
     blocks = {axis: _block_between(source.axes[axis], target.axes[axis], rule) for axis in axes}
     known = {axis: block for axis, block in blocks.items() if block is not None}
     found = []
@@ -89,7 +89,7 @@ def _between(source: Layout, target: Layout, axes: list[int], rule: Callable[[in
 
 
 def _block_between(s: Axis, t: Axis, rule: Callable[[int, int], int]) -> int | None:
-    """Return the block between two block-cyclic axes over several ranks each, if it is neither of theirs."""
+    """Return the intermediate block of two block-cyclic axes over several ranks each; None if it is one of theirs."""
     if not (isinstance(s, BlockCyclicAxis) and isinstance(t, BlockCyclicAxis)) or 1 in (s.ranks, t.ranks):
         return None
     block = rule(s.block, t.block)
@@ -100,7 +100,7 @@ def _block_between(s: Axis, t: Axis, rule: Callable[[int, int], int]) -> int | N
 def _axis_after_axis(
     source: Layout, target: Layout, changed: list[int], rule: Callable[[int, int], int] | None = None
 ) -> tuple[Transfer, ...]:
-    """The first axis first: the order makes no difference to what it costs (Thakur 1995, 3.6.1)."""
+    """Return transfers that change one axis after the other, at equal cost in any order (Thakur 1995, 3.6.1)."""
     between = [source]
     for axis in changed:
         block = rule and _block_between(source.axes[axis], target.axes[axis], rule)
@@ -122,36 +122,36 @@ def _with(layout: Layout, axis: int, distribution: Distribution) -> Layout:
 __all__ = ["METHODS", "Price", "Redistribution", "Transfer", "plan_redistribution"]
 
 MOST_RANKS = 2048
-"""Ranks up to which methods are priced by their schedules; beyond, by the messages of the busiest rank."""
+"""Maximum number of ranks for pricing by schedules; beyond it, the busiest rank's messages are priced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The cost of a method, all ranks together but for steps and seconds."""
+    """Cost of a method, over all ranks except for steps and seconds."""
 
     method: str
-    """One of ``METHODS``."""
+    """Name of the method: one of ``METHODS``."""
     transfers: int
-    """All-to-alls, one after the other."""
+    """Number of consecutive all-to-alls."""
     steps: int
-    """Messages that the busiest rank sends, or receives, one after the other."""
+    """Number of consecutive messages that the busiest rank sends, or receives."""
     messages: int
-    """Between different ranks."""
+    """Number of messages between different ranks."""
     moved_bytes: int
-    """Bytes of those."""
+    """Bytes of messages between different ranks."""
     copied_elements: int
-    """Elements copied, into messages and out of them."""
+    """Number of elements copied into messages and out of them."""
     pieces: int
-    """Contiguous pieces of local arrays that those copies are of."""
+    """Number of contiguous pieces of local arrays in those copies."""
     seconds: float
-    """Predicted: by the schedule of least predicted time on the network that carries them, and a rank's own copies."""
+    """Predicted seconds: the fastest schedule on the network that carries the messages, plus a rank's own copies."""
     schedules: tuple[str, ...] = ()
-    """The schedule of each transfer by which they are; none where ranks are threads, or too many to look at."""
+    """Schedule of each transfer in the prediction; empty on threads, or for too many ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redistribution:
-    """A change of layout, planned: one transfer, or several one after the other.
+    """Plan of a change of layout: one transfer, or several in sequence.
 
     >>> plan = plan_redistribution(*(Layout.of((960,), f"cyclic({m})", ranks=4) for m in (15, 10)), itemsize=4)
     >>> plan
@@ -161,52 +161,52 @@ class Redistribution:
     """
 
     source: Layout
-    """Who holds what before."""
+    """Layout before."""
     target: Layout
-    """Who holds what afterwards."""
+    """Layout after."""
     transfers: tuple[Transfer, ...]
-    """From the source's layout to the target's, one after the other; none where nothing has to move."""
+    """Transfers from the source's layout to the target's, in sequence; empty if no element moves."""
     itemsize: int
     """Bytes of an element."""
     price: Price
-    """What the chosen method costs."""
+    """Cost of the chosen method."""
     offers: tuple[Price, ...] = field(repr=False)
-    """What every method that applies costs, the cheapest first."""
+    """Costs of all applicable methods, the cheapest first."""
     costs: Costs = field(default_factory=Costs, repr=False, compare=False)
-    """What the prices were made with."""
+    """Machine costs used for the prices."""
     carrier: Carrier | None = field(default=None, repr=False, compare=False)
-    """What carries its messages; None where there are none, between threads."""
+    """Network and constants of the messages; None on threads, which send none."""
 
     @property
     def method(self) -> str:
-        """One of ``METHODS``."""
+        """Name of the method: one of ``METHODS``."""
         return self.price.method
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of what is computed once, and kept for the way back too (Thakur 1995, 3.7)."""
+        """Bytes of the runs that are computed once and reused for the way back (Thakur 1995, 3.7)."""
         return sum(runs.nbytes for transfer in self.transfers for runs in transfer.axes)
 
     def sizes(self) -> tuple[np.ndarray, ...]:
-        """Elements that each rank sends to each: a matrix a transfer."""
+        """Return one matrix per transfer, of the elements that each rank sends to each."""
         return tuple(transfer.sizes() for transfer in self.transfers)
 
     def peak_bytes(self, rank: int | None = None, *, buffers: int = 0) -> int:
-        """Bytes that ``rank``, or the rank with the most, has in memory at one time at most.
+        """Return the peak memory, in bytes, of ``rank``, or of the rank with the most.
 
-        In a transfer these are its array before, its array afterwards, and every message to and from others; what
-        stays with a rank needs no message.
+        In a transfer this covers the array before, the array after, and all messages to and from other ranks; elements
+        that stay at a rank need no message.
 
         Parameters
         ----------
         buffers : int
-            Bytes that a schedule needs beside, where it forwards data: L · P / 2 for REX, L · r for IPEX, with
-            messages of L bytes (Thakur 1995, 4.2.3 and 4.2.4).
+            Additional bytes of a schedule that forwards data: L · P / 2 for REX, L · r for IPEX, with messages of L
+            bytes (Thakur 1995, 4.2.3 and 4.2.4).
         """
         return self.memory(rank).nbytes + buffers
 
     def memory(self, rank: int | None = None) -> Memory:
-        """Say what ``rank``, or the rank with the most, holds at one time at most: see `peak_bytes`."""
+        """Return the peak memory of ``rank``, or of the rank with the most: see `peak_bytes`."""
         chosen = slice(None) if rank is None else slice(rank, rank + 1)
         if not self.transfers:
             return (
@@ -216,7 +216,7 @@ class Redistribution:
         return largest(*(_held(transfer.work, chosen) for transfer in self.transfers)) * self.itemsize
 
     def reversed(self) -> Redistribution:
-        """Return the way back by the same transfers, with their sides swapped: it uses what this one has computed."""
+        """Return the plan of the way back, with the same transfers reversed; it reuses the computed runs."""
         transfers = tuple(transfer.reversed() for transfer in reversed(self.transfers))
         return replace(
             self,
@@ -228,7 +228,7 @@ class Redistribution:
         )
 
     def explain(self) -> str:
-        """Describe what it costs, what the other methods would, and what is kept: lines for whoever decides."""
+        """Return a description of the cost, of the other methods' costs, and of the stored runs, as lines of text."""
         shape = " × ".join(map(str, self.source.shape)) or "1"
         by_way_of = ", then ".join(str(transfer.target) for transfer in self.transfers[:-1])
         return "\n".join(
@@ -244,36 +244,36 @@ class Redistribution:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a file, from which `oocarrays.load_plan` makes it again: ``x.redistribute(plan)`` runs it.
+        """Write the plan to a file for `oocarrays.load_plan`; ``x.redistribute(plan)`` runs the loaded plan.
 
         Raises
         ------
         InputError
-            Where nothing can be written there.
+            If the file cannot be written.
         """
         shown.by("save redistributions")(self, path)
 
     def draw(self, network: Network | str | None = None, schedule: str | None = None) -> Any:
-        """Return the plan as a picture: which message goes in which step, what links carry, what each step takes.
+        """Return a figure of the messages by step, the load of links, and the seconds of each step.
 
         Parameters
         ----------
         network : Network or str
-            What carries messages, such as ``"mesh:8x8"``; by default a flat cluster of as many ranks.
+            Network of the messages, such as ``"mesh:8x8"``; by default a flat cluster with the plan's number of ranks.
         schedule : str
-            The order of messages; by default the one of least predicted time.
+            Schedule of messages; by default the one with the least predicted seconds.
 
         Returns
         -------
         matplotlib.figure.Figure
-            With axes for messages, links and steps of each transfer, in this order.
+            Figure with axes for messages, links and steps of each transfer, in this order.
 
         Raises
         ------
         UnsupportedError
-            Where matplotlib is not installed.
+            If matplotlib is not installed.
         ScheduleError
-            Where there is no such network or schedule, or it does not take this number of ranks.
+            If the network or schedule is unknown, or does not support this number of ranks.
         """
         return shown.by("draw exchanges")(self, network=network, schedule=schedule)
 
@@ -295,7 +295,7 @@ def plan_redistribution(
     carrier: Carrier | None = None,
     schedule: str | Schedule | None = "auto",
 ) -> Redistribution:
-    """Return how to change a layout: by the method that is asked for, or by the cheapest."""
+    """Return the plan of a change of layout, by the requested method or the cheapest."""
     costs = costs or Costs()
     ways = ways_between(source, target)
     if carrier is None and any(costs.exchange.values()):
@@ -325,7 +325,7 @@ def plan_redistribution(
 
 
 def _held(work: TransferWork, chosen: slice) -> Memory:
-    """Elements in a transfer of the one of some ranks that holds most: before, afterwards, and messages each way."""
+    """Return the memory, in elements, of the rank that holds most: parts before and after, and messages."""
     parts, messages = (work.held + work.due)[chosen], (work.held + work.due - 2 * work.kept)[chosen]
     if not len(parts):
         return Memory()
@@ -343,16 +343,16 @@ _REVERSED |= {back: forth for forth, back in _REVERSED.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pricing:
-    """Terms by which methods are priced."""
+    """Parameters by which methods are priced."""
 
     itemsize: int
     """Bytes of an element."""
     costs: Costs
-    """What a rank takes for its own copies."""
+    """Machine costs of a rank's own copies."""
     carrier: Carrier | None
-    """What carries messages; None where there are none."""
+    """Network and constants of the messages; None on threads."""
     schedule: str | Schedule | None
-    """Their order, or "auto"."""
+    """Schedule of the messages, or "auto"."""
 
     def price(self, method: str, transfers: tuple[Transfer, ...]) -> Price:
         works = [transfer.work for transfer in transfers]
@@ -389,7 +389,7 @@ _HEAD = ("method", "transfers", "steps", "messages", "sent", "elements copied", 
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines of columns, the first one's words to the left."""
+    """Return the rows as lines of aligned columns, the first column left-aligned."""
     first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
     places = [f"<{first}", *(f">{width}" for width in others)]
     return ["  ".join(map(format, row, places)) for row in rows]
@@ -401,6 +401,6 @@ def _row(offer: Price, chosen: bool) -> tuple[str, ...]:
 
 
 def _amount(nbytes: int) -> str:
-    """Bytes as Dask writes them."""
+    """Return bytes in Dask's format."""
     power = next((power for power in (4, 3, 2, 1) if nbytes >= 0.9 * 1024**power), 0)
     return f"{nbytes / 1024**power:.2f} {'kMGT'[power - 1]}iB" if power else f"{nbytes} B"

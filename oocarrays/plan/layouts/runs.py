@@ -1,13 +1,14 @@
-"""Runs: what one axis must move when its distribution changes, as a few strided runs for each pair of ranks.
+"""Runs: elements of one axis that move when its distribution changes, as a few strided runs per pair of ranks.
 
     cyclic(3) on 2     0 0 0 1 1 1 0 0 0 1 1 1 0 0 0 1 1 1 …      one period is 12 elements: lcm(3 · 2, 2 · 2)
     cyclic(2) on 2     0 0 1 1 0 0 1 1 0 0 1 1 0 0 1 1 0 0 …
-    runs               ─── ─ ── ─ ─── …                            cut where either changes hands; each run comes
-                                                                   again a period later, until the axis ends
+    runs               ─── ─ ── ─ ─── …                            cut where either owner changes; each run repeats
+                                                                   every period, until the axis ends
 
-A run is ``length`` elements that follow one another at both ranks, ``count`` times, a stride apart. So the work is that
-of one period, however long the axis is. Any two distributions are cut so; for those of which the thesis has formulas,
-`runs_between` takes these. N-d is the product of one-axis answers. Thakur 1995, sections 3.3 to 3.5.
+A run is ``length`` elements that are contiguous at both ranks, repeated ``count`` times at a stride. The work is
+therefore that of one period, however long the axis is. This works for any two distributions; `runs_between` uses the
+thesis's formulas where they exist. Runs of several axes are products of those of one axis. Thakur 1995, sections 3.3
+to 3.5.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ Side = Literal["source", "target"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Runs:
-    """Strided runs along one axis, sorted by source and target rank: one entry of each array a run."""
+    """Strided runs along one axis, sorted by source and target rank; each array has one entry per run."""
 
     source: np.ndarray
-    """Ranks along the axis that have them before."""
+    """Ranks along the axis that hold the runs before."""
     target: np.ndarray
-    """Ranks along the axis that have them afterwards."""
+    """Ranks along the axis that hold the runs afterwards."""
     source_start: np.ndarray
-    """Their first elements, as places with the source."""
+    """Local index of each run's first element at the source."""
     target_start: np.ndarray
-    """Their first elements, as places with the target."""
+    """Local index of each run's first element at the target."""
     length: np.ndarray
-    """Elements that follow one another."""
+    """Number of contiguous elements per repetition."""
     count: np.ndarray
-    """How often they come."""
+    """Number of repetitions."""
     source_stride: np.ndarray
-    """Elements from one time to the next, at the source; its length, where a run comes once."""
+    """Elements between the starts of repetitions at the source; the run's length if it occurs once."""
     target_stride: np.ndarray
-    """Elements from one time to the next, at the target."""
+    """Elements between the starts of repetitions at the target; the run's length if it occurs once."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -53,7 +54,7 @@ class Runs:
         return Runs(**{name: column[chosen] for name, column in self.columns()})
 
     def columns(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Each field's name and array."""
+        """Yield each field's name and array."""
         return ((field.name, getattr(self, field.name)) for field in fields(self))
 
     def of(self, side: Side, rank: int) -> Runs:
@@ -67,7 +68,7 @@ class Runs:
         return sent[slice(*np.searchsorted(sent.target, [target, target + 1]))]
 
     def sizes(self, sources: int, targets: int) -> np.ndarray:
-        """Elements that each source sends to each target: a matrix."""
+        """Return a matrix of the elements that each source sends to each target."""
         flat = np.zeros(sources * targets, np.int64)
         np.add.at(flat, self.source * targets + self.target, self.length * self.count)
         return flat.reshape(sources, targets)
@@ -77,7 +78,7 @@ class Runs:
         return sum(column.nbytes for _, column in self.columns())
 
     def reversed(self) -> Runs:
-        """Return the same runs for the way back: nothing is computed but their order (Thakur 1995, section 3.7)."""
+        """Return the runs of the way back; only their order is computed (Thakur 1995, section 3.7)."""
         swapped = replace(
             self,
             source=self.target,
@@ -87,19 +88,19 @@ class Runs:
             source_stride=self.target_stride,
             target_stride=self.source_stride,
         )
-        # stable: what is in order by source and place stays so; ranks of 16 bits are sorted in linear time
+        # stable: entries sorted by source and place stay so; ranks of 16 bits are sorted in linear time
         ranks = self.target.astype(np.uint16) if self.target.max(initial=0) < 2**16 else self.target
         return swapped[np.argsort(ranks, kind="stable")]
 
 
 def runs_between(source: Axis, target: Axis) -> Runs:
-    """Return the runs that must move along an axis, those that stay with their rank too."""
+    """Return the runs that move along an axis, including those that stay at their rank."""
     name = formula(source, target)
     return FORMULAS[name](source, target) if name and _is_once_a_pair(source, target) else cut(source, target)
 
 
 def formula(source: Axis, target: Axis) -> str | None:
-    """Return the name of the thesis's formula for two distributions, where it has one: of ``FORMULAS``."""
+    """Return the name in ``FORMULAS`` of the thesis's formula for two distributions; None if it has none."""
     if not (isinstance(source, BlockCyclicAxis) and isinstance(target, BlockCyclicAxis)):
         return None
     if target.block == 1 and source.period >= source.extent:
@@ -112,7 +113,7 @@ def formula(source: Axis, target: Axis) -> str | None:
 
 
 def cut(source: Axis, target: Axis) -> Runs:
-    """The runs between any two distributions: those of the first period of each region, and how often they come."""
+    """Return the runs between any two distributions: those of the first period of each region, with their counts."""
     regions = _regions(source, target)
     ends = np.minimum(regions.start + regions.period, regions.stop)
     cuts = [regions.start, _starts(source, regions.start, ends), _starts(target, regions.start, ends)]
@@ -132,7 +133,7 @@ def cut(source: Axis, target: Axis) -> Runs:
 
 
 def block_to_cyclic(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
-    """Block(m) to cyclic: each source deals out its elements in turn (Thakur 1995, 3.3, Figure 3.5 as corrected)."""
+    """Return the runs from block(m) to cyclic, dealt out in turn (Thakur 1995, 3.3, Figure 3.5 as corrected)."""
     sources, targets = np.arange(source.ranks)[:, None], np.arange(target.ranks)
     start = source.block * sources
     first = (targets - start) % target.ranks
@@ -153,9 +154,10 @@ def block_to_cyclic(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
 
 
 def ky_to_y(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
-    """Cyclic(k · y) to cyclic(y): each block's k parts go to k ranks in turn (Thakur 1995, 3.5.1, Figure 3.9).
+    """Return the runs from cyclic(k · y) to cyclic(y) (Thakur 1995, 3.5.1, Figure 3.9).
 
-    The sequence of ranks is that of every block; in print, it does not repeat where k does not divide the ranks.
+    The k parts of a block go to k ranks in turn. All blocks of a rank have the same sequence of target ranks; in the
+    printed formula it does not repeat if k does not divide the number of ranks.
     """
     k = source.block // target.block
     ranks = np.repeat(np.arange(source.ranks), k)
@@ -174,12 +176,12 @@ def ky_to_y(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
 
 
 def cyclic_to_block(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
-    """Cyclic to block(m): `block_to_cyclic` the other way (Thakur 1995, 3.4, Figure 3.6)."""
+    """Return the runs from cyclic to block(m): `block_to_cyclic` reversed (Thakur 1995, 3.4, Figure 3.6)."""
     return block_to_cyclic(target, source).reversed()
 
 
 def x_to_kx(source: BlockCyclicAxis, target: BlockCyclicAxis) -> Runs:
-    """Cyclic(x) to cyclic(k · x): `ky_to_y` the other way (Thakur 1995, 3.5.2, Figure 3.12)."""
+    """Return the runs from cyclic(x) to cyclic(k · x): `ky_to_y` reversed (Thakur 1995, 3.5.2, Figure 3.12)."""
     return ky_to_y(target, source).reversed()
 
 
@@ -189,11 +191,11 @@ FORMULAS: dict[str, Callable[..., Runs]] = {
     "ky-to-y": ky_to_y,
     "x-to-kx": x_to_kx,
 }
-"""The thesis's formulas by name."""
+"""The thesis's formulas, by name."""
 
 
 def _is_once_a_pair(source: Axis, target: Axis) -> bool:
-    """Return whether a formula gives a pair of ranks one run: a block deals to no rank twice, or is one of a kind."""
+    """Return True if a formula gives each pair of ranks one run: a block deals to no rank twice, or is the only one."""
     assert isinstance(source, BlockCyclicAxis)
     assert isinstance(target, BlockCyclicAxis)
     small, large = sorted((source.block, target.block))
@@ -201,7 +203,7 @@ def _is_once_a_pair(source: Axis, target: Axis) -> bool:
 
 
 class _Regions(NamedTuple):
-    """Where all comes again after ``period`` elements: half-open intervals that are the axis together."""
+    """Half-open intervals that partition the axis, such that runs repeat every ``period`` elements in each."""
 
     start: np.ndarray
     stop: np.ndarray
@@ -211,7 +213,7 @@ class _Regions(NamedTuple):
 
 
 def _regions(source: Axis, target: Axis) -> _Regions:
-    """Return the regions that need the fewest cuts: the axis, or the blocks of one side."""
+    """Return the regions that need the fewest cuts: the whole axis, or the blocks of one side."""
     extent = source.extent
     period = math.lcm(_period(source), _period(target))
     choices = [
@@ -228,19 +230,19 @@ def _regions(source: Axis, target: Axis) -> _Regions:
 
 
 def _period(axis: Axis) -> int:
-    """Elements after which a distribution comes again, or the extent."""
+    """Return the period of a distribution, or the extent."""
     return max(min(axis.period, axis.extent), 1) if isinstance(axis, BlockCyclicAxis) else max(axis.extent, 1)
 
 
 def _blocks(axis: Axis, elements: int) -> int:
-    """Blocks in so many elements, at most; one where all are of one rank."""
+    """Return the maximum number of blocks in the given number of elements; 1 if one rank owns all."""
     if axis.ranks == 1 or not isinstance(axis, BlockCyclicAxis):
         return axis.ranks
     return ceil_div(min(elements, axis.extent), axis.block)
 
 
 def _starts(axis: Axis, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Return the first elements of the blocks that begin in intervals."""
+    """Return the first elements of the blocks that begin in the intervals."""
     if axis.ranks == 1:
         return np.unique(start[(start == 0) & (start < stop)])
     if isinstance(axis, BlockCyclicAxis):
@@ -259,13 +261,13 @@ def _ranges(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
 
 
 def _stride(axis: Axis, period: int) -> int:
-    """Elements that a rank holds of a period, which is whole turns, or all there is."""
+    """Return a rank's elements of a period if that is whole turns of the distribution, otherwise the period."""
     turns, rest = divmod(period, axis.period) if isinstance(axis, BlockCyclicAxis) else (0, period)
     return turns * axis.block if isinstance(axis, BlockCyclicAxis) and not rest else period
 
 
 def _repeated(first: Runs, left: np.ndarray, period: int) -> Runs:
-    """Runs that come again after each period while elements are ``left``; at last, perhaps, a shorter one."""
+    """Return runs repeated every period while elements are ``left``, with a shorter last repetition if needed."""
     count = np.maximum((left - first.length) // period + 1, 0)
     left = left - count * period
     again, last = replace(first, count=count)[count > 0], left > 0
@@ -287,7 +289,7 @@ def _sorted(runs: Runs) -> Runs:
 
 
 def _joined(runs: Runs) -> Runs:
-    """The same elements in fewer runs: what follows one another at both ranks, in a run or in two, is one run once."""
+    """Merge runs that are contiguous at both ranks, and repetitions that are contiguous, into single runs."""
     runs = _neighbours_joined(runs)
     whole = (runs.length == runs.source_stride) & (runs.length == runs.target_stride) & (runs.count > 1)
     length = np.where(whole, runs.length * runs.count, runs.length)
@@ -298,7 +300,7 @@ def _joined(runs: Runs) -> Runs:
 
 
 def _neighbours_joined(runs: Runs) -> Runs:
-    """Runs of which one begins where the one before ends, each time, as one."""
+    """Merge consecutive runs that are adjacent at both source and target in every repetition."""
     follows = runs.count[:-1] == runs.count[1:]
     for before, starts in ((runs.source, runs.source_start), (runs.target, runs.target_start)):
         follows &= (before[:-1] == before[1:]) & (starts[:-1] + runs.length[:-1] == starts[1:])

@@ -1,6 +1,6 @@
-"""Redistributions that are kept: as text, from which the same plan is made again, wherever it is read.
+"""Redistributions saved as JSON text, from which the same plan is loaded on any machine.
 
-plan.save("rows-to-columns.json")          who holds what before, on the way and afterwards; what it costs
+plan.save("rows-to-columns.json")          layouts before, between and after; costs
 x.redistribute(load_plan("rows-to-columns.json"))
 """
 
@@ -36,12 +36,14 @@ def save_plan(plan: Redistribution, path: str | os.PathLike[str]) -> None:
 
 
 def load_plan(path: str | os.PathLike[str]) -> Redistribution:
-    """Read a plan that was saved.
+    """Read a saved plan.
 
     Raises
     ------
     NotFoundError
-        Where there is no such file; InputError where it holds no plan.
+        If the file does not exist.
+    InputError
+        If the file cannot be read or holds no plan.
 
     Examples
     --------

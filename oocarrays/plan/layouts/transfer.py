@@ -1,11 +1,12 @@
-"""One all-to-all between two layouts: what every rank sends to every rank, and what that makes each of them do.
+"""All-to-all between two layouts: elements that each rank sends to each, and the work of each rank.
 
     cyclic(2) on 2 → block on 3, 12 elements                          rank    0   1   2
     before        0 0 1 1 0 0 1 1 0 0 1 1                             held    6   6   0
     afterwards    0 0 0 0 1 1 1 1 2 2 2 2                             due     4   4   4
     kept          ───         ───                                     sends   2   2   0
 
-An axis is computed once for both directions, whatever layouts it is in. Thakur 1995, chapter 3.
+The runs of an axis are computed once for both directions, and shared by all layouts with that axis. Thakur 1995,
+chapter 3.
 """
 
 from __future__ import annotations
@@ -25,15 +26,14 @@ from oocarrays.plan.layouts.runs import Runs, Side, runs_between
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One all-to-all: every rank of ``source`` sends to every rank of ``target`` what the latter is to hold."""
+    """All-to-all in which every rank of ``source`` sends each rank of ``target`` the elements that it is to hold."""
 
     source: Layout
-    """Who holds what before."""
+    """Layout before."""
     target: Layout
-    """Who holds what afterwards."""
+    """Layout after."""
     held: tuple[Runs, ...] | None = field(default=None, repr=False, compare=False)
-    """The runs along each axis, where they are kept with it, and travel; otherwise they are found when they are asked
-    for, once a process."""
+    """Runs along each axis if they are stored and sent with the transfer; None to compute them once per process."""
 
     def __post_init__(self) -> None:
         if self.source.shape != self.target.shape:
@@ -41,19 +41,19 @@ class Transfer:
 
     @property
     def axes(self) -> tuple[Runs, ...]:
-        """The runs along each axis, between coordinates of the two grids."""
+        """Runs along each axis, between coordinates of the two grids."""
         return _axes(self.source, self.target) if self.held is None else self.held
 
     def holding(self) -> Transfer:
-        """Return the same with its runs: it need not find them again, wherever it goes."""
+        """Return the transfer with its runs, so that other processes need not compute them."""
         return replace(self, held=self.axes)
 
     def bare(self) -> Transfer:
-        """Return the same without them, which is small: workers find them."""
+        """Return the transfer without its runs, which is small; workers compute the runs."""
         return Transfer(self.source, self.target)
 
     def runs(self, source: int, target: int) -> tuple[Runs, ...]:
-        """Return the runs that ``source`` sends to ``target`` along each axis; what moves is their product."""
+        """Return the runs that ``source`` sends to ``target`` along each axis; their product moves."""
         places = zip(self.axes, self.source.coordinates(source), self.target.coordinates(target), strict=True)
         return tuple(runs.between(s, t) for runs, s, t in places)
 
@@ -61,7 +61,7 @@ class Transfer:
         return math.prod(int((runs.length * runs.count).sum()) for runs in self.runs(source, target))
 
     def sizes(self) -> np.ndarray:
-        """Elements that each source sends to each target, and to itself: a matrix."""
+        """Return a matrix of the elements that each source sends to each target, itself included."""
         sizes = np.ones((1, 1), np.int64)
         for runs, sources, targets in zip(self.axes, self.source.grid, self.target.grid, strict=True):
             sizes = np.kron(sizes, runs.sizes(sources, targets))
@@ -72,30 +72,30 @@ class Transfer:
         return _work(self)
 
     def reversed(self) -> Transfer:
-        """Return the way back, of which nothing is to be computed but the order of its runs."""
+        """Return the transfer of the way back; only the order of its runs is computed."""
         held = None if self.held is None else tuple(runs.reversed() for runs in self.held)
         return Transfer(self.target, self.source, held)
 
 
 class TransferWork(NamedTuple):
-    """The work of each rank in a transfer: arrays by rank, at most as many as there are before and afterwards."""
+    """Work of each rank in a transfer: arrays by rank, over all ranks before or after it."""
 
     held: np.ndarray
-    """Elements before."""
+    """Number of elements held before."""
     due: np.ndarray
-    """Elements afterwards."""
+    """Number of elements held after."""
     kept: np.ndarray
-    """Elements that it has before and afterwards."""
+    """Number of elements held both before and after."""
     sends: np.ndarray
-    """Messages to others."""
+    """Number of messages sent to other ranks."""
     receives: np.ndarray
-    """Messages from others."""
+    """Number of messages received from other ranks."""
     pieces: np.ndarray
-    """Contiguous pieces of its arrays that are copied, into messages and out of them."""
+    """Number of contiguous pieces of the rank's arrays copied into messages and out of them."""
 
     @property
     def moved(self) -> int:
-        """Elements that go from one rank to another."""
+        """Number of elements that move between ranks."""
         return int((self.held - self.kept).sum())
 
 
@@ -107,7 +107,7 @@ def _axes(source: Layout, target: Layout) -> tuple[Runs, ...]:
 
 @lru_cache(maxsize=256)
 def _runs(source: Axis, target: Axis) -> Runs:
-    """One way is computed, and the way back is read from it: of the two, that whose sides are in order."""
+    """Return the runs of an axis; one direction is computed, in sorted order, and the other derived from it."""
     if repr(source) > repr(target):
         return _runs(target, source).reversed()  # type: ignore[arg-type]
     return runs_between(source, target)
@@ -115,7 +115,7 @@ def _runs(source: Axis, target: Axis) -> Runs:
 
 @lru_cache(maxsize=256)
 def _work(transfer: Transfer) -> TransferWork:
-    """N-d is the product of one-axis answers, rank by rank."""
+    """Return the work of each rank, as a product of those of single axes."""
     ranks = max(transfer.source.ranks, transfer.target.ranks)
     kept = _filled(_kept(transfer), ranks)
     held, sends, taken = (_filled(numbers, ranks) for numbers in _side(transfer, "source"))
@@ -127,7 +127,7 @@ def _work(transfer: Transfer) -> TransferWork:
 
 
 def _side(transfer: Transfer, side: Side) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each rank of a side: elements, ranks of the other side that they are of or for, and contiguous pieces."""
+    """Return, per rank of a side, its elements, its partners on the other side, and its contiguous pieces."""
     elements = partners = pieces = np.ones(1, np.int64)
     grid = transfer.source.grid if side == "source" else transfer.target.grid
     grids = zip(transfer.source.grid, transfer.target.grid, strict=True)
@@ -144,7 +144,7 @@ def _side(transfer: Transfer, side: Side) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _kept(transfer: Transfer) -> np.ndarray:
-    """Elements that each rank, which is on both sides, has before and afterwards."""
+    """Return the number of elements that each rank of both sides holds before and after."""
     ranks = np.arange(min(transfer.source.ranks, transfer.target.ranks))
     kept = np.ones_like(ranks)
     for axis, runs in enumerate(transfer.axes):
@@ -157,7 +157,7 @@ def _kept(transfer: Transfer) -> np.ndarray:
 
 
 class _Pairs(NamedTuple):
-    """Pairs of ranks along an axis that have runs between them, in order."""
+    """Pairs of ranks along an axis with runs between them, in order."""
 
     source: np.ndarray
     target: np.ndarray
@@ -166,7 +166,7 @@ class _Pairs(NamedTuple):
 
 
 def _pairs(runs: Runs) -> _Pairs:
-    """Add up the runs of each pair: elements, and contiguous pieces."""
+    """Return the elements and contiguous pieces of each pair, summed over its runs."""
     new = (np.diff(runs.source, prepend=-1) != 0) | (np.diff(runs.target, prepend=-1) != 0)
     first = np.flatnonzero(new)
     if not len(first):
@@ -186,5 +186,5 @@ def _totals(rank: np.ndarray, numbers: np.ndarray, ranks: int) -> np.ndarray:
 
 
 def _filled(numbers: np.ndarray, ranks: int) -> np.ndarray:
-    """Numbers of as many ranks, with nothing for those that a side has not."""
+    """Return numbers padded with zeros for ranks missing on a side."""
     return np.append(numbers, np.zeros(ranks - len(numbers), np.int64))
