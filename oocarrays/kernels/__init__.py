@@ -1,4 +1,4 @@
-"""Functions of a block in memory, for `map_slabs` and `iterate`: medians, Jacobi's sweeps, Fourier transforms."""
+"""Kernels on a block in memory, for `map_slabs` and `iterate`: medians, Jacobi sweeps, Fourier transforms."""
 
 from __future__ import annotations
 

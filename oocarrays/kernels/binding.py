@@ -1,7 +1,7 @@
-"""Calls of a kernel: what it is given beside its blocks.
+"""Calls of a kernel: binding of its arguments after its blocks.
 
 map_slabs(scale, "a.zarr", "b.zarr", args=(2.0,), kwargs={"offset": 1})
-    ─► scale(block, factor=2.0, offset=1)             where the second parameter of scale is named "factor"
+─► scale(block, factor=2.0, offset=1)             if the second parameter of scale is named "factor"
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.section import Section
 
 MOST_THREADS = 2**16
-"""Threads of one kernel, at most."""
+"""Maximum number of threads of one kernel."""
 
 
 def check_array(given: object, name: str) -> None:
-    """Refuse what is no array of numpy's kind."""
+    """Raise if a value is no numpy array."""
     if not isinstance(given, np.ndarray):
         raise InputError(f"the {name} is of type {type(given).__name__}; a numpy array is needed")
 
 
 def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
-    """Refuse an ``out`` that cannot take what is made of an array, or lies over it."""
+    """Raise if ``out`` does not have the shape and type of an array, or overlaps it."""
     check_array(out, "out")
     if (out.shape, out.dtype) != (given.shape, given.dtype):
         raise InputError(f"out is {out.dtype} {out.shape}; {made} {given.dtype} {given.shape}")
@@ -38,24 +38,24 @@ def check_out(given: np.ndarray, out: np.ndarray, name: str, made: str) -> None:
 
 
 def check_threads(threads: int) -> None:
-    """Refuse a number of threads that cannot work."""
+    """Raise if a number of threads is invalid."""
     if not isinstance(threads, Integral) or not 1 <= threads <= MOST_THREADS:
         raise InputError(f"{threads} threads cannot work; 1 or more can")
 
 
 INFO = "block_info"
-"""The parameter by which a kernel asks where its block is."""
+"""Parameter of a kernel for the position of its block."""
 
 
 class BlockInfo(NamedTuple):
     """Position of a block, for a kernel that has a parameter ``block_info``."""
 
     section: Section
-    """The elements of the array that the block gives results for."""
+    """Elements of the array that the block computes."""
     window: Section
-    """The same with the halo, also beyond the array's edges, where something stands there."""
+    """Elements with the halo, including the part beyond the array's edges if the boundary fills it."""
     inside: tuple[slice, ...]
-    """Where ``section`` is in the block."""
+    """Indices of ``section`` in the block."""
     shape: tuple[int, ...]
     """Extent of each axis of the array, in elements."""
 
@@ -71,7 +71,7 @@ _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 def bound(
     kernel: Callable[..., Any], blocks: int, args: Sequence[Any], kwargs: Mapping[str, Any] | None
 ) -> Callable[..., Any]:
-    """Return a kernel of so many blocks with its other arguments: a partial, in which each has its name.
+    """Return a kernel of several blocks with its other arguments: a partial with each argument by name.
 
     >>> def scale(block, factor, offset=0): return factor * block + offset
     >>> bound(scale, 1, [2.0], {"offset": 1}).keywords
@@ -80,7 +80,7 @@ def bound(
     Raises
     ------
     InputError
-        Where it does not take them, or takes some by position alone.
+        If it does not accept them, or accepts some by position only.
     """
     if not isinstance(args, list | tuple):
         raise InputError(f"args={args!r} is no list or tuple: the arguments of the kernel after its blocks")
@@ -106,7 +106,7 @@ def bound(
 
 
 def _signature(kernel: Callable[..., Any]) -> Signature | None:
-    """Return the parameters of a kernel; None of one that does not say."""
+    """Return the signature of a kernel, or None if it has none."""
     try:
         return signature(kernel)
     except (ValueError, TypeError):

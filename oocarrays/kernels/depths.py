@@ -1,4 +1,4 @@
-"""What a pass knows of the kernels of this room: how far they reach, and how many ranks they are worth."""
+"""Properties of the kernels of this package for a pass: their depth, and the useful number of ranks."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def own_depth(kernel: Callable[..., Any]) -> int | tuple[int, ...]:
 
 
 def own_ranks(kernel: Callable[..., Any]) -> int | None:
-    """Return how many ranks of threads a kernel is worth; None of an unknown one: as many as there are cores.
+    """Return the useful number of ranks of threads for a kernel; None for an unknown one: as many as cores.
 
-    Kernels of this room are many short calls of numpy, and one rank reads and writes beside them already: threads that
-    compute hand the interpreter's lock to each other more often than they gain.
+    Kernels of this package are many short calls of numpy, and one rank already reads and writes beside them:
+    threads that compute pass the interpreter's lock to each other more often than they gain.
     """
     return 1 if _unwrapped(kernel)[0] in (median, sweep, sweeps) else None
 
 
 def _unwrapped(kernel: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """The function of a kernel, with the arguments that it has been given."""
+    """Return the function of a kernel, with its bound arguments."""
     if isinstance(kernel, partial):
         return kernel.func, kernel.args, kernel.keywords
     return kernel, (), {}

@@ -1,4 +1,4 @@
-"""What is unlike in two blocks: how many elements, which is the first, and how far they are apart at most."""
+"""Differences of two blocks: the number of elements, the first of them, and the largest distance."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from dataclasses import dataclass
 import numpy as np
 
 PIECE = 2**16
-"""Elements that are looked at in one go: what is made of them stays in the processor's cache."""
+"""Elements that are compared at a time: temporary arrays stay in the processor's cache."""
 HELD = 64 * PIECE
-"""Bytes that are held beside two blocks, at most: of each element both values as numbers, and some answers."""
+"""Maximum bytes in addition to two blocks: both values of each element as numbers, and some masks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far two elements may be apart and count as equal: ``|a - b| <= atol + rtol * |b|``, as numpy has it."""
+    """Maximum distance of equal elements: ``|a - b| <= atol + rtol * |b|``, as in numpy."""
 
     rtol: float = 0.0
-    """Of the second element."""
+    """Tolerance relative to the second element."""
     atol: float = 0.0
-    """Whatever the elements are."""
+    """Absolute tolerance."""
     equal_nan: bool = True
     """Whether NaN is equal to NaN in the same place."""
 
     @property
     def exact(self) -> bool:
-        """Whether only the same elements are equal."""
+        """Whether only identical elements are equal."""
         return not self.rtol and not self.atol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Elements of two arrays that are unlike."""
+    """Elements of two arrays that differ."""
 
     count: int = 0
-    """How many."""
+    """Number of elements."""
     first: tuple[int, ...] | None = None
-    """Index of the first of them, in row order; None where there is none."""
+    """Index of the first of them, in row order; None without differences."""
     values: tuple[object, ...] = ()
-    """What both arrays have there."""
+    """Values of both arrays at that index."""
     largest: float = 0.0
-    """The most by which numbers differ: infinite, or NaN, where one of two is."""
+    """Largest difference of numbers: infinite, or NaN, if one of two is."""
 
     def __add__(self, other: Differences) -> Differences:
-        """Of two parts together, in whatever order they were looked at."""
+        """Return the differences of two parts together, in any order."""
         earlier = min((each for each in (self, other) if each.first is not None), key=_first, default=self)
         return Differences(
             count=self.count + other.count,
@@ -74,7 +74,7 @@ def differences(a: np.ndarray, b: np.ndarray, lower: Sequence[int], tolerance: T
 
 
 def _pieces(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Runs of elements in row order, and where each begins."""
+    """Yield runs of elements in row order, each with its start."""
     flat, other = a.reshape(-1), b.reshape(-1)
     for start in range(0, math.prod(a.shape), PIECE):
         yield start, flat[start : start + PIECE], other[start : start + PIECE]
@@ -98,7 +98,7 @@ def _numbers(x: np.ndarray) -> np.ndarray:
 
 
 def _farthest(x: np.ndarray, y: np.ndarray) -> float:
-    """By how much elements differ at most; of what are no numbers, NaN."""
+    """Return the largest difference of elements; NaN if they are no numbers."""
     if x.dtype.kind not in "iufcb" or y.dtype.kind not in "iufcb":
         return math.nan
     if x.dtype == y.dtype and x.dtype.kind in "iu":  # as floats, neighbours beyond 2**53 would be one number

@@ -27,13 +27,13 @@ def transform(slab: np.ndarray, axis: int = 1, *, out: np.ndarray | None = None,
     Parameters
     ----------
     slab : numpy.ndarray
-        Of two axes. Single precision stays single: float32 and complex64 give complex64, the others complex128.
+        Array of two axes. Single precision stays single: float32 and complex64 give complex64, the others complex128.
     axis : int
         0 or 1.
     out : numpy.ndarray, optional
-        Where the result goes, of the slab's shape; a complex slab itself, too.
+        Array for the result, of the slab's shape; a complex slab itself is possible.
     threads : int
-        Threads to use: each holds 2 MiB, or 32 bytes an element of a line, where that is more.
+        Threads to use: each holds 2 MiB, or 32 bytes an element of a line, if that is more.
 
     Raises
     ------

@@ -1,11 +1,11 @@
 """Sweeps of the four-point stencil, several in one pass: each tile of columns runs down the array once, in cache.
 
-    columns         · · · ┌─────────────┐ · · ·     a tile, and beside it a column a sweep: what lies at its sides goes
-                    · · · └─────────────┘ · · ·     stale by one column a sweep, and is left out at the end
+    columns         · · · ┌─────────────┐ · · ·     a tile, with one more column per sweep on each side: they become
+                    · · · └─────────────┘ · · ·     stale by one column a sweep, and are left out at the end
     rows            0 1 2 3 4 5 6 7 8 …             down the tile in blocks of rows; behind the block that is read,
-      read          ███████████▓▓▓▓▓▓▓              each sweep follows the one before it at a distance of one row
-      sweep 1       ██████████▓▓▓▓▓▓▓               ▓ what one block adds
-      sweep 2       █████████▓▓▓▓▓▓▓                each sweep keeps the last two rows of the sweep before it
+      read          ███████████▓▓▓▓▓▓▓              each sweep follows the previous one at a distance of one row
+      sweep 1       ██████████▓▓▓▓▓▓▓               ▓ rows added by one block
+      sweep 2       █████████▓▓▓▓▓▓▓                each sweep keeps the last two rows of the previous sweep
 
 No row is swept twice. Thakur 1995, figure 5.3, is the plain sweep. Tiling: Wolf & Lam 1991 (skewing); Song & Li 1999.
 """
@@ -21,16 +21,16 @@ from oocarrays.kernels.binding import check_array, check_out, check_threads
 from oocarrays.mapping.given import whole
 
 MOST_SWEEPS = 2**31
-"""Sweeps of one pass, at most."""
+"""Maximum number of sweeps of one pass."""
 COLUMNS, BLOCK = 1024, 256 * 2**10
 """Columns of a tile, and bytes of a block of its rows: three blocks and the rows kept stay in a second cache."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of what comes out wrong at a row's ends, and is overwritten
+@np.errstate(over="ignore", invalid="ignore")  # wrong values at a row's ends are overwritten
 def sweep(grid: np.ndarray) -> np.ndarray:
-    """One plain sweep: every inner element becomes the mean of its four neighbours.
+    """Return the grid after one plain sweep: every inner element becomes the mean of its four neighbours.
 
-    Rows are taken as one run: numpy adds long runs nearly twice as fast as rows.
+    Rows are processed as one run: numpy adds long runs nearly twice as fast as rows.
 
     >>> sweep(np.array([[0.0, 4, 0], [8, 0, 0], [0, 0, 0]]))
     array([[0., 4., 0.],
@@ -52,17 +52,17 @@ def sweep(grid: np.ndarray) -> np.ndarray:
 def sweeps(grid: np.ndarray, count: int, *, out: np.ndarray | None = None, threads: int = 1) -> np.ndarray:
     """Return the grid after ``count`` plain sweeps, bit for bit: the border keeps its values.
 
-    Of a slab with a halo of ``count`` rows and columns, everything within the halo is what sweeps of the whole array
-    leave there.
+    For a slab with a halo of ``count`` rows and columns, everything within the halo equals the result of sweeping the
+    whole array.
 
     Parameters
     ----------
     grid : numpy.ndarray
-        Of two axes and real or complex numbers.
+        Array of two axes and real or complex numbers.
     count : int
-        Sweeps.
+        Number of sweeps.
     out : numpy.ndarray, optional
-        Where the result goes: of the grid's shape and type, apart from it in memory.
+        Array for the result: of the grid's shape and type, without overlap in memory.
     threads : int
         Threads to use: each holds three blocks of 256 KiB and two rows of a tile for each sweep.
 
@@ -87,9 +87,9 @@ def sweeps(grid: np.ndarray, count: int, *, out: np.ndarray | None = None, threa
     return result
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of what comes out wrong at a row's end and is left out
+@np.errstate(over="ignore", invalid="ignore")  # wrong values at a row's end are left out
 def descend(grid: np.ndarray, count: int, out: np.ndarray, first: int, last: int) -> None:
-    """All sweeps of the columns from ``first`` to ``last``, down the grid in blocks of rows."""
+    """Sweep the columns from ``first`` to ``last`` ``count`` times, down the grid in blocks of rows."""
     (height, width), dtype = grid.shape, grid.dtype
     left, right = max(first - count, 0), min(last + count, width)
     pitch = right - left
@@ -114,7 +114,8 @@ def descend(grid: np.ndarray, count: int, out: np.ndarray, first: int, last: int
 
 
 def keep_border(before: np.ndarray, after: np.ndarray, rows: tuple[int, int], columns: list[int]) -> None:
-    """The grid's first and last row and column go on unchanged: rows counted from what ``before`` adds, if there."""
+    """Copy the grid's first and last row and column unchanged; rows are counted from the first new one of
+    ``before``."""
     after[2:, columns] = before[1:-1, columns]
     for row in rows:
         if -1 <= row < len(before) - 3:
@@ -122,10 +123,10 @@ def keep_border(before: np.ndarray, after: np.ndarray, rows: tuple[int, int], co
 
 
 def mean(before: np.ndarray, after: np.ndarray, sums: np.ndarray) -> None:
-    """The mean of four neighbours for all rows of ``before`` but its first and last, into ``after`` from row 2.
+    """Write the mean of four neighbours for all rows of ``before`` but its first and last into ``after`` from row 2.
 
     A neighbour above and one to the right lie on a diagonal, as do one to the left and one below: two additions and
-    a product an element. Rows are taken as one run: the first and the last column come out wrong.
+    a product an element. Rows are processed as one run: the first and the last column are wrong.
     """
     pitch, run = before.shape[1], before.ravel()
     size, diagonals = run.size - 2 * pitch, run.size - pitch - 1
@@ -136,14 +137,14 @@ def mean(before: np.ndarray, after: np.ndarray, sums: np.ndarray) -> None:
 
 
 def check(grid: np.ndarray) -> None:
-    """Refuse what cannot be swept."""
+    """Raise if a grid cannot be swept."""
     check_array(grid, "grid")
     if grid.ndim != 2 or grid.dtype.kind not in "fc":
         raise InputError(f"sweeps need two axes of real or complex numbers; this is {grid.dtype} {grid.shape}")
 
 
 def refuse(grid: np.ndarray, count: int, out: np.ndarray, threads: int) -> None:
-    """Raise what is wrong with the arguments, before any work."""
+    """Raise if an argument is invalid, before any work."""
     if whole(count, "count") < 0:
         raise InputError(f"{count} sweeps cannot be made; 0 or more can")
     if count > MOST_SWEEPS:

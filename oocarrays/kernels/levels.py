@@ -1,4 +1,4 @@
-"""Levels of a pyramid, block by block: each is made of the one below, a value for each group of elements.
+"""Levels of a pyramid, block by block: each is computed from the one below, one value for each group of elements.
 
     level 0   ┌─┬─┬─┬─┐      level 1   ┌───┬───┐      level 2   ┌───────┐
               ├─┼─┼─┼─┤                │   │   │                │       │
@@ -6,7 +6,7 @@
               ├─┼─┼─┼─┤                │   │   │                │       │
               └─┴─┴─┴─┘                └───┴───┘                └───────┘
 
-Where an extent is odd, the last group along an axis has what is left.
+If an extent is odd, the last group along an axis has the remainder.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 from oocarrays.mapping.coarsening import pieces
 
 PIECE_BYTES = 2**18
-"""Bytes of a block that are coarsened at a time: what is made on the way stays in a cache, and is next to nothing."""
+"""Bytes of a block that are coarsened at a time: temporary arrays stay in a cache, and are negligible."""
 WORKSPACE = 16 * PIECE_BYTES
-"""Bytes that are held on the way, beside a block and what is made of it."""
+"""Bytes of temporary arrays, in addition to a block and its result."""
 METHODS = ("mean", "median", "nearest", "mode")
-"""How a value is chosen for a group."""
+"""Methods of choosing a value for a group."""
 
 
 def coarsen(block: np.ndarray, factors: Sequence[int], method: str = "mean") -> np.ndarray:
@@ -44,7 +44,7 @@ def coarsen(block: np.ndarray, factors: Sequence[int], method: str = "mean") -> 
 def _in_pieces(
     block: np.ndarray, made: np.ndarray, factors: tuple[int, ...], of: Callable[..., None], axis: int = 0
 ) -> None:
-    """Coarsen whole groups, some of them at a time: cut along the first axis, and what is still too large further."""
+    """Coarsen whole groups, several at a time: cut along the first axis, and parts that are still too large further."""
     if block.nbytes <= PIECE_BYTES or axis == block.ndim:
         of(block, made, factors)
         return
@@ -81,7 +81,7 @@ def _sum(block: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
 
 
 def _summed(block: np.ndarray, axis: int, factor: int, dtype: Any) -> np.ndarray:
-    """Sum groups along one axis, element by element of them: whole rows are added, and nothing is reshaped."""
+    """Sum groups along one axis by position in the group: whole rows are added, and nothing is reshaped."""
     if factor == 1:
         return block if block.dtype == dtype else block.astype(dtype)
     before = (slice(None),) * axis
@@ -93,7 +93,7 @@ def _summed(block: np.ndarray, axis: int, factor: int, dtype: Any) -> np.ndarray
 
 
 def _sum_type(dtype: np.dtype, count: int) -> np.dtype:
-    """Return the type in which so many values, and half of their number, can be summed."""
+    """Return a type for the sum of ``count`` values plus half of their number."""
     if dtype.kind not in "iub":
         return np.result_type(dtype, np.float64) if dtype.kind in "fc" else dtype
     kind, most = ("u" if dtype.kind in "ub" else "i"), 2 ** (8 * dtype.itemsize) * 2 * count
@@ -144,16 +144,16 @@ class Levels:
     steps: tuple[tuple[int, ...], ...]
     """Elements of a group along each axis, from each level to the next."""
     method: str
-    """How a value is chosen for a group."""
+    """Method of choosing a value for a group."""
     axes: tuple[int, ...] = ()
-    """The axis of the source that each axis of the levels is; empty where their order is the same."""
+    """Axis of the source for each axis of the levels; empty if their order is the same."""
 
     def __call__(self, block: np.ndarray) -> list[np.ndarray]:
         block = block.transpose(self.axes) if self.axes else block
         return [block, *self.above(block, 0)]
 
     def above(self, block: np.ndarray, level: int) -> Iterator[np.ndarray]:
-        """Yield the levels above one of which a block is given, its axes in the order of the levels."""
+        """Yield the levels above a block of ``level``, with axes in the order of the levels."""
         for factors in self.steps[level:]:
             block = coarsen(block, factors, self.method)
             yield block

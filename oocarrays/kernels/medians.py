@@ -1,14 +1,14 @@
-"""The median of every window of an image, by a network of minima and maxima that whole rows run through at once.
+"""Median of every window of an image, by a network of minima and maxima applied to whole rows at once.
 
     rows            0  1  2  3  4  5      for 5 × 5: along each row the five values of every place, sorted
     pairs              └──┘  └──┘         two sorted rows merged
-    core               └────────┘         two pairs merged: the rows that two windows have in common
+    core               └────────┘         two pairs merged: the common rows of two windows
     windows         └───────────┘         the first: the median of the core and row 0
                        └───────────┘      the second: the median of the core and row 5
 
-What neighbours share is computed once: along a row since every step is taken for all places and read back shifted; down
-the columns since two windows share a core, and two cores a pair. A 3 × 3 median takes 17 minima and maxima an element,
-a 5 × 5 median 57, whatever the data. Even and odd rows are held apart, so that every operand is one contiguous run.
+Common values of neighbours are computed once: along a row, each step is computed for all places and read with an
+offset; down the columns, two windows share a core, and two cores a pair. A 3 × 3 median takes 17 minima and maxima an
+element, a 5 × 5 median 57, for any data. Even and odd rows are separate, so that every operand is one contiguous run.
 Merging: Batcher 1968 (odd-even merge; Knuth, volume 3, 5.3.4). Sharing: Adams 2021 (separable sorting networks).
 """
 
@@ -30,14 +30,15 @@ from oocarrays.kernels.binding import check_array, check_out, check_threads
 from oocarrays.mapping.given import MOST_EXTENT, whole, wholes
 
 PADDED = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap"}
-"""What lies beyond an edge: scipy's names, as numpy's pad calls them."""
+"""Modes of padding beyond an edge: scipy's names, with those of numpy's pad."""
 WIDEST = 15
-"""Elements along the widest window that a network serves."""
+"""Elements along the widest window of a network."""
 WORKSPACE = 8 * 2**20
-"""Bytes that a thread may hold: the registers of all that is live at one time."""
+"""Maximum bytes of a thread: the registers of all live values."""
 REGISTER = 192 * 2**10
-"""Bytes of a register, at most: few enough to stay in a second cache, enough for a step to outlast its call, and for
-two threads not to wait for the interpreter's lock after each: with 96 KiB two took longer than one."""
+"""Maximum bytes of a register: few enough to stay in a second cache, enough for a step to outlast its call, and for
+two threads not to wait for the interpreter's lock after each: with 96 KiB two took longer than one.
+"""
 
 
 # ---------------------------------------------------------------------- the network
@@ -45,16 +46,16 @@ two threads not to wait for the interpreter's lock after each: with 96 KiB two t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkStep:
-    """The smaller or the larger of two values, for every place of the image; without operands what is read."""
+    """Smaller or larger of two values, for every place of the image; without operands, the read values."""
 
     operation: np.ufunc | None = None
     """``numpy.minimum`` or ``numpy.maximum``."""
     operands: tuple[Wire, ...] = ()
-    """What is compared."""
+    """Values to compare."""
 
 
 class Wire(NamedTuple):
-    """A step's result, some rows (of its parity) down and some columns to the right."""
+    """Result of a step, shifted by rows (of its parity) down and columns to the right."""
 
     step: NetworkStep
     down: int = 0
@@ -67,12 +68,12 @@ def moved(wires: Sequence[Wire], down: int, right: int) -> list[Wire]:
 
 
 def compared(a: Wire, b: Wire) -> list[Wire]:
-    """Return the smaller and the larger of two."""
+    """Return the smaller and the larger of two values."""
     return [Wire(NetworkStep(operation, (a, b))) for operation in (np.minimum, np.maximum)]
 
 
 def merged(a: Sequence[Wire], b: Sequence[Wire]) -> list[Wire]:
-    """One sorted list of two, by Batcher's odd-even merge."""
+    """Return two sorted lists as one, by Batcher's odd-even merge."""
     if not a or not b:
         return [*a, *b]
     if len(a) == len(b) == 1:
@@ -84,7 +85,7 @@ def merged(a: Sequence[Wire], b: Sequence[Wire]) -> list[Wire]:
 
 
 def gathered(one: Sequence[Wire], count: int, down: int, right: int) -> list[Wire]:
-    """One sorted list of ``count`` neighbours' lists, each a step on from the one before: by doubling."""
+    """Return the lists of ``count`` neighbours at equal distances as one sorted list, by doubling."""
     if count < 2:
         return [*one] * count
     half = count // 2
@@ -94,7 +95,8 @@ def gathered(one: Sequence[Wire], count: int, down: int, right: int) -> list[Wir
 
 
 def ranked(a: Sequence[Wire], b: Sequence[Wire], rank: int) -> Wire:
-    """Of two sorted lists together the value of some rank, from 1: the least of the maxima that cut off ``rank``."""
+    """Return the value of a rank, from 1, in two sorted lists together: the least of the maxima that cut off
+    ``rank``."""
     cuts = (
         [*a[max(rank - j - 1, 0) : rank - j], *b[max(j - 1, 0) : j]]
         for j in range(len(b) + 1)
@@ -105,7 +107,7 @@ def ranked(a: Sequence[Wire], b: Sequence[Wire], rank: int) -> Wire:
 
 
 def medians(height: int, width: int) -> tuple[list[NetworkStep], list[Wire]]:
-    """Return the network of a window: what is read, and the medians, for even and for odd rows."""
+    """Return the network of a window: the read steps, and the medians, for even and for odd rows."""
     reads = [NetworkStep(), NetworkStep()]
     even, odd = (gathered([Wire(step)], width, 0, 1) for step in reads)
     core = gathered(merged(odd, moved(even, 1, 0)), height // 2, 1, 0)
@@ -133,21 +135,21 @@ def ordered(outs: Sequence[Wire]) -> list[NetworkStep]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MedianNetwork:
-    """A network in the order in which it runs."""
+    """Network in the order of running."""
 
     steps: tuple[NetworkStep, ...]
-    """Operands first: the even rows, the odd rows, and what is made of them."""
+    """Steps, operands first: the even rows, the odd rows, and those computed from them."""
     outs: tuple[Wire, ...]
-    """The medians of the even and of the odd rows."""
+    """Medians of the even and of the odd rows."""
     places: dict[NetworkStep, int]
-    """The register of each step's result."""
+    """Register of each step's result."""
     registers: int
-    """How many there are."""
+    """Number of registers."""
 
     @classmethod
     @cache
     def of(cls, height: int, width: int) -> MedianNetwork:
-        """Return the network of a window, its registers free again after their last use."""
+        """Return the network of a window, reusing registers after their last use."""
         reads, outs = medians(height, width)
         steps = (*reads, *(step for step in ordered(outs) if step.operation))
         last = {wire.step: number for number, step in enumerate(steps) for wire in step.operands}
@@ -161,7 +163,7 @@ class MedianNetwork:
 
 
 class Tile:
-    """The registers of a network for one tile of an image after another, and its steps bound to them."""
+    """Registers of a network for the tiles of an image in turn, with its steps bound to them."""
 
     def __init__(self, image: np.ndarray, height: int, width: int) -> None:
         network, above = MedianNetwork.of(height, width), height // 2
@@ -176,7 +178,7 @@ class Tile:
         self.bound = list(bound(network, held, pitch))
 
     def run(self, image: np.ndarray, out: np.ndarray) -> None:
-        """The medians of a tile, of the part of the image that its windows cover."""
+        """Write the medians of a tile, from the part of the image that its windows cover."""
         for parity, plane in enumerate(self.reads):
             rows = image[parity::2]
             plane[: rows.shape[0], : rows.shape[1]] = rows
@@ -188,7 +190,7 @@ class Tile:
 
 
 def bound(network: MedianNetwork, held: np.ndarray, pitch: int) -> Iterator[tuple[Any, ...]]:
-    """Each step's operation, operands and result: runs of registers, as long as all that they are made of reaches."""
+    """Yield each step's operation, operands and result: runs of registers, as long as all operands reach."""
     size: int = held.shape[1]
     length = dict.fromkeys(network.steps[:2], size)
     for step in network.steps[2:]:
@@ -200,7 +202,7 @@ def bound(network: MedianNetwork, held: np.ndarray, pitch: int) -> Iterator[tupl
 
 
 def windows(image: np.ndarray, out: np.ndarray, height: int, width: int) -> None:
-    """The median of every window that lies in an image, tile by tile: ``out`` is a window's rest smaller."""
+    """Write the median of every window inside an image, tile by tile; ``out`` is smaller by a window minus one."""
     if not out.size:
         return
     tile = Tile(image, height, width)
@@ -228,17 +230,17 @@ def median(
     Parameters
     ----------
     image : numpy.ndarray
-        Of any integer or real type and any number of axes. The network serves odd windows of at most 15 × 15 along two
-        axes and one element along all others; ``scipy.ndimage.median_filter`` the rest. Where a window holds a NaN the
-        network's median is NaN, as numpy's is; scipy's depends on the order.
+        Array of any integer or real type and any number of axes. The network serves odd windows of at most 15 × 15
+        along two axes and one element along all others; ``scipy.ndimage.median_filter`` the rest. If a window contains
+        a NaN, the network's median is NaN, as numpy's is; scipy's depends on the order.
     size : int or sequence of int
-        Of the window, in elements: of each axis, or of all.
+        Size of the window, in elements: of each axis, or of all.
     mode : str
-        What lies beyond an edge, in scipy's words: "reflect" (d c b a | a b c d), "mirror", "nearest" or "wrap". With
-        "none" nothing does: elements whose windows reach there stay as they are. It costs least, and is right where
-        the image has a halo that is trimmed.
+        Padding beyond an edge, in scipy's terms: "reflect" (d c b a | a b c d), "mirror", "nearest" or "wrap". With
+        "none", elements with windows beyond an edge keep their values. It is the cheapest mode, and correct if the
+        image has a halo that is trimmed.
     out : numpy.ndarray, optional
-        Where the medians go, of the image's shape and type.
+        Array for the medians, of the image's shape and type.
     threads : int
         Threads to use: each holds 2.3 MiB for 3 × 3, 5.2 MiB for 5 × 5, and at most 9.2 MiB (15 × 15).
 
@@ -248,7 +250,7 @@ def median(
         For another mode or type, a window smaller than 1, or ``out`` of another shape or type, or that overlaps the
         image.
     UnsupportedError
-        Where scipy is needed and not installed.
+        If scipy is needed and not installed.
 
     Examples
     --------
@@ -270,7 +272,9 @@ def median(
         by_scipy(image, sizes, mode, result)
     else:
         window, pairs = planes(image, result, sizes)
-        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:  # one keeps what it frees
+        with (
+            ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool
+        ):  # a single thread reuses its freed memory
             for plane, filled in pairs:
                 each = parts(plane, filled, window, mode, threads)
                 list((pool.map if pool else map)(lambda part: windows(*part, *window), each))
@@ -280,7 +284,7 @@ def median(
 
 
 def planes(image: np.ndarray, out: np.ndarray, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], Iterator[Any]]:
-    """Return the window along the two axes that it is wide in, and all planes of these axes: of image and result."""
+    """Return the window along its two wide axes, and all planes of these axes: of image and result."""
     lacking = 2 - len(sizes)
     sizes = (1,) * lacking + sizes
     wide = sorted(sorted(range(len(sizes)), key=lambda axis: (sizes[axis] > 1, axis))[-2:])
@@ -290,7 +294,7 @@ def planes(image: np.ndarray, out: np.ndarray, sizes: tuple[int, ...]) -> tuple[
 
 
 def keep_edges(image: np.ndarray, out: np.ndarray, sizes: tuple[int, ...]) -> None:
-    """Elements whose windows reach beyond an edge stay as they are."""
+    """Copy elements with windows that reach beyond an edge."""
     for axis, size in enumerate(sizes):
         before, after = size // 2, (size - 1) // 2
         for edge in (slice(before), slice(max(image.shape[axis] - after, 0), None)):
@@ -301,7 +305,7 @@ def keep_edges(image: np.ndarray, out: np.ndarray, sizes: tuple[int, ...]) -> No
 def parts(
     image: np.ndarray, out: np.ndarray, sizes: Sequence[int], mode: str, bands: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield an image's inside, in bands of rows, and its four edges padded with what lies beyond, if anything does."""
+    """Yield an image's inside, in bands of rows, and its four edges with padding, if any."""
     (height, width), (above, left) = image.shape, (n // 2 for n in sizes)
     if not image.size:
         return
@@ -319,7 +323,7 @@ def parts(
 
 
 def by_scipy(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray) -> None:
-    """The medians of windows that no network serves."""
+    """Write the medians of windows that the network does not serve."""
     try:
         from scipy.ndimage import median_filter
     except ImportError:
@@ -331,7 +335,7 @@ def by_scipy(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarr
 
 
 def refuse(image: np.ndarray, sizes: tuple[int, ...], mode: str, out: np.ndarray, threads: int) -> None:
-    """Raise what is wrong with the arguments, before any work."""
+    """Raise if an argument is invalid, before any work."""
     if not isinstance(mode, str) or mode not in (*PADDED, "none"):
         raise InputError(f"mode {mode!r} is unknown; known are {', '.join(PADDED)}, none")
     if image.dtype.kind not in "biuf":

@@ -1,12 +1,12 @@
-"""Reductions piece by piece: what is kept of a piece, how two follow each other, and what comes out.
+"""Reductions piece by piece: the state of a piece, the fold of two states, and the result.
 
     piece ─► state ─┐
     piece ─► state ─┴─ fold ─► state ─► finish
 
 States are folded in the order of the pieces, so that the same pieces give the same bits. Floating-point numbers, and
-integers for their mean, are added in float64: within a piece as numpy does, from piece to piece with what was lost by
-rounding (Neumaier 1974); squares of deviations as Chan, Golub and LeVeque 1979. Sums of integers and of times are as
-numpy has them, beside a sum in float64 that shows where they leave their type.
+integers for their mean, are added in float64: within a piece as in numpy, from piece to piece with the rounding error
+(Neumaier 1974); squares of deviations as Chan, Golub and LeVeque 1979. Sums of integers and of times are as in numpy,
+with a sum in float64 that detects overflow of their type.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from oocarrays.errors import RunError
 
 Axes = tuple[int, ...]
 NAMES = ("sum", "mean", "var", "std", "min", "max", "count")
-"""Reductions that are known by name."""
+"""Names of the built-in reductions."""
 LONG = np.dtype("i8")
 ADD: Any = np.add
-"""Its stubs differ among versions of numpy."""
+"""`numpy.add` without a type, because its stubs differ among versions of numpy."""
 WRAPPED = 2.0**62
-"""Distance of a sum in float64 from one in 64 bits that has left its type: that is wrong by 2**64."""
+"""Distance of a sum in float64 from an overflowed sum in 64 bits, which is wrong by 2**64."""
 PIECE = 2**18
-"""Elements of which deviations are held at one time."""
+"""Elements per batch of deviations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class Reduction:
     """A reduction in three steps."""
 
     state: Callable[[np.ndarray, Axes, np.ndarray | None], Any]
-    """Takes a piece, the axes along which it is reduced, and a mask of what counts, or None."""
+    """Function of a piece, the reduced axes, and a mask of the elements to include, or None."""
     fold: Callable[[Any, Any], Any]
-    """Takes two states, of what stands before and behind."""
+    """Function of two states, of the elements before and after."""
     finish: Callable[[Any], np.ndarray]
-    """Takes the state of all."""
+    """Function of the state of all elements."""
 
 
 def reduction(
@@ -67,13 +67,13 @@ def reduction(
 # ---------------------------------------------------------------------- sums
 
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""How many elements count, their sum, and what it lacks by rounding; of integers and times the sum in float64."""
+"""Number of elements, their sum, and its rounding error; for integers and times the sum in float64."""
 
 
 def _sums(
     block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool, exact: bool = True
 ) -> Sums:
-    """Add elements; integers in their own type where their sum is to be ``exact``, else in float64."""
+    """Add elements; integers in their own type if their sum is to be ``exact``, otherwise in float64."""
     if block.dtype.kind == "m":
         return _sums_of_times(block, axes, mask, counts, skipna)
     if block.dtype.kind in "biu":
@@ -95,7 +95,7 @@ def _sums_of_integers(block: np.ndarray, axes: Axes, mask: np.ndarray | None, co
 
 
 def _sums_of_times(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Sums:
-    """Add durations as integers, for numpy raises where they leave their type; NaT among them makes NaN in float64."""
+    """Add durations as integers, because numpy raises on overflow; NaT among them makes NaN in float64."""
     known, numbers = _known(block, mask), block.view(LONG.newbyteorder(block.dtype.byteorder))
     total, rounded = (_added(numbers, axes, known, np.dtype(kind)) for kind in ("i8", "f8"))
     mask = known if skipna else mask
@@ -110,7 +110,7 @@ def _added(block: np.ndarray, axes: Axes, mask: np.ndarray | None, dtype: np.dty
 
 
 def _known(block: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """Return a mask of what counts and is neither NaN nor NaT."""
+    """Return a mask of the included elements that are neither NaN nor NaT."""
     known: np.ndarray = block == block
     return known if mask is None else mask & known
 
@@ -149,7 +149,7 @@ def _whole(total: np.ndarray) -> np.ndarray:
 
 
 def _is_wrapped(total: np.ndarray, rounded: np.ndarray) -> np.ndarray:
-    """Where a sum has left its type; not where it is NaT."""
+    """Return a mask of overflowed sums, without NaT."""
     return np.asarray(np.abs(_whole(total).astype("f8") - rounded) > WRAPPED)
 
 
@@ -162,7 +162,7 @@ def _mean(state: Sums) -> np.ndarray:
 
 
 def _mean_of_times(count: np.ndarray, total: np.ndarray, rounded: np.ndarray) -> np.ndarray:
-    """As numpy has it, cut to whole units; in float64 where the sum leaves its type."""
+    """Return means as in numpy, cut to whole units; from float64 if the sum overflows."""
     some, known = np.maximum(count, 1), ~np.isnan(rounded)
     about = np.trunc(np.where(known, rounded, 0) / some).astype("i8").view(total.dtype)
     made = np.where(_is_wrapped(total, rounded), about, total / some)
@@ -172,7 +172,7 @@ def _mean_of_times(count: np.ndarray, total: np.ndarray, rounded: np.ndarray) ->
 # ---------------------------------------------------------------------- counts
 
 Counts = tuple[np.ndarray, ...]
-"""How many elements count, and what earlier versions kept beside that."""
+"""Number of elements, with further items in states of earlier versions."""
 
 
 def _count(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Counts:
@@ -191,7 +191,7 @@ def _number(state: Counts) -> np.ndarray:
 # ---------------------------------------------------------------------- deviations
 
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""How many elements count, their mean, and the sum of squares of what they differ from it."""
+"""Number of elements, their mean, and the sum of squares of deviations from it."""
 
 
 def _moments(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.dtype, skipna: bool) -> Moments:
@@ -204,7 +204,7 @@ def _moments(block: np.ndarray, axes: Axes, mask: np.ndarray | None, counts: np.
 
 
 def _squares(block: np.ndarray, axes: Axes, mask: np.ndarray | None, mean: np.ndarray) -> np.ndarray:
-    """The sum of squared deviations, a few rows of the longest axis at one time."""
+    """Return the sum of squared deviations, a few rows of the longest axis at a time."""
     found: Any = np.zeros([n for axis, n in enumerate(block.shape) if axis not in axes])
     if not block.size:
         return np.asarray(found)
@@ -241,7 +241,7 @@ def _deviation(state: Moments, ddof: int, root: bool) -> np.ndarray:
 # ---------------------------------------------------------------------- extremes
 
 Extremes = tuple[np.ndarray, np.ndarray]
-"""How many elements count, and the smallest or largest."""
+"""Number of elements, and the smallest or largest."""
 
 
 def _chooser(*, smallest: bool, skipna: bool) -> np.ufunc:
@@ -264,7 +264,7 @@ def _extreme(
 
 
 def _last(dtype: np.dtype, *, largest: bool) -> Any:
-    """Return the value that any element is chosen before."""
+    """Return the value that any element is preferred to."""
     if dtype.kind == "b":
         return dtype.type(largest)
     if dtype.kind in "iu":
@@ -279,7 +279,7 @@ def _extremes(a: Extremes, b: Extremes, smallest: bool, skipna: bool) -> Extreme
 
 
 def _some(state: Extremes, some_empty: bool) -> np.ndarray:
-    """Return what was chosen, and NaN or NaT where nothing counts."""
+    """Return the chosen elements, with NaN or NaT if none is included."""
     count, chosen = state
     if chosen.dtype.kind in "mM":
         return np.where(count > 0, chosen, np.array("NaT", chosen.dtype))

@@ -1,4 +1,4 @@
-"""What a kernel gives: one array for each target, of the shape and the type that are wanted there.
+"""Results of a kernel: one array for each target, of the expected shape and type.
 
 blocks ─► kernel ─► results ─► checked ─► targets        of each slab
 zeros  ─► kernel ─► results ─► checked                   of a trial: a few elements, before a target is made
@@ -24,29 +24,29 @@ SMALL = 2**22
 """Bytes of the blocks of a trial above which they have one group of elements along each axis, and not several."""
 
 COPIES = ("get", "copy_to_host", "cpu")
-"""Methods that copy an array of a device: of CuPy, Numba and PyTorch."""
+"""Methods that copy an array from a device: of CuPy, Numba and PyTorch."""
 
 
 class ResultTerms(NamedTuple):
-    """Terms that the result for one target must meet."""
+    """Requirements for the result of one target."""
 
     target: str
-    """Its name."""
+    """Name of the target."""
     shape: tuple[int, ...]
-    """Of the result."""
+    """Shape of the result."""
     dtype: np.dtype | None
-    """Of the target's elements; None where any will do."""
+    """Type of the target's elements; None for any type."""
 
 
 def wide_type(dtype: np.dtype) -> np.dtype:
-    """Return a type at least as large as what NumPy makes of elements of a type, by sums, means and transforms."""
+    """Return a type at least as large as NumPy's results of sums, means and transforms of elements of a type."""
     if dtype.kind not in "biufc":
         return dtype
     return np.dtype("c16" if dtype.kind in "fc" and dtype.itemsize >= 8 else "f8")
 
 
 def on_host(given: Any) -> np.ndarray:
-    """Return a result as a NumPy array; that of a device, such as CuPy's, is copied."""
+    """Return a result as a NumPy array; an array on a device, such as CuPy's, is copied."""
     if isinstance(given, np.ndarray):
         return given
     on_device = hasattr(given, "__cuda_array_interface__")
@@ -74,7 +74,10 @@ def checked(results: Any, wanted: Sequence[ResultTerms], block: tuple[int, ...],
 
 
 def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -> list[np.ndarray]:
-    """Return results as they are, if every value has a counterpart of its target's type: a trial has other values."""
+    """Return results unchanged if every value has a counterpart in its target's type, or raise.
+
+    Only real results are checked this way: the values of a trial differ.
+    """
     for array, (target, _, dtype) in zip(made, wanted, strict=True):
         lost = None if dtype is None else lost_value(array, dtype)
         if lost is not None:
@@ -85,16 +88,16 @@ def fitting(made: list[np.ndarray], wanted: Sequence[ResultTerms], where: str) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialBlock:
-    """A small block in the first corner of the sources, cut as that of a slab could be."""
+    """Small block in the first corner of the sources, cut as a slab could be."""
 
     shape: tuple[int, ...]
-    """Of the sources."""
+    """Shape of the sources."""
     core: Section
-    """The elements that it gives results for."""
+    """Elements that the block computes."""
     depth: tuple[int, ...]
-    """Neighbours that the kernel sees on each side, along each axis."""
+    """Number of neighbours that the kernel sees on each side, along each axis."""
     beyond: tuple[bool, ...]
-    """Whether something stands beyond the edges of each axis."""
+    """Whether the boundary fills values beyond the edges of each axis."""
 
     @classmethod
     def of(
@@ -114,7 +117,7 @@ class TrialBlock:
 
     @property
     def window(self) -> Section:
-        """The elements that the kernel sees."""
+        """Elements that the kernel sees."""
         axes = list(zip(self.core.upper, self.depth, self.beyond, self.shape, strict=True))
         lower = (-d if out else 0 for _, d, out, _ in axes)
         return Section(tuple(lower), tuple(n + d if out else min(n + d, most) for n, d, out, most in axes))
@@ -138,7 +141,7 @@ class TrialBlock:
 
 
 def block_of(value: Any, section: Section, dtype: np.dtype) -> np.ndarray:
-    """Return a computed block on the host; raise if its shape or type is not what its lazy array declares."""
+    """Return a computed block on the host, or raise if its shape or type differs from its lazy array."""
     block = on_host(value)
     if block.shape != section.shape:
         raise RunError(f"the block at {section.lower} has shape {block.shape}; its array says {section.shape}")

@@ -1,7 +1,7 @@
-"""Casts of values to the type of the array that takes them: a value without a counterpart there is refused.
+"""Casts of values to the type of a target array: a value without a counterpart in that type is rejected.
 
-computed results     ``same_kind`` by numpy, and every value has a counterpart       `misfit`
-values in hand       every value has a counterpart, whatever the two types           `lost_value`
+    computed results     ``same_kind`` by numpy, and every value has a counterpart       `misfit`
+    values in hand       every value has a counterpart, for any two types                `lost_value`
 
 Rounding of floating-point numbers, and of times to a coarser unit, is no loss.
 """
@@ -16,11 +16,11 @@ PIECE = 2**16
 """Elements that are compared at a time: they stay in a cache, and temporary arrays are small."""
 INTEGERS, FLOATS, TIMES, TEXTS = "biu", "fc", "mM", "SU"
 Lost = Callable[[np.ndarray, np.dtype], np.ndarray]
-"""Takes a piece and a type; gives where values have no counterpart."""
+"""Function of a piece and a type that returns a mask of values without a counterpart."""
 
 
 def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
-    """Return a value without a counterpart of another type; None where all have one, or the nearest number."""
+    """Return a value without a counterpart in another type; None if all have one, or a nearest number."""
     if values.dtype.names and dtype.names:
         fields = ((values[a], dtype[b].base) for a, b in zip(values.dtype.names, dtype.names, strict=False))
         return next((each_lost for each in fields if (each_lost := lost_value(*each)) is not None), None)
@@ -42,7 +42,8 @@ def lost_value(values: np.ndarray, dtype: np.dtype) -> object | None:
 
 
 def misfit(values: np.ndarray, dtype: np.dtype) -> str | None:
-    """Say why computed values cannot be elements of a type, by ``same_kind`` and by value; None where they can."""
+    """Return the reason why computed values cannot be elements of a type, by ``same_kind`` and by value; None if
+    they can."""
     if not np.can_cast(values.dtype, dtype, "same_kind"):
         return f"dtype {values.dtype}"
     lost = lost_value(values, dtype)
@@ -50,14 +51,14 @@ def misfit(values: np.ndarray, dtype: np.dtype) -> str | None:
 
 
 def has_number(dtype: np.dtype, number: object) -> bool:
-    """Return whether elements of a type can have a number, rounded where they are floating-point numbers."""
+    """Return whether a type can represent a number, up to rounding for floating-point types."""
     value = np.asarray(number)
     kinds = {value.dtype.kind, dtype.kind}
     return kinds <= {*INTEGERS, *FLOATS} and lost_value(value, dtype) is None
 
 
 def _check_of(given: np.dtype, dtype: np.dtype) -> Lost | None:
-    """Return the check of a cast; None where it loses nothing, or numpy itself refuses it."""
+    """Return the check of a cast; None if it is lossless, or numpy itself rejects it."""
     number = given.kind in INTEGERS + FLOATS
     if given.kind == dtype.kind and dtype.kind in TIMES:
         return _overflows if np.can_cast(given, dtype, "safe") and given != dtype else None  # to a finer unit

@@ -1,15 +1,15 @@
-"""Coarser arrays: each element stands for a group of elements of a finer one, or for all of an axis.
+"""Coarser arrays: each element represents a group of elements of a finer one, or a whole axis.
 
-    fine      0 1 2 │ 3 4 5 │ 6 7 8 │ 9      factor 3: the last group is what is left
+    fine      0 1 2 │ 3 4 5 │ 6 7 8 │ 9      factor 3: the last group is the remainder
     coarse      0   │   1   │   2   │ 3
 
     days      31 of them │ 28 │ 31 │ …       lengths, one a group
     months         0     │  1 │  2 │
 
-    times     0 1 2 3 4 5 6 7 8 9            all of the axis, for which some elements stand together; or none, where no
-    waves     0   1   2   3   4              axis is left of it; and axes that stand for none have all of theirs at once
+    times     0 1 2 3 4 5 6 7 8 9            the whole axis, represented by some elements together; or none, if no
+    waves     0   1   2   3   4              axis remains; and new axes, always computed as a whole
 
-N-d is the product of one-axis answers.
+N-d is the product of one-axis results.
 """
 
 from __future__ import annotations
@@ -28,29 +28,28 @@ from oocarrays.mapping.section import Section
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Elements of an axis that stand for all of another one together, or for none."""
+    """Elements of an axis that together represent a whole finer axis, or none."""
 
     length: int
-    """How many there are."""
+    """Number of elements."""
 
 
 Factor = int | tuple[int, ...] | Together
-"""Elements of each group along an axis: the same number for all, or one for each; or those that stand for all."""
+"""Elements of each group along an axis: one number for all, one for each, or `Together`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coarsening:
-    """How many elements of a finer array each element stands for, along each axis."""
+    """Number of elements of a finer array that each element represents, along each axis."""
 
     factors: tuple[Factor, ...]
-    """Of each axis."""
+    """Factor of each axis."""
     axes: tuple[int | None, ...] = ()
-    """The axis of the finer array that each axis is of; None of one that stands for none. Empty, where they are all of
-    those in their order."""
+    """Axis of the finer array for each axis, None for a new one; empty if the axes are the same in the same order."""
 
     @classmethod
     def of(cls, factors: Sequence[int | Sequence[int]], shape: Sequence[int]) -> Coarsening:
-        """Return the coarsening of an array of this shape, checked."""
+        """Return the validated coarsening of an array of this shape."""
         if len(factors) != len(shape):
             raise InputError(f"factor={tuple(factors)!r} has {len(factors)} axes; the array has {len(shape)}")
         return cls(tuple(_checked(each, n) for each, n in zip(factors, shape, strict=True)))
@@ -61,39 +60,39 @@ class Coarsening:
 
     @property
     def of_axes(self) -> tuple[int | None, ...]:
-        """The axis of the finer array that each axis is of; None of one that stands for none."""
+        """Axis of the finer array for each axis, None for a new one."""
         return self.axes or tuple(range(len(self.factors)))
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return self.section(Section((0,) * len(shape), tuple(shape))).upper
 
     def factor(self, axis: int) -> Factor | None:
-        """The factor of what is of an axis of the finer array; None where nothing is."""
+        """Return the factor along an axis of the finer array; None if no axis represents it."""
         return self.factors[self.of_axes.index(axis)] if axis in self.of_axes else None
 
     def unit(self, axis: int, extent: int) -> int:
-        """Elements of which a part must be a multiple, or go up to the end, so that it cuts no group."""
+        """Return the unit of lengths that cut no group; a part must be a multiple of it or extend to the end."""
         factor = self.factor(axis)
         return min(factor, max(extent, 1)) if isinstance(factor, int) else max(extent, 1)
 
     def chunk(self, axis: int, chunks: Sequence[int]) -> int | None:
-        """The elements along an axis for which a chunk stands; None where a part of the axis has no whole chunk."""
+        """Return the elements along an axis that a chunk represents; None if a part of the axis has no whole chunk."""
         factor = self.factor(axis)
         return chunks[self.of_axes.index(axis)] * factor if isinstance(factor, int) else None
 
     def section(self, fine: Section) -> Section:
-        """The elements that stand for those of a section that cuts no group."""
+        """Return the elements that represent a section that cuts no group."""
         ends = zip(self.factors, self.of_axes, strict=True)
         pairs = [_ends_of(factor, fine, axis) for factor, axis in ends]
         return Section(tuple(lower for lower, _ in pairs), tuple(upper for _, upper in pairs))
 
     def resized(self, lengths: Mapping[int, int]) -> Coarsening:
-        """The same with so many elements of some axes that stand for all of theirs."""
+        """Return the coarsening with these lengths of some axes that represent whole axes."""
         factors = (Together(lengths[axis]) if axis in lengths else own for axis, own in enumerate(self.factors))
         return Coarsening(tuple(factors), self.axes)
 
     def reshaped(self, dropped: Sequence[int], new: Mapping[int, int]) -> Coarsening:
-        """The same without what is of some axes of the finer array, and with axes that stand for none."""
+        """Return the coarsening without some axes of the finer array, and with new axes."""
         pairs = zip(self.factors, self.of_axes, strict=True)
         axes = [(factor, axis) for factor, axis in pairs if axis not in dropped]
         for place in sorted(new):
@@ -101,13 +100,13 @@ class Coarsening:
         return Coarsening(tuple(factor for factor, _ in axes), tuple(axis for _, axis in axes))
 
     def then(self, factors: Sequence[int]) -> Coarsening:
-        """The same with groups of its elements, of so many along each axis, for an element."""
+        """Return the coarsening followed by another one with these factors."""
         pairs = zip(self.factors, factors, strict=True)
         return Coarsening(tuple(math.prod([own, more]) for own, more in pairs if isinstance(own, int)))
 
 
 def _ends_of(factor: Factor, fine: Section, axis: int | None) -> tuple[int, int]:
-    """The elements along an axis that stand for those of a section of the finer array."""
+    """Return the ends of the elements along an axis that represent a section of the finer array."""
     if isinstance(factor, Together):
         return 0, factor.length
     assert axis is not None, "only elements that stand together can stand for none"

@@ -1,9 +1,9 @@
-"""Arguments made into what they stand for, or refused in one line that names the parameter and what it takes.
+"""Validation of arguments: a converted value, or an error in one line with the parameter and its accepted values.
 
     ranks=np.int64(4)    4        shape=7    (7,)       grid=[2, 1]    (2, 1)
     ranks="four"         InputError: ranks='four' must be a whole number, at least 1
 
-Each kind of value has its one door here, on the lowest floor, so that whoever takes one asks the same.
+Each kind of value has a single function here, at the lowest level, so that all callers validate alike.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import numpy as np
 from oocarrays.errors import InputError
 
 MOST_EXTENT = 2**63 - 1
-"""Elements that an axis has at most: what indices in memory can count."""
+"""Maximum number of elements of an axis: the largest index in memory."""
 NO_TYPE = (TypeError, ValueError, SyntaxError, AttributeError, LookupError, OverflowError, RecursionError)
-"""What numpy raises at what is no type: some texts it reads as Python."""
+"""Exceptions of numpy for an invalid type: it evaluates some texts as Python."""
 Choice = TypeVar("Choice")
 Taken = ParamSpec("Taken")
 Given = TypeVar("Given")
 
 
 def whole(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> int:
-    """Return an integer, of whatever type."""
+    """Return any integer type as an int."""
     number = _index(given)
     if number is None or (least is not None and number < least):
         limit = "" if least is None else f", at least {least}"
@@ -37,7 +37,7 @@ def whole(given: Any, name: str, least: int | None = None, *, error: type[InputE
 
 
 def wholes(given: Any, name: str, least: int | None = None, *, error: type[InputError] = InputError) -> tuple[int, ...]:
-    """Integers: of a list, a tuple, an array or whatever has them in an order."""
+    """Return integers from a list, a tuple, an array or any ordered iterable."""
     numbers = [_index(each) for each in listed(given, name, error=error)]
     if any(number is None or (least is not None and number < least) for number in numbers):
         limit = "" if least is None else f", at least {least}"
@@ -46,7 +46,7 @@ def wholes(given: Any, name: str, least: int | None = None, *, error: type[Input
 
 
 def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, word: str = "axis") -> int:
-    """Return the number of an axis that is given by number or name."""
+    """Return the number of an axis from its number or name."""
     known = [each for each in names or () if each is not None]
     if isinstance(given, str) and given in known:
         return list(names or ()).index(given)
@@ -59,7 +59,7 @@ def axis_of(given: Any, ndim: int, names: Sequence[str | None] | None = None, wo
 
 
 def by_axis(given: Any, ndim: int, otherwise: Any, names: Sequence[str | None] | None, word: str) -> Any:
-    """Return one value for each axis, where a mapping gives those of some axes; anything else stays as it is."""
+    """Return one value for each axis from a mapping by axis; return anything else unchanged."""
     if not isinstance(given, Mapping):
         return given
     found = {axis_of(axis, ndim, names, f"{word}={given!r}"): value for axis, value in given.items()}
@@ -77,27 +77,27 @@ def extents(given: Any, name: str = "shape", *, error: type[InputError] = InputE
 
 
 def listed(given: Any, name: str, *, error: type[InputError] = InputError) -> list[Any]:
-    """Return the entries of a list, a tuple, an array or any other iterable; text and mappings are refused."""
+    """Return the entries of a list, a tuple, an array or any other iterable; reject text and mappings."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
         raise error(f"{name}={given!r} is not a sequence, such as a list")
     return list(given)
 
 
 def is_sequence(given: Any) -> bool:
-    """Return whether something is a sequence, or an array with axes; text is neither."""
+    """Return whether a value is a sequence, or an array with axes; text is neither."""
     array_axes: int = given.ndim if isinstance(given, np.ndarray) else 1
     return isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes) and array_axes > 0
 
 
 def named(given: Any, name: str, *, error: type[InputError] = InputError) -> dict[str, Any]:
-    """Return a mapping whose keys are text."""
+    """Return a mapping with text keys as a dict."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise error(f"{name}={given!r} is not a mapping from names, such as {{'units': 'K'}}")
     return dict(given)
 
 
 def chosen(given: Any, name: str, choices: Iterable[Choice], *, error: type[InputError] = InputError) -> Choice:
-    """One of some values, of the same type as they are."""
+    """Return the matching choice, of the same type as the choices."""
     choices = tuple(choices)
     for choice in choices:
         if isinstance(given, type(choice) if isinstance(choice, str) else int | np.integer) and given == choice:
@@ -107,7 +107,7 @@ def chosen(given: Any, name: str, choices: Iterable[Choice], *, error: type[Inpu
 
 
 def flag(given: Any, name: str) -> bool:
-    """True or False: ``overwrite="no"`` would be true."""
+    """Return True or False; other values such as ``overwrite="no"`` are rejected."""
     if not isinstance(given, bool | np.bool_) and not (isinstance(given, int) and given in (0, 1)):
         raise InputError(f"{name}={given!r} is neither True nor False")
     return bool(given)
@@ -121,7 +121,7 @@ def element_type(given: Any, name: str = "dtype", *, error: type[InputError] = I
 
 
 def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = InputError) -> np.dtype:
-    """Return a type of elements of any size, among them objects."""
+    """Return a type of elements of any size, including objects."""
     try:
         known: np.dtype = np.dtype(given)
     except NO_TYPE as refused:
@@ -130,7 +130,7 @@ def known_type(given: Any, name: str = "dtype", *, error: type[InputError] = Inp
 
 
 def names_of_axes(given: Any, ndim: int, name: str = "dimension_names") -> tuple[str | None, ...] | None:
-    """Return the names of all axes, None for one without a name; None where there are none at all."""
+    """Return the names of all axes, None for one without a name; None if no axis has a name."""
     if given is None:
         return None
     names = tuple(listed(given, name))
@@ -140,19 +140,19 @@ def names_of_axes(given: Any, ndim: int, name: str = "dimension_names") -> tuple
 
 
 def from_home(path: Any) -> Any:
-    """Return a path with a leading ``~`` or ``~user`` replaced by that home directory; anything else as it is."""
+    """Return a path with a leading ``~`` or ``~user`` replaced by that home directory; anything else unchanged."""
     is_path = isinstance(path, str | os.PathLike) and os.fsdecode(path).startswith("~")
     return os.path.expanduser(path) if is_path else path
 
 
 def as_numpy(read: Callable[[], Any], dtype: Any) -> np.ndarray:
-    """Read a value as numpy asks an object for it: ``dtype`` is checked first."""
+    """Read a value for numpy's conversion of an object, checking ``dtype`` first."""
     wanted = None if dtype is None else known_type(dtype)
     return np.asarray(read(), wanted)
 
 
 def _index(given: Any) -> int | None:
-    """Return the integer that something is, if it is one."""
+    """Return a value as an integer, or None."""
     try:
         return operator.index(given)
     except TypeError:
@@ -160,7 +160,7 @@ def _index(given: Any) -> int | None:
 
 
 def renamed(**names: str) -> Callable[[Callable[Taken, Given]], Callable[Taken, Given]]:
-    """Let a function refuse words that it took once, in a line that names those that it takes."""
+    """Decorate a function to reject renamed keywords with an error that states the new ones."""
 
     def now(function: Callable[Taken, Given]) -> Callable[Taken, Given]:
         @wraps(function)

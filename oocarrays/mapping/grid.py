@@ -1,4 +1,4 @@
-"""Chunk grids, and all that a planner may know of a stored array.
+"""Chunk grids, and the properties of a stored array that a planner uses.
 
 extent 10, chunk 4        ┌────┬────┬────┐
                           │ 0  │ 1  │ 2··│   the last chunk is stored whole, padded
@@ -17,7 +17,7 @@ from oocarrays.mapping.orientation import turned
 from oocarrays.mapping.section import Section
 
 Index = tuple[int, ...]
-"""Which chunk of a grid: its number in each axis."""
+"""Index of a chunk in a grid, along each axis."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -25,7 +25,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def unravel(number: int, counts: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index at place ``number`` of a grid of ``counts``, the last axis running fastest."""
+    """Return the index at position ``number`` of a grid of ``counts``, the last axis being the fastest."""
     index = []
     for n in reversed(counts):
         number, i = divmod(number, n)
@@ -34,7 +34,7 @@ def unravel(number: int, counts: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def ravel(index: Sequence[int], counts: Sequence[int]) -> int:
-    """Return the place of an index in a grid of ``counts``, the last axis running fastest."""
+    """Return the position of an index in a grid of ``counts``, the last axis being the fastest."""
     number = 0
     for i, n in zip(index, counts, strict=True):
         number = number * n + i
@@ -42,7 +42,7 @@ def ravel(index: Sequence[int], counts: Sequence[int]) -> int:
 
 
 def chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
-    """An interval as runs of alike chunks: at most a partial one, whole ones, and a partial one."""
+    """Yield an interval as runs of alike chunks: at most a partial one, whole ones, and a partial one."""
     start = lower
     while start < upper:
         inside = start % chunk
@@ -52,7 +52,7 @@ def chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
 
 
 def boxes(numbers: range, counts: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return a range of flat indices as a few boxes, each as its first index and one past its last."""
+    """Yield a range of flat indices as a few boxes, each as its first index and one past its last."""
     if not counts:
         yield from [((), ())] if numbers else []
         return
@@ -108,54 +108,56 @@ class ChunkGrid:
         )
 
     def touched(self, section: Section) -> tuple[range, ...]:
-        """Return the chunks that hold any of ``section``, as one range for each axis."""
+        """Return the chunks that intersect ``section``, as one range for each axis."""
         return tuple(
             range(l // c, ceil_div(u, c)) for l, u, c in zip(section.lower, section.upper, self.chunks, strict=True)
         )
 
     def indices(self, section: Section) -> Iterator[tuple[int, ...]]:
-        """Return the indices of the chunks that hold any of ``section``, the last axis running fastest."""
+        """Yield the indices of the chunks that intersect ``section``, the last axis being the fastest."""
         return product(*self.touched(section))
 
 
 COPIED_BYTES = 2**20
-"""Coded chunks of local files are decoded from the pages of these, unless they have fewer bytes: those are copied."""
+"""Maximum bytes of coded chunks of local files that are copied for decoding; larger ones are decoded from mapped
+pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """All that a planner may know of a stored array."""
+    """Properties of a stored array that a planner uses."""
 
     grid: ChunkGrid
-    """Its shape and chunks, in elements."""
+    """Shape and chunks, in elements."""
     itemsize: int
     """Bytes of one element."""
     local: bool
-    """True where chunks are local files, which we read and write ourselves."""
+    """Whether chunks are local files, accessed without Zarr's stores."""
     codec: str | None = None
-    """What makes a chunk's bytes of its elements: a name in the cost model, or None where they are its elements."""
+    """Codec that encodes a chunk: a name in the cost model, or None if the bytes are the elements."""
     decode_workspace: int = 0
-    """Bytes that reading one whole chunk needs beside the chunk itself."""
+    """Bytes for reading one whole chunk, in addition to the chunk."""
     encode_workspace: int = 0
-    """Bytes that writing one chunk needs beside the chunk itself."""
+    """Bytes for writing one chunk, in addition to the chunk."""
     behind_workspace: int = 0
-    """Bytes more, where one chunk is written while the next is encoded."""
+    """Additional bytes if one chunk is written while the next is encoded."""
     shard_chunks: tuple[int, ...] | None = None
-    """Length in each axis of the chunks in a shard, where the grid's chunks are shards, the unit of writing."""
+    """Length in each axis of the chunks in a shard, if the grid's chunks are shards, the unit of writing."""
     index_bytes: int = 0
     """Bytes of the index of each of these shards."""
     shards: int = 0
-    """Shards in which the grid's chunks lie, where they do: chunks are the unit of reading."""
+    """Number of shards that contain the grid's chunks, if any: chunks are the unit of reading."""
     index_workspace: int = 0
-    """Bytes that a process keeps to know where chunks lie in those shards."""
+    """Bytes of a process for the locations of chunks in those shards."""
     remote: bool = False
-    """True where each request travels over a network."""
+    """Whether each request travels over a network."""
     travel_bytes: int = 0
-    """Bytes that a whole chunk takes while it is under way; 0 where only one request can be at a time."""
+    """Bytes of a whole chunk under way; 0 if only one request is possible at a time."""
     order: tuple[int, ...] | None = field(default=None, metadata={"gained": True})
-    """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
+    """Axes from the slowest to the fastest within a chunk; None if that is their own order."""
     cached: bool = field(default=False, metadata={"gained": True})
-    """True of scratch that stays in the system's cache: no device is waited for. It is lost with the power."""
+    """Whether it is scratch that stays in the system's cache, without waiting for a device; a power failure loses
+    it."""
 
     @property
     def inner(self) -> ChunkGrid:
@@ -164,12 +166,12 @@ class Stored:
 
     @property
     def unit(self) -> str:
-        """Name of the units of writing."""
+        """Name of the unit of writing."""
         return "shards" if self.shard_chunks else "chunks"
 
     @property
     def lying(self) -> Stored:
-        """The same array with its axes in the order in which elements lie: its chunks lie in C order."""
+        """The array with its axes in storage order, so that its chunks are in C order."""
         if self.order is None:
             return self
         grid = ChunkGrid(turned(self.grid.shape, self.order), turned(self.grid.chunks, self.order))
@@ -178,26 +180,26 @@ class Stored:
 
     @property
     def coded(self) -> bool:
-        """Whether a chunk's bytes are not simply its elements, in some order of the axes."""
+        """Whether a chunk's bytes differ from its elements in some order of the axes."""
         return self.codec is not None
 
     @property
     def made(self) -> bool:
-        """Whether it takes work to make a chunk's bytes of its elements: a codec, or packing a shard."""
+        """Whether encoding or packing is needed for a chunk's bytes: a codec, or a shard."""
         return self.coded or self.shard_chunks is not None
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes of all chunks, those in shards too, decoded: those at the edge are stored whole."""
+        """Decoded bytes of all chunks, including those in shards: those at the edge are stored whole."""
         chunks = self.shard_chunks or self.grid.chunks
         return math.prod(ceil_div(n, c) * c for n, c in zip(self.grid.shape, chunks, strict=True)) * self.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole array, decoded."""
+        """Decoded bytes of the whole array."""
         return math.prod(self.grid.shape) * self.itemsize
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of one chunk, decoded."""
+        """Decoded bytes of one chunk."""
         return self.grid.chunk_size * self.itemsize

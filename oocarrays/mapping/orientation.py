@@ -1,21 +1,21 @@
-"""The order in which elements are stored, the axes from the slowest to the fastest: chunks run along the fastest ones.
+"""Storage order of elements, as axes from the slowest to the fastest: chunks extend along the fastest ones.
 
-    row, (0, 1)    ┌───────────┐      column, (1, 0)    ┌──┬──┬──┬──┐      the fastest axes run whole,
-                   ├───────────┤                        │  │  │  │  │      one is cut to what fits,
+    row, (0, 1)    ┌───────────┐      column, (1, 0)    ┌──┬──┬──┬──┐      the fastest axes are whole,
+                   ├───────────┤                        │  │  │  │  │      one is cut to fit,
                    ├───────────┤                        │  │  │  │  │      the slower ones have length 1
                    └───────────┘                        └──┴──┴──┴──┘
 
-In a chunk, too, the fastest axis runs fastest: a column of a column chunk is one range of its bytes. Arrays of before
-0.6 have chunks that run along an orientation, and in them elements in row order. Thakur 1995, section 5.4.1 (storage
-order: row 8 of Figure 5.5).
+Within a chunk the order is the same: a column of a column chunk is one range of its bytes. Arrays before 0.6 have
+chunks that extend along an orientation, with elements in row order. Thakur 1995, section 5.4.1 (storage order: row 8
+of Figure 5.5).
 
-every 4th from 1      · 1 · · · 5 · · · 9 · · · 13· ·
+    every 4th from 1      · 1 · · · 5 · · · 9 · · · 13· ·
     every 6th from 3      · · · 3 · · · · · 9 · · · · · 15
     common                · · · · · · · · · 9 · · · · · ·          every 12th: lcm(4, 6)
     hull                  · 1 · 3 · 5 · 7 · 9 · 11· 13· 15         every 2nd: gcd(4, 6, 3 - 1)
 
-What two of them share comes from the Chinese remainder theorem, however long they are. Ranges that run down are not
-taken; `ascending` turns them.
+The common elements of two ranges follow from the Chinese remainder theorem, for any length. Descending ranges are not
+accepted; `ascending` reverses them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from typing import TypeVar
 
 
 def ascending(axis: range) -> range:
-    """The same elements in the one form that they have: upwards, ending after the last, by 1 where there is but one."""
+    """Return the same elements in canonical form: ascending, ending after the last, with step 1 for a single
+    element."""
     if not axis:
         return range(0)
     if axis.step == 1:
@@ -48,7 +49,7 @@ def common(a: range, b: range) -> range:
 
 
 def hull(axes: Iterable[range]) -> range:
-    """The smallest regular section that holds them all; its stride divides every distance between their elements."""
+    """Return the smallest regular section with all elements; its stride divides every distance between them."""
     held = [axis for axis in axes if axis]
     if not held:
         return range(0)
@@ -61,22 +62,22 @@ T = TypeVar("T")
 
 
 def turned(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
-    """Reorder what belongs to the axes, from the slowest to the fastest."""
+    """Return values of axes reordered from the slowest to the fastest."""
     return tuple(each) if order is None else tuple(each[axis] for axis in order)
 
 
 def turned_back(each: Sequence[T], order: Sequence[int] | None) -> tuple[T, ...]:
-    """The same in the order of the array's own axes: what `turned` was given."""
+    """Return values in the array's own axis order: the inverse of `turned`."""
     return turned(each, None if order is None else inverse(order))
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """Where each axis stands in an order of them: the order that undoes it."""
+    """Return the inverse of an order of axes: the position of each axis in it."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """Chunks of at most ``size`` elements, 1 at least, that run along the fastest axes first."""
+    """Return chunks of at most ``size`` elements, at least 1, that extend along the fastest axes first."""
     chunks, room = [1] * len(shape), size
     for axis in reversed(order):
         chunks[axis] = max(min(shape[axis], room), 1)
@@ -85,7 +86,7 @@ def chunks_along(order: Sequence[int], shape: Sequence[int], size: int) -> tuple
 
 
 def runs_along(order: Sequence[int], shape: Sequence[int], chunks: Sequence[int]) -> bool:
-    """Return whether chunks run along the fastest axes: whole, then one that is cut, then length 1."""
+    """Return whether chunks extend along the fastest axes: whole, then one that is cut, then length 1."""
     cut = False
     for axis in reversed(order):
         if cut and chunks[axis] > 1:
@@ -95,7 +96,7 @@ def runs_along(order: Sequence[int], shape: Sequence[int], chunks: Sequence[int]
 
 
 def orientation_of(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...] | None:
-    """The order in which chunks run along the axes, from the slowest to the fastest; None where they run along none."""
+    """Return the order of axes along which chunks extend, from the slowest to the fastest, or None."""
     speed = [(c > 1) + (c >= n) for n, c in zip(shape, chunks, strict=True)]
     order = tuple(sorted(range(len(shape)), key=speed.__getitem__))
     return order if runs_along(order, shape, chunks) else None

@@ -1,13 +1,13 @@
-"""How regions lie over chunks: counted for one axis, multiplied for many.
+"""Overlap of regions and chunks: counted for one axis, multiplied for many.
 
     chunks    │    0    │    1    │    2    │         chunk = 4
     regions   │      0      │      1      │           region = 6
     pieces    │    a    │ b │  c  │   d   │           cut wherever either ends
 
-A piece is what one region needs of one chunk. Its contiguous runs follow from the last axis in which it does not
-span the chunk: with that *run axis* k, a run is one element of every axis before k, and the whole of those after.
-So the pieces' requests are sums over k of products of one-axis sums, and no piece is ever listed.
-(del Rosario, Bordawekar, Choudhary 1993, section 3, counts requests so for its distributions.)
+A piece is the intersection of one region with one chunk. Its contiguous runs follow from the last axis in which it
+does not span the chunk: with that *run axis* k, a run is one element of every axis before k, and the whole of those
+after. So the pieces' requests are sums over k of products of one-axis sums, and no piece is ever listed.
+(del Rosario, Bordawekar, Choudhary 1993, section 3, counts requests this way for its distributions.)
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.section import floor_sum
 
 LISTED = 2**14
-"""Cuts of one axis that are gone through at one time; of more, those that leave pieces of some length are counted."""
+"""Maximum number of cuts of one axis that are enumerated; for more, those that leave pieces of some length are
+counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AxisOverlap:
-    """One axis: regions over chunks."""
+    """Overlap of regions and chunks along one axis."""
 
     extent: int
-    """Elements of the axis."""
+    """Number of elements of the axis."""
     pieces: int
-    """Pairs of a region and a chunk that share an element."""
+    """Number of pairs of a region and a chunk that share an element."""
     cut_tiles: int
-    """Tiles of the pieces that do not span their stored chunk."""
+    """Number of tiles of the pieces that do not span their stored chunk."""
     whole_tiles: int
-    """Tiles of those that do."""
+    """Number of tiles of the pieces that span their stored chunk."""
     touched: Counter[int]
-    """How many regions touch so many chunks."""
+    """Number of regions, by the number of chunks that they touch."""
 
 
 @lru_cache(maxsize=8192)
@@ -65,22 +66,22 @@ def axis_overlap(extent: int, chunk: int, region: int, tile: int) -> AxisOverlap
 
 
 def _multiples(end: int, length: int) -> int:
-    """Multiples of a length between 0 and ``end``, without both."""
+    """Return the number of multiples of a length strictly between 0 and ``end``."""
     return max(end - 1, 0) // length
 
 
 def _cut(length: int, place: int) -> tuple[int, ...]:
-    """Return a length cut at a place, where that is within it."""
+    """Return a length cut at a place within it, or uncut."""
     return (place, length - place) if 0 < place < length else (length,)
 
 
 def _pieces(extent: int, chunk: int, region: int) -> int:
-    """Places where a chunk, a region or both begin."""
+    """Return the number of positions where a chunk, a region or both begin."""
     return ceil_div(extent, chunk) + ceil_div(extent, region) - ceil_div(extent, math.lcm(chunk, region))
 
 
 def _touched(extent: int, chunk: int, region: int) -> Counter[int]:
-    """Regions by the chunks that they touch: as few as can be or, where they lie across them, one more."""
+    """Return the number of regions by touched chunks: the minimum or, if regions are not aligned, one more."""
     whole = extent // region
     least = ceil_div(region, chunk)
     more = _pieces(whole * region, chunk, region) - whole * least
@@ -91,9 +92,9 @@ def _touched(extent: int, chunk: int, region: int) -> Counter[int]:
 
 
 def _cut_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
-    """Tiles of the two pieces at each multiple of ``coarse`` that lies within a cell of ``fine``, of the first ones.
+    """Return the tiles of the two pieces at each of the first multiples of ``coarse`` within a cell of ``fine``.
 
-    Cuts lie anew in each period. In a whole one each place that is a multiple of the common divisor is cut once.
+    Cuts repeat in each period. A whole period cuts each multiple of the common divisor once.
     """
     common = math.gcd(fine, coarse)
     period = fine // common
@@ -103,7 +104,7 @@ def _cut_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
 
 
 def _first_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
-    """Return the same of fewer cuts than are in a period, which all lie within a cell."""
+    """Return the tiles of fewer cuts than in a period, all within a cell."""
     if tile >= fine:
         return 2 * cuts
     if tile == 1:
@@ -120,7 +121,7 @@ def _first_tiles(fine: int, coarse: int, cuts: int, tile: int) -> int:
 
 
 def range_requests(axes: Sequence[AxisOverlap]) -> int:
-    """Contiguous runs, cut in tiles, that all regions read of all chunks."""
+    """Return the contiguous runs, cut in tiles, of all regions in all chunks."""
     if not axes:
         return 1
     total = 0
@@ -131,12 +132,13 @@ def range_requests(axes: Sequence[AxisOverlap]) -> int:
 
 
 def chunk_visits(axes: Sequence[AxisOverlap]) -> int:
-    """Pairs of a region and a chunk that it touches."""
+    """Return the number of pairs of a region and a chunk that it touches."""
     return math.prod(a.pieces for a in axes)
 
 
 def span_elements(axes: Sequence[AxisOverlap], chunks: Sequence[int]) -> int:
-    """Stored elements from the first to the last of each piece, of all pieces together: what is sieved."""
+    """Return the stored elements from the first to the last of each piece, summed over all pieces, as sieving reads
+    them."""
     visits, stride, total = chunk_visits(axes), 1, chunk_visits(axes)
     for axis, chunk in zip(reversed(axes), reversed(chunks), strict=True):
         total += stride * (axis.extent - axis.pieces) * (visits // axis.pieces if axis.pieces else 0)
@@ -145,7 +147,7 @@ def span_elements(axes: Sequence[AxisOverlap], chunks: Sequence[int]) -> int:
 
 
 def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
-    """Return how many regions touch so many chunks."""
+    """Return the number of regions, by the number of chunks that they touch."""
     counts = Counter({1: 1})
     for axis in axes:
         wider: Counter[int] = Counter()
@@ -156,7 +158,8 @@ def touched_by_region(axes: Sequence[AxisOverlap]) -> Counter[int]:
 
 
 def tile_shape(piece: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
-    """The longest tile of at most ``limit`` bytes whose runs stay contiguous: whole later axes, single earlier ones."""
+    """Return the longest tile of at most ``limit`` bytes with contiguous runs: whole later axes, single earlier
+    ones."""
     room = max(limit // itemsize, 1)
     tile: list[int] = []
     for extent in reversed(piece):

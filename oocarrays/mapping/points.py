@@ -1,10 +1,10 @@
-"""Points: elements of an array that indices name together, as numpy pairs several sequences, and masks.
+"""Points: elements of an array selected by paired indices, as numpy pairs several sequences, and masks.
 
     a[[3, 0], 2:5, [1, 7]]      paired axes   0, 2       named   (3, 1), (0, 7)
                                 rest          axis 1     range(2, 5)
-                                result        (2, 3)     the points' own axes stand first where the paired are apart
+                                result        (2, 3)     the points' own axes come first if the paired are apart
 
-What is taken is the points times the rest; `Selection` is the product of all axes.
+The selected elements are the points times the rest; a `Selection` is the product of all axes.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ NO_INDEX = "is no index: integers, slices, ... , None, masks, or sequences of in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """The elements that paired indices take of an array, by numpy's rules."""
+    """Elements that paired indices select of an array, by numpy's rules."""
 
     paired: tuple[int, ...]
-    """The array's axes along which indices are paired, ascending."""
+    """The array's axes with paired indices, ascending."""
     indices: np.ndarray
-    """The points: ``indices[k, i]`` is where point ``i`` lies along axis ``paired[k]``."""
+    """Coordinates: ``indices[k, i]`` is the index of point ``i`` along axis ``paired[k]``."""
     grouped: tuple[int, ...]
-    """Shape of the indices as they were given, broadcast."""
+    """Shape of the indices as given, broadcast."""
     at: int
-    """Axes of the rest's result that stand before those of the points."""
+    """Number of axes of the rest before those of the points in the result."""
     rest: Selection
-    """What is taken along the other axes."""
+    """Selection along the other axes."""
 
     @classmethod
     def of(cls, key: Any, shape: Sequence[int], *, first: bool = False) -> Points:
-        """Return the points that ``key`` names in an array of some shape."""
+        """Return the points that ``key`` selects in an array of some shape."""
         entries = _one_an_axis(key, shape)
         paired = [place for place, (entry, _) in enumerate(entries) if not _is_free(entry)]
         if not paired:
@@ -73,12 +73,12 @@ class Points:
         return int(self.indices.shape[1]) * self.rest.size
 
     def arranged(self, data: np.ndarray) -> np.ndarray:
-        """Return the result, of what was taken: ``data[i]`` is what point ``i`` takes along the other axes."""
+        """Return the result from read data: ``data[i]`` has the elements of point ``i`` along the other axes."""
         made = self._in_a_row().arranged(data).reshape(*self.grouped, *self.rest.shape)
         return np.moveaxis(made, self._ends(), self._starts())
 
     def spread(self, values: Any) -> np.ndarray:
-        """Return values for the result as values for what is taken."""
+        """Return values in the result's shape as data in the order of the selected elements."""
         try:
             data = np.broadcast_to(values, self.shape)
         except ValueError:
@@ -103,7 +103,7 @@ class Points:
 
 
 def by_chunk(indices: np.ndarray, chunks: Sequence[int]) -> Iterator[tuple[Index, np.ndarray]]:
-    """Put points in groups by the chunk in which they lie: its index, and the places of its points, ascending."""
+    """Yield the points of each chunk: the chunk's index, and the positions of its points, ascending."""
     numbers = indices // np.reshape(chunks, (-1, 1))
     order = np.lexsort(numbers[::-1])
     ordered = numbers[:, order]
@@ -113,11 +113,11 @@ def by_chunk(indices: np.ndarray, chunks: Sequence[int]) -> Iterator[tuple[Index
 
 
 _PLAIN = {int, slice, type(None), type(Ellipsis)}
-"""Types of entries that take a product, whatever else there is of them: small reads are asked for by these."""
+"""Types of entries that never pair: small reads use these."""
 
 
 def is_paired(key: Any) -> bool:
-    """Whether numpy pairs what a key names, instead of taking the product of all axes."""
+    """Return whether numpy pairs the indices of a key instead of forming the product of all axes."""
     entries = key if isinstance(key, tuple) else (key,)
     if _PLAIN.issuperset(map(type, entries)):
         return False
@@ -132,7 +132,7 @@ def is_paired(key: Any) -> bool:
 def _can_be_array(entry: Any) -> bool:
     try:
         np.asarray(entry)
-    except (ValueError, TypeError, OverflowError):  # of what nests unevenly, or does not let itself be read
+    except (ValueError, TypeError, OverflowError):  # ragged, or not readable as an array
         return False
     return True
 
@@ -142,7 +142,7 @@ def _is_free(entry: Any) -> bool:
 
 
 def _one_an_axis(key: Any, shape: Sequence[int]) -> list[tuple[Any, tuple[int, ...]]]:
-    """Return the entries of a key, and the array's axes that each of them takes: a mask takes as many as it has."""
+    """Return the entries of a key, each with its axes of the array: a mask has as many as its dimensions."""
     entries = list(key) if isinstance(key, tuple) else [key]
     spelled: list[Any] = []
     for entry in entries:
@@ -160,14 +160,14 @@ def _one_an_axis(key: Any, shape: Sequence[int]) -> list[tuple[Any, tuple[int, .
 
 
 class _Mask:
-    """A mask of several axes, which stands for as many entries."""
+    """Mask of several axes, which replaces as many entries."""
 
     def __init__(self, values: Any) -> None:
         self.values = np.asarray(values)
 
 
 _COVERED = object()
-"""An axis of a mask but its first."""
+"""Further axis of a mask."""
 
 
 def _is_mask(entry: Any) -> bool:
@@ -175,7 +175,7 @@ def _is_mask(entry: Any) -> bool:
 
 
 def _indices(entry: tuple[Any, tuple[int, ...]], shape: Sequence[int]) -> list[np.ndarray]:
-    """Return the indices along each of the axes that an entry takes, not below 0."""
+    """Return the non-negative indices along each of the axes of an entry."""
     values, axes = entry
     if not _can_be_array(values):
         raise SelectionError(f"{values!r} {NO_INDEX}")

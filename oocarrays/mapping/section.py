@@ -1,14 +1,14 @@
-"""A section: a regular part of an array, half open in every axis.
+"""Sections: regular parts of an array, half open in every axis.
 
     lower              upper              lower  stride    upper
       │                  │                  │     │         │
     ──[██████████████████)────► one axis  ──[█····█····█····█)────►
 
-N-d is the product of one-axis answers: a section is a range along each axis.
+N-d is the product of one-axis results: a section is a range along each axis.
 
 n = 4, a = 3, b = 1, m = 5       ⌊1/5⌋ + ⌊4/5⌋ + ⌊7/5⌋ + ⌊10/5⌋ = 3       points of a lattice below a line
 
-As Euclid's algorithm: axes are exchanged until no point is left, so that it takes as many turns as numbers have digits.
+As in Euclid's algorithm, axes are exchanged until no point is left: the number of turns grows with that of digits.
 (Graham, Knuth, Patashnik 1994, section 3.5.)
 """
 
@@ -31,10 +31,10 @@ Numbers = TypeVar("Numbers", int, np.ndarray)
 
 
 def floor_sum(n: int, a: int, b: Numbers, m: int) -> Numbers:
-    """The sum of ``(a * i + b) // m`` for ``i`` in ``range(n)``; of many ``b`` at once as unsigned, modulo 2**64."""
+    """Return the sum of ``(a * i + b) // m`` for ``i`` in ``range(n)``; an array ``b`` is unsigned, modulo 2**64."""
     total, left = 0 * b, 0 * b + n
     while np.any(left):
-        total = total + left // 2 * ((left - 1) | 1) * (a // m) + left * (b // m)  # of an array also 0 - 1 may be taken
+        total = total + left // 2 * ((left - 1) | 1) * (a // m) + left * (b // m)  # an array may also compute 0 - 1
         a, b = a % m, b % m
         reached = left * a + b
         left, b = reached // m, reached % m
@@ -46,8 +46,8 @@ def floor_sum(n: int, a: int, b: Numbers, m: int) -> Numbers:
 class Section:
     """The elements ``lower[i] <= x[i] < upper[i]`` in every axis ``i``, or each ``stride[i]``-th of them.
 
-    `of` makes the one form that a set of elements along each axis has; sections made so are equal where they have the
-    same ones.
+    `of` returns the canonical form of a set of elements along each axis; sections made with it are equal if their
+    elements are.
 
     >>> a = Section((0, 2), (4, 6))
     >>> a.shape, a.size
@@ -65,11 +65,11 @@ class Section:
     upper: tuple[int, ...]
     """One past the last element in each axis."""
     _strides: tuple[int, ...] = ()
-    """Elements from one to the next in each axis; none are named where they are 1 in all of them."""
+    """Distance between consecutive elements in each axis; empty if it is 1 in all of them."""
 
     @classmethod
     def of(cls, axes: Iterable[range]) -> Section:
-        """Return the section that is a range along each axis; where a range runs down, the same elements upwards.
+        """Return the section with these ranges along each axis; the elements of a descending range are reversed.
 
         >>> Section.of([range(0, 9, 3), range(4, 1, -1)])
         Section(lower=(0, 2), upper=(7, 5), stride=(3, 1))
@@ -86,7 +86,7 @@ class Section:
 
     @property
     def stride(self) -> tuple[int, ...]:
-        """Elements from one to the next in each axis."""
+        """Distance between consecutive elements in each axis."""
         return self._strides or (1,) * len(self.lower)
 
     @property
@@ -122,7 +122,7 @@ class Section:
         return (*map(slice, self.lower, self.upper), ...)
 
     def intersection(self, other: Section) -> Section | None:
-        """Return the elements in both sections, or None where there are none."""
+        """Return the elements in both sections, or None if they are disjoint."""
         try:
             if self._strides or other._strides:
                 shared = Section.of(map(orientation.common, self.axes, other.axes))
@@ -145,7 +145,7 @@ class Section:
             raise SelectionError(f"origin={origin!r} is not a whole number for each axis") from None
 
     def hull(self, *others: Section) -> Section:
-        """Return the smallest section that holds all of these; the sieve's is the same with strides of 1.
+        """Return the smallest section with all elements of these; the sieve uses the same with strides of 1.
 
         >>> Section((3, 2), (4, 3)).hull(Section((7, 2), (8, 4)))
         Section(lower=(3, 2), upper=(8, 4), stride=(4, 1))
@@ -154,22 +154,22 @@ class Section:
         return Section.of(map(orientation.hull, zip(*held, strict=True)) if held else [range(0)] * len(self.lower))
 
     def runs(self, shape: Sequence[int], orientation: str | Sequence[int] = "row") -> tuple[int, int]:
-        """Return how many contiguous runs the section has in a stored array, and the elements of each.
+        """Return the number of contiguous runs of the section in a stored array, and the elements of each.
 
-        Runs are as long as they can be with all of one length: where a section has both ends of an axis and not what
-        is between, the end of one row and the start of the next are not joined.
+        Runs are maximal with equal lengths: if a section has both ends of an axis but not the elements between, the
+        end of one row and the start of the next are not joined.
 
         Parameters
         ----------
         shape : sequence of int
             Extent of each axis of the array, in elements.
         orientation : str or sequence of int
-            How it is stored: ``"row"`` (C), ``"column"`` (Fortran), or its axes from the slowest to the fastest.
+            Storage order: ``"row"`` (C), ``"column"`` (Fortran), or its axes from the slowest to the fastest.
 
         Raises
         ------
         LayoutError
-            Where that is not an order of the axes.
+            If that is not an order of the axes.
 
         Examples
         --------

@@ -1,10 +1,10 @@
-"""Selections: the elements that an index takes along each axis, and how they stand in the result.
+"""Selections: the elements that an index selects along each axis, and their order in the result.
 
-    a[10:2:-3, 5, None]        axes        4 · 7 · 10    and    5          ascending, each once: what is read
-                               order       backwards            –          how they stand in the result
+    a[10:2:-3, 5, None]        axes        4 · 7 · 10    and    5          ascending, each once: as read
+                               order       backwards            –          the order in the result
                                result      (3, 1)                          5 has no axis there, None has a new one
 
-N-d is the product of one-axis answers. What is taken along an axis is a range, or any indices as a sorted array.
+N-d is the product of one-axis results. The selection along an axis is a range, or any indices as a sorted array.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from oocarrays.mapping import orientation
 from oocarrays.mapping.section import Section
 
 Taken = range | np.ndarray
-"""What is taken along one axis, ascending, each element once."""
+"""Selected indices along one axis, ascending, each once."""
 Axes = tuple[Taken, ...]
-"""What is taken along each axis; their product is what is taken of the array."""
+"""Selected indices along each axis; the selection is their product."""
 _AS_TAKEN = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The elements that an index takes of an array, by numpy's rules."""
+    """Elements that an index selects of an array, by numpy's rules."""
 
     axes: Axes
-    """What is taken along each axis of the array."""
+    """Selected indices along each axis of the array."""
     order: tuple[slice | np.ndarray, ...]
-    """How it stands in the result, along each axis of the array."""
+    """Order of the elements in the result, along each axis of the array."""
     result: tuple[int | None, ...]
-    """The array's axis that each axis of the result is; None for a new one."""
+    """Axis of the array for each axis of the result; None for a new one."""
 
     @classmethod
     def of(cls, key: Any, shape: Sequence[int]) -> Selection:
-        """Return the selection that ``key`` makes of an array of some shape."""
+        """Return the selection of ``key`` in an array of some shape."""
         axes: list[Taken] = []
         order: list[slice | np.ndarray] = []
         result: list[int | None] = []
@@ -67,7 +67,7 @@ class Selection:
 
     @property
     def key(self) -> tuple[int | slice | list[int] | None, ...]:
-        """Return an index that takes the same, in plain values."""
+        """Return an equivalent index in plain values."""
         entries: list[int | slice | list[int] | None] = []
         number = 0
         for axis in (*self.result, len(self.axes)):
@@ -80,7 +80,7 @@ class Selection:
         return tuple(entries)
 
     def _entry(self, axis: int) -> slice | list[int]:
-        """Return an index that takes what is taken along one axis, as it stands in the result."""
+        """Return an equivalent index along one axis, in the order of the result."""
         stands, taken = self.order[axis], self.axes[axis]
         if not (isinstance(stands, slice) and isinstance(taken, range)):
             return list(map(int, np.asarray(taken)[stands]))
@@ -101,7 +101,7 @@ class Selection:
         return len(self.axes[axis]) if isinstance(stands, slice) else len(stands)
 
     def arranged(self, data: np.ndarray) -> np.ndarray:
-        """Return the result, of what was taken: a view, where no axis is taken by a sequence of indices."""
+        """Return the result from read data: a view, unless an axis is selected by a sequence of indices."""
         for axis, stands in enumerate(self.order):
             if not (isinstance(stands, slice) and stands == _AS_TAKEN):
                 place: Any = (slice(None),) * axis + (stands,)
@@ -111,7 +111,7 @@ class Selection:
         return data.reshape([1 if axis is None else data.shape[axis] for axis in self.result])
 
     def spread(self, values: Any) -> np.ndarray:
-        """Values for the result as values for what is taken: a view of the lengths of ``axes``, where that can be."""
+        """Return values in the result's shape as data for ``axes``, as a view if possible."""
         values = np.asarray(values)
         try:
             data = np.broadcast_to(_without_leading(values, len(self.shape)), self.shape)
@@ -128,14 +128,14 @@ class Selection:
 
 
 def _without_leading(values: np.ndarray, axes: int) -> np.ndarray:
-    """As numpy assigns: leading axes of length 1 do not count."""
+    """Drop leading axes of length 1, as in numpy's assignment."""
     while values.ndim > axes and values.shape[0] == 1:
         values = values[0]
     return values
 
 
 def _last(inverse: np.ndarray) -> np.ndarray:
-    """Of the values for the same element the place of the last, which numpy's assignment leaves there."""
+    """Return the position of the last value for each element, which numpy's assignment keeps."""
     places = np.zeros(inverse.max(initial=-1) + 1, np.int64)
     np.maximum.at(places, inverse, np.arange(len(inverse)))
     return places
@@ -150,7 +150,7 @@ def _is_integer(entry: Any) -> bool:
 
 
 def one_an_axis(key: Any, axes: int) -> list[Any]:
-    """Return the entries of a key with its ellipsis spelled out; None for new axes."""
+    """Return the entries of a key with its ellipsis expanded; None for new axes."""
     entries = list(key) if isinstance(key, tuple) else [key]
     dots = [place for place, entry in enumerate(entries) if entry is Ellipsis]
     there = len(entries) - len(dots) - sum(entry is None for entry in entries)
@@ -163,14 +163,14 @@ def one_an_axis(key: Any, axes: int) -> list[Any]:
 
 
 def _one(index: int, extent: int, axis: int) -> range:
-    """Return the element that an integer takes along its axis."""
+    """Return the element that an integer selects along its axis."""
     if not -extent <= index < extent:
         raise SelectionError(f"index {index} is out of range for axis {axis} with {extent} elements")
     return range(index % extent, index % extent + 1)
 
 
 def _several(entry: Any, extent: int, axis: int) -> tuple[Taken, slice | np.ndarray]:
-    """Return the elements that one entry takes along its axis, and how they stand in the result."""
+    """Return the elements that one entry selects along its axis, and their order in the result."""
     return _sliced(entry, extent) if isinstance(entry, slice) else _listed(entry, extent, axis)
 
 
@@ -186,7 +186,7 @@ def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
 def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
     try:
         listed = np.asarray(entry)
-    except (ValueError, TypeError, OverflowError):  # of what nests unevenly, or does not let itself be read
+    except (ValueError, TypeError, OverflowError):  # ragged, or not readable as an array
         listed = np.asarray(None)
     if listed.ndim != 1 or (listed.dtype.kind not in "iub" and listed.size):
         raise SelectionError(
@@ -203,16 +203,16 @@ def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
     return taken, inverse.reshape(-1)
 
 
-# ---------------------------------------------------------------------- what is taken, and intervals
+# ---------------------------------------------------------------------- selected indices, and intervals
 
 
 def lengths(axes: Axes) -> tuple[int, ...]:
-    """Elements taken along each axis."""
+    """Return the number of selected elements along each axis."""
     return tuple(map(len, axes))
 
 
 def index_of(axes: Axes) -> Any:
-    """Return a numpy index of what is taken along each axis: of a view, where all are ranges."""
+    """Return a numpy index of the selected elements along each axis; it gives a view if all are ranges."""
     if all(isinstance(taken, range) for taken in axes):
         return (*(slice(taken.start, taken.stop, taken.step) for taken in axes), ...)  # type: ignore[union-attr]
     return np.ix_(*(np.asarray(taken, np.int64) for taken in axes))
@@ -224,7 +224,7 @@ def moved(taken: Taken, by: int) -> Taken:
 
 
 def within(taken: Taken, lower: int, upper: int) -> tuple[slice, slice | np.ndarray]:
-    """Find the taken indices in ``lower <= x < upper``: their places among all that are taken, and in the interval."""
+    """Find the selected indices in ``lower <= x < upper``: their positions in the selection, and in the interval."""
     if isinstance(taken, np.ndarray):
         first, last = np.searchsorted(taken, (lower, upper)).tolist()
         return slice(first, last), taken[first:last] - lower
@@ -237,7 +237,7 @@ def within(taken: Taken, lower: int, upper: int) -> tuple[slice, slice | np.ndar
 
 
 def common(axes: Axes, box: Section) -> Axes:
-    """Return the taken indices that lie in a box: along each axis those in its interval."""
+    """Return the selected indices in a box, along each axis."""
     places = (within(taken, l, u)[0] for taken, l, u in zip(axes, box.lower, box.upper, strict=True))
     return tuple(
         taken[place] if isinstance(taken, np.ndarray) else orientation.ascending(taken[place])
@@ -246,7 +246,7 @@ def common(axes: Axes, box: Section) -> Axes:
 
 
 def hull(requests: Sequence[Axes], axes: int) -> Section:
-    """The smallest box, without strides, that holds all that is taken: the *bounding section* (Thakur 1995, 6.4.2)."""
+    """Return the smallest box, without strides, around all requests: the *bounding section* (Thakur 1995, 6.4.2)."""
     held = [taken for taken in requests if all(map(len, taken))]
     if not held:
         return Section((0,) * axes, (0,) * axes)

@@ -1,12 +1,12 @@
-"""Unions of products of index sets, in closed form: runs of equal rows, and what each row of them holds.
+"""Unions of products of index sets, in closed form: runs of equal rows, with the contents of each row.
 
     0 0 0 · · ·        rows 0 to 1    columns 0 to 2                        numbered in order:    0 1 2 · · ·
     0 0 0 · · ·        row  2         columns 0 to 2 and 4 to 5                                   3 4 5 · · ·
     0 0 0 · 1 1        row  3         columns 4 to 5                                              6 7 8 · 9 10
     · · · · 1 1                                                                                   · · · · 11 12
 
-Rows that have the same are described once, along every axis, so that what is described may be as large as it likes.
-The indices are those of elements, or of chunks: one kind of object says which chunks are wanted, and which are covered.
+Equal rows are described once, along every axis, so that the size of the described set is unlimited. Indices are those
+of elements, or of chunks: one class represents both the chunks that are wanted and those that are covered.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from oocarrays.mapping.grid import ChunkGrid, chunk_runs
 from oocarrays.mapping.selection import Axes, Taken
 
 Runs = np.ndarray
-"""Indices along an axis as runs, ascending and apart: first, and one past the last; runs × 2."""
+"""Indices along an axis as runs, ascending and separate: first, and one past the last; runs × 2."""
 Product = tuple[Runs, ...]
-"""Runs along each axis; their product is what is held."""
+"""Runs along each axis; the set is their product."""
 
 
 def runs_of(taken: Taken, unit: int = 1) -> Runs:
-    """Return as runs the indices taken along an axis, or the chunks of ``unit`` elements that have any of them."""
+    """Return the selected indices along an axis as runs, or the chunks of ``unit`` elements that contain any of
+    them."""
     if not len(taken):
         return np.empty((0, 2), np.int64)
     if isinstance(taken, range) and taken.step <= unit:
@@ -39,12 +40,13 @@ def runs_of(taken: Taken, unit: int = 1) -> Runs:
 
 
 def product_of(axes: Axes, units: Sequence[int] | None = None) -> Product:
-    """Return as runs the indices taken along each axis, or the chunks of so many elements that have any of them."""
+    """Return the selected indices along each axis as runs, or the chunks of ``units`` elements that contain any of
+    them."""
     return tuple(map(runs_of, axes, units or (1,) * len(axes)))
 
 
 def touched(grid: ChunkGrid, products: Iterable[Product]) -> list[Product]:
-    """Return the chunks that have any of some products of runs of elements."""
+    """Return the chunks that intersect some products of runs of elements."""
     return [tuple(map(_in_units, product, grid.chunks)) for product in products]
 
 
@@ -54,14 +56,14 @@ def _in_units(runs: Runs, unit: int) -> Runs:
 
 @dataclass(frozen=True, eq=False)
 class Union:
-    """The indices that several products of runs hold together."""
+    """Union of several products of runs."""
 
     runs: Runs
-    """Along the first axis, runs of indices that have the same along the others."""
+    """Runs of indices along the first axis with equal contents along the others."""
     kinds: np.ndarray
-    """Which of ``inner`` it is that they have: one a run."""
+    """Index in ``inner`` of the contents of each run."""
     inner: tuple[Union, ...]
-    """What there is along the other axes; nothing where no axis is left."""
+    """Distinct contents along the other axes; empty if no axis is left."""
 
     @classmethod
     def of(cls, products: Iterable[Product]) -> Union:
@@ -69,7 +71,7 @@ class Union:
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """Of each run, one past the number of its last index."""
+        """One past the number of the last index of each run."""
         counts = np.array([each.count for each in self.inner], np.int64)
         return np.asarray(np.cumsum((self.runs[:, 1] - self.runs[:, 0]) * counts[self.kinds]))
 
@@ -94,7 +96,7 @@ class Union:
             start, run = int(self._ends[run]), run + 1
 
     def _run_boxes(self, run: int, start: int, stop: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """The same of one run: part of a row, whole rows, part of a row."""
+        """Yield the boxes of one run: part of a row, whole rows, part of a row."""
         inner, (lower, upper) = self.inner[self.kinds[run]], self.runs[run].tolist()
         base = int(self._ends[run]) - (upper - lower) * inner.count
         for low, high in chunk_runs(start - base, stop - base, inner.count):
@@ -104,7 +106,7 @@ class Union:
                 yield (lower + first, *begin), (lower + first + rows, *end)
 
     def products(self) -> list[Product]:
-        """Return it as products, no two of which share an index: one for each kind of row."""
+        """Return it as disjoint products: one for each kind of row."""
         if not self.inner:
             return [()] if self.count else []
         return [
@@ -136,7 +138,7 @@ class Union:
 
 NONE = np.empty((0, 2), np.int64)
 POINT = Union(NONE, NONE[:, 0], ())
-"""What there is where no axis is left."""
+"""Union of no axes with one index."""
 
 
 def _point() -> Union:
@@ -144,7 +146,7 @@ def _point() -> Union:
 
 
 def _united(products: Sequence[Product], known: dict[Any, Union]) -> Union:
-    """Return the union of products, none of which is empty; of equal ones there is one object in ``known``."""
+    """Return the union of non-empty products; equal unions are one object in ``known``."""
     if not products:
         return Union(NONE, NONE[:, 0], ())
     if not products[0]:
@@ -178,7 +180,7 @@ def _joined(several: Sequence[Runs]) -> Runs:
 
 
 def _swept(along: Sequence[Runs]) -> list[tuple[Runs, frozenset[int]]]:
-    """Runs along one axis, of each of which the same groups hold all."""
+    """Return runs along one axis, each with the groups that contain it whole."""
     places = np.concatenate([runs.T.reshape(-1) for runs in along])
     groups = np.concatenate([np.repeat([group, ~group], len(runs)) for group, runs in enumerate(along)])
     order = np.argsort(places, kind="stable")
@@ -192,7 +194,7 @@ def _swept(along: Sequence[Runs]) -> list[tuple[Runs, frozenset[int]]]:
 
 
 def _merged(parts: Sequence[tuple[Runs, Union]]) -> tuple[Runs, np.ndarray, tuple[Union, ...]]:
-    """Runs one after the other, those joined that touch and have the same along the other axes."""
+    """Return consecutive runs, joining those that touch and have equal contents along the other axes."""
     inner = {id(union): union for _, union in parts}
     number = {key: kind for kind, key in enumerate(inner)}
     runs = np.concatenate([runs for runs, _ in parts])

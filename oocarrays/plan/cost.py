@@ -1,14 +1,14 @@
-"""What a plan costs: counts that are exact, and seconds that are a model.
+"""Cost of a plan: exact counts, and seconds predicted by a model.
 
-The work of a pass is done by ``min(ranks, cores)`` processors beside one storage device. The two run side by side as
-far as some rank has work for each; what is not hidden so follows:
+The work of a pass is done by ``min(ranks, cores)`` processors beside one storage device. The two overlap as long as
+some rank has work for each; the part that is not hidden adds to the total:
 
     seconds = max(cpu, device) + min(cpu, device) · (1 − hidden)
 
-``hidden`` is nothing in a pass of one unit, and the more the more ranks there are for a core: a rank that waits for the
-device leaves its core to another one.
+``hidden`` is zero in a pass of one unit, and grows with the number of ranks per core: a rank that waits for the device
+leaves its core to another one.
 
-The request counts follow del Rosario, Bordawekar and Choudhary 1993, section 3: what a distribution costs is the
+The request counts follow del Rosario, Bordawekar and Choudhary 1993, section 3: the cost of a distribution is the
 number of its contiguous runs.
 """
 
@@ -23,52 +23,54 @@ from oocarrays.plan.machine import BATCHED_RUNS, Costs, speed
 
 PAGE_BYTES = SECTOR = 4096
 PIECE_CALLS, PLACE_CALLS, PUT_CALLS, TURN_CALLS = 16, 8, 16, 6
-"""Calls beside those that read or write: to open a file, look at it, take its pieces and close it; to lay out a
-piece and write it in its place; to make a file; to copy a block to where other axes run fastest."""
+"""Calls in addition to reads and writes: to open and inspect a file, locate its pieces and close it; to lay out and
+write a piece in place; to create a file; to transpose a block.
+"""
 TURNED_ELEMENTS = 2**15
-"""Elements of such a block."""
+"""Elements of a transposed block."""
 LINE_BYTES = 64
-"""Runs that are shorter are copied block by block."""
+"""Mean run length below which copies are made block by block."""
 RANKS_A_CORE = 2
-"""Ranks for which a core has time between their tasks and messages: of more, each waits for its turn."""
+"""Ranks that a core can serve without delay between their tasks and messages."""
 CACHE_WRITERS = 2
-"""Cores that write to the system's cache at their full speed: 1 GiB took 1.7, 0.7 and 0.5 s by one, two and four."""
+"""Number of cores that write to the system's cache at full speed: 1 GiB took 1.7, 0.7 and 0.5 s by one, two and
+four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Traffic of a pass, or of a whole plan. Exact where nothing is coded and no chunk is missing."""
+    """Traffic of a pass, or of a whole plan. Exact if nothing is coded and no chunk is missing."""
 
     read_requests: int = 0
     """Calls that read."""
     read_bytes: int = 0
-    """Stored bytes read; an estimate where the source is coded."""
+    """Stored bytes read; an estimate if the source is coded."""
     index_requests: int = 0
-    """Calls that read where chunks lie in a shard; on a cluster the most that there can be."""
+    """Requests for the locations of chunks in shards; an upper bound on a cluster."""
     decoded_bytes: int = 0
-    """Bytes that come out of codecs."""
+    """Bytes produced by codecs."""
     copied_bytes: int = 0
     """Bytes copied from the source's layout to the target's."""
     copied_runs: int = 0
-    """Contiguous runs of those copies: an estimate."""
+    """Contiguous runs of those copies; an estimate."""
     pieces: int = 0
     """Visits to source chunks."""
     placed_pieces: int = field(default=0, metadata={"gained": True})
-    """Pieces of chunks that are written in their places, in files that get their names when all are there."""
+    """Pieces of chunks written in place, into files that are renamed once complete."""
     placed_runs: int = field(default=0, metadata={"gained": True})
-    """Contiguous runs of those pieces, at most: a request each."""
+    """Contiguous runs of those pieces, at most; one request each."""
     write_requests: int = 0
     """Chunks written."""
     encoded_bytes: int = 0
-    """Bytes that go into codecs."""
+    """Bytes passed to codecs."""
     packed_bytes: int = 0
     """Bytes copied into shards."""
     written_bytes: int = 0
-    """Stored bytes written; an estimate where the target is coded."""
+    """Stored bytes written; an estimate if the target is coded."""
     messages: int = 0
     """Messages between different ranks."""
     exchanged_bytes: int = 0
-    """Bytes that those messages can hold at most."""
+    """Maximum bytes of those messages."""
     tasks: int = 0
     """Tasks in the graph."""
 
@@ -78,8 +80,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """Answers that are waited for, one after the other, where requests travel over a network: those under way at one
-    time are waited for together."""
+    """Sequential network round trips; requests under way at the same time share one wait."""
 
     reading: float = 0.0
     """Of all ranks together."""
@@ -92,11 +93,11 @@ class Phases:
     """Seconds that all ranks together spend in each phase."""
 
     read: float = 0.0
-    """Requests, the device's time, decoding, and copies up to what is handed on."""
+    """Seconds of requests, the device, decoding, and copies into the data to send."""
     exchange: float = 0.0
-    """Copies from what others have read, messages, and what waits in scratch."""
+    """Seconds of copies from received data, messages, and scratch."""
     write: float = 0.0
-    """Encoding, copies, and the device's time."""
+    """Seconds of encoding, copies, and the device."""
 
     def __add__(self, other: Phases) -> Phases:
         return Phases(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Phases)})
@@ -104,36 +105,36 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """How much of a pass goes on at one time."""
+    """Concurrency within a pass."""
 
     ranks: int
-    """Logical processors."""
+    """Number of logical processors."""
     turns: int
-    """Pieces of work that may overlap: while one rank waits for the device, another has the processor."""
+    """Units of work that may overlap: while one rank waits for the device, another uses the processor."""
     idle: float = 1.0
     """Work of the busiest rank over the mean, at least 1."""
     workers: bool = False
-    """Whether ranks are on workers of a cluster, and messages take a way: α + n·β for n bytes (Thakur 1995, 4.2)."""
+    """Whether ranks run on workers of a cluster and messages cost α + n·β for n bytes (Thakur 1995, 4.2)."""
     touched: int = 0
-    """Bytes of memory that all ranks together take from the system."""
+    """Bytes of memory that all ranks together allocate from the system."""
     synchronous: bool = True
-    """Whether steps between workers come one after the other; else α is waited for once in a partition."""
+    """Whether steps between workers are sequential; otherwise each partition waits for α only once."""
     whole: bool = False
     """Whether one task of each rank holds all steps of an exchange between workers."""
     ahead: bool = False
-    """Whether a rank can read its next slab while the one before is still taken from."""
+    """Whether a rank can read its next slab before the current one is consumed."""
     behind: bool = True
-    """Whether what is written goes to the device while more is made."""
+    """Whether written data goes to the device while more is produced."""
     past_cache: bool = True
-    """Whether what is written can go past the system's cache."""
+    """Whether writes can bypass the system's cache."""
     waits: Waits = Waits()
-    """Answers of a network that all ranks together wait for."""
+    """Network round trips of all ranks together."""
 
 
 def pass_seconds(
     traffic: Traffic, costs: Costs, source: Stored, target: Stored, pipeline: Pipeline
 ) -> tuple[float, Phases]:
-    """Predict the seconds of one pass by the clock, and of all its ranks together by phase."""
+    """Return the predicted elapsed seconds of one pass, and the seconds of all its ranks together by phase."""
     ranks, workers, waits = pipeline.ranks, pipeline.workers, pipeline.waits
     reading, writing = _device_seconds(traffic, costs, source, target)
     reading += _seeks(traffic, costs, source) * costs.seek_seconds / ranks
@@ -191,7 +192,7 @@ def pass_seconds(
 
 
 Count = Any
-"""A number, or an array with one for each of many candidates."""
+"""Number, or an array with one number for each of many candidates."""
 
 
 class Work(NamedTuple):
@@ -202,34 +203,34 @@ class Work(NamedTuple):
     ranges: Count = 0
     """Calls that read byte ranges."""
     pieces: Count = 0
-    """Chunks that are opened."""
+    """Opened chunks."""
     copied: Count = 0
-    """Bytes."""
+    """Bytes copied."""
     touched: Count = 0
-    """Bytes of memory that is taken from the system."""
+    """Bytes of memory allocated from the system."""
     decoded: Count = 0
-    """Bytes that come out of codecs."""
+    """Bytes produced by codecs."""
     encoded: Count = 0
-    """Bytes that go into codecs."""
+    """Bytes passed to codecs."""
     read: Count = 0
-    """Stored bytes that come from the device or the network."""
+    """Stored bytes read from the device or the network."""
     written: Count = 0
-    """Stored bytes that go to it."""
+    """Stored bytes written to the device or the network."""
     waits: Count = 0
-    """Answers of a network, one after the other."""
+    """Sequential network round trips."""
 
 
 class Seconds(NamedTuple):
     """Predicted seconds of some work."""
 
     processor: Count
-    """Of one core."""
+    """Seconds of one core."""
     device: Count
-    """Of the device, or of the network."""
+    """Seconds of the device, or of the network."""
 
 
 def seconds(work: Work, costs: Costs, stored: Stored) -> Seconds:
-    """Price work on a stored array."""
+    """Return the predicted seconds of work on a stored array."""
     processor = (
         work.requests * (costs.request_seconds if stored.local else costs.store_request_seconds)
         + work.ranges * (costs.range_seconds if stored.local else costs.store_request_seconds)
@@ -247,12 +248,12 @@ def seconds(work: Work, costs: Costs, stored: Stored) -> Seconds:
 
 
 def crowding(ranks: int, cores: int) -> float:
-    """How many times as long word to and fro takes where more ranks than two a core want a processor for it."""
+    """Return the factor by which messages are delayed when more than two ranks share a core."""
     return max(ranks / (RANKS_A_CORE * cores), 1.0)
 
 
 def _calls(traffic: Traffic, source: Stored, target: Stored) -> float:
-    """Calls in which a thread lets go of the interpreter's lock, where files are local."""
+    """Return the number of calls that release the interpreter's lock; file access counts for local stores only."""
     batched = traffic.read_requests >= BATCHED_RUNS * traffic.pieces
     asked = traffic.pieces if batched else traffic.read_requests
     reads = asked + PIECE_CALLS * traffic.pieces if source.local else 0
@@ -263,7 +264,7 @@ def _calls(traffic: Traffic, source: Stored, target: Stored) -> float:
 
 
 def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stored) -> tuple[float, float]:
-    """Seconds in which bytes come from the device or the network, and go to it; no network keeps what it brought."""
+    """Return the seconds of reading from and writing to the device or the network; network reads are never cached."""
     if source.cached:
         from_device = 0
     elif is_cached(costs, source):
@@ -280,28 +281,28 @@ def _device_seconds(traffic: Traffic, costs: Costs, source: Stored, target: Stor
 
 
 def is_cached(costs: Costs, source: Stored) -> bool:
-    """Return whether the system's cache keeps what is read of an array: it comes from the device once."""
+    """Return whether the system's cache retains the array once it has been read."""
     return not source.remote and source.nbytes * costs.stored_ratio(source) <= costs.cache_bytes
 
 
 def _seeks(traffic: Traffic, costs: Costs, source: Stored) -> int:
-    """Requests for which the device is waited for, beside the chunks that are read as they lie, one after the other."""
+    """Return the requests that wait for the device, except one sequential read per chunk."""
     if source.remote or not source.local or is_cached(costs, source):
         return 0
     return max(traffic.read_requests - source.grid.count, 0)
 
 
 def _puts(traffic: Traffic, target: Stored, pipeline: Pipeline) -> int:
-    """Writes for which the device is waited for, beside whole chunks: runs in their places that pass the cache by."""
+    """Return the in-place writes that bypass the cache and wait for the device."""
     return traffic.placed_runs if pipeline.past_cache and not target.cached else 0
 
 
 def _steps_seconds(traffic: Traffic, costs: Costs, startup: float) -> float:
-    """Seconds that all ranks together spend in steps, in each of which every rank sends and receives one message."""
+    """Return the seconds of all ranks in exchange steps; in a step each rank sends and receives one message."""
     return traffic.messages * startup + traffic.exchanged_bytes / costs.message_bandwidth
 
 
 def _hidden(pipeline: Pipeline, cores: int) -> float:
-    """The share of the lesser of processor and device time that is hidden behind the other: measured, roughly."""
+    """Return the share of the lesser of processor and device time hidden behind the other: measured, roughly."""
     others = 0.0 if pipeline.ranks == 1 else 0.4 if pipeline.ranks < 2 * cores else 0.7
     return others + 0.1 * pipeline.ahead + 0.1 * pipeline.behind

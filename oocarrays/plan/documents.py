@@ -1,4 +1,4 @@
-"""What is said in words of others: documents of JSON, settings of Zarr, headers of Dask. Anything else is a class."""
+"""External formats: JSON documents, Zarr settings and Dask headers. Anything else is a class."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.given import from_home
 
 Document = dict[str, Any]
-"""What a file in JSON holds, or is to hold: a journal's plan, a descriptor, a record; metadata of Zarr."""
+"""Content of a JSON file: a journal's plan, a descriptor, a record, or Zarr metadata."""
 Settings = dict[str, Any]
-"""Keyword arguments of `zarr.create_array`, or of a store: how it is made."""
+"""Keyword arguments of `zarr.create_array`, or of a store."""
 Header = dict[str, Any]
-"""What goes before the frames of a message between workers of Dask."""
+"""Header before the frames of a message between Dask workers."""
 
 
 def checked_path(path: Any) -> str:
-    """Return where a document is, as text."""
+    """Return the path of a document as text, or raise if it is no path."""
     name = os.fspath(from_home(path)) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "\0" in name:
         raise InputError(f"{path!r} is no path of a file")
@@ -26,7 +26,7 @@ def checked_path(path: Any) -> str:
 
 
 def save_text(path: Any, text: str, what: str) -> None:
-    """Write a file of text."""
+    """Write text to a file, or raise if that fails."""
     name = checked_path(path)
     try:
         Path(name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What this machine costs: the constants of the cost model, each with its unit."""
+"""Constants of the cost model for this machine, each with its unit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:  # constants are read wherever settings are: without NumPy
 
 T = TypeVar("T")
 MOST_TASKS = 4_000_000
-"""Tasks of a graph, at most: Dask keeps and orders them in some 10 GB."""
+"""Maximum number of tasks of a graph: Dask keeps and orders them in some 10 GB."""
 
 MOST_ROUNDS = 100_000
-"""Rounds of a collective write, at most: what is written in each is found out when it is planned."""
+"""Maximum number of rounds of a collective write: planning computes the writes of each round."""
 MOST_BITS = 512
-"""Bits of the bytes of an array, at most: predicted seconds are floats, of 1024, and are made of products of these."""
+"""Maximum bit length of the bytes of an array: predicted seconds are products of these, and floats end at 1024 bits."""
 
 
 def check_count(tasks: int, what: str = "this job", advice: str = "give more memory, larger chunks") -> None:
-    """Refuse a graph that could not be built, or not be run if it were."""
+    """Raise if a graph has too many tasks to build or run."""
     if tasks > MOST_TASKS:
         raise InputError(
             f"{what} has {tasks} tasks, more than the {MOST_TASKS} that can be run: {advice}, or do the array in parts"
@@ -31,7 +31,7 @@ def check_count(tasks: int, what: str = "this job", advice: str = "give more mem
 
 
 def within_budget(plans: Iterable[Callable[[], T]]) -> list[T]:
-    """Make several plans for one budget; where it is too small for some, the error's minimum is enough for all."""
+    """Make several plans for one budget; if any fails, the error states a minimum that suffices for all."""
     made: list[T] = []
     refused: list[BudgetError] = []
     for plan in plans:
@@ -44,13 +44,13 @@ def within_budget(plans: Iterable[Callable[[], T]]) -> list[T]:
 
 
 def check_budgets(refused: Sequence[BudgetError]) -> None:
-    """Raise the error with the largest minimum, if there is any."""
+    """Raise the error with the largest minimum, if any."""
     if refused:
         raise max(refused, key=lambda error: error.least)
 
 
 def check_rounds(chunks: int, at_once: int) -> None:
-    """Refuse a collective write of more rounds than could be gone through in planning it."""
+    """Raise if a collective write has too many rounds to plan."""
     rounds = -(-chunks // at_once)
     if rounds > MOST_ROUNDS:
         raise InputError(
@@ -60,19 +60,19 @@ def check_rounds(chunks: int, at_once: int) -> None:
 
 
 def check_priced(stored: Stored, name: str) -> None:
-    """Refuse an array of which nobody can say what it takes to go through it."""
+    """Raise if the array is too large for its cost to be computed."""
     if (bits := stored.padded_bytes.bit_length()) > MOST_BITS:
         raise InputError(f"{name} of shape {stored.grid.shape} has 2**{bits - 1} bytes, more than 2**{MOST_BITS}")
 
 
 OTHER = "other"
-"""Stands for codecs that have no speed of their own."""
+"""Key of codecs without a measured speed."""
 BATCHED_RUNS = 64
-"""Runs of a local file that are asked for in one call; of fewer, that call costs more than it saves."""
+"""Minimum number of runs of a local file to request in one call; for fewer, the call costs more than it saves."""
 
 
 def speed(bandwidths: Mapping[str, float], codec: str | None) -> float:
-    """Bytes a second of a codec; infinite where there is none."""
+    """Return the bytes per second of a codec; infinite without one."""
     return math.inf if codec is None else bandwidths.get(codec, bandwidths[OTHER])
 
 
@@ -85,66 +85,68 @@ class Costs:
     write_bandwidth: float = 2.0e9
     """Bytes a second that the device writes, all ranks together."""
     burst_bytes: float = math.inf
-    """Bytes that it writes as fast; a device that is shared, or keeps some in memory, is slower from then on."""
+    """Bytes written at `write_bandwidth`; a shared device, or one with a memory buffer, is slower afterwards."""
     sustained_bandwidth: float = 0.4e9
-    """Bytes a second that it writes then."""
+    """Bytes a second that the device writes afterwards."""
     copy_bandwidth: float = 4.0e9
-    """Bytes a second that one core copies while the others do, too."""
+    """Bytes a second that one core copies while all others copy as well."""
     cache_bandwidth: float = 3.0e9
     """Bytes a second that one core reads of files in the system's cache."""
     cache_write_bandwidth: float = 1.1e9
-    """Bytes a second that one core writes to new files in the system's cache, which takes memory for them: 0.4e9 where
-    a virtual machine has to get it from its host first, 3e9 where it need not."""
+    """Bytes a second that one core writes to new files in the system's cache, including allocation of its memory: 0.4e9
+    if a virtual machine has to request it from its host first, 3e9 if not.
+    """
     touch_bandwidth: float = 2.2e9
-    """Bytes a second of memory that one core takes from the system for the first time."""
+    """Bytes a second of newly allocated memory that one core touches for the first time."""
     decode_bandwidth: Mapping[str, float] = field(
         default_factory=lambda: {"zstd": 0.55e9, "blosc": 2.0e9, "gzip": 0.25e9, OTHER: 0.45e9}, hash=False
     )
-    """Decoded bytes a second that one core makes of coded ones, by codec."""
+    """Decoded bytes a second that one core produces, by codec."""
     encode_bandwidth: Mapping[str, float] = field(
         default_factory=lambda: {"zstd": 0.16e9, "blosc": 1.0e9, "gzip": 0.03e9, OTHER: 0.14e9}, hash=False
     )
     """Decoded bytes a second that one core encodes, by codec."""
     request_seconds: float = 4e-6
-    """Seconds of one request to a local file; the interpreter makes them one after the other."""
+    """Seconds of one request to a local file; the interpreter serialises them."""
     range_seconds: float = 2e-6
-    """Seconds of one of many ranges of local files that are asked for at one time: 0.4 µs where the cache has it, 5 µs
-    where a device does."""
+    """Seconds of one of many ranges of local files requested at one time: 0.4 µs from the cache, 5 µs from a device."""
     store_request_seconds: float = 1e-4
     """Seconds that the interpreter takes for one request to any other store."""
     remote_request_seconds: float = 0.02
-    """Seconds until a store that is reached over a network begins to answer; the requests under way wait together."""
+    """Seconds until a network store begins to answer; concurrent requests wait together."""
     remote_bandwidth: float = 4e8
-    """Bytes a second that travel to or from such stores, of all ranks together."""
+    """Bytes a second to or from network stores, of all ranks together."""
     handoff_seconds: float = 6e-6
-    """Seconds that two threads lose in a short call of one of them, as the interpreter's lock changes hands; of more
-    threads all lose that times the root of the others' number."""
+    """Seconds that two threads lose in a short call of one of them, as the interpreter's lock changes hands; with more
+    threads, all lose that times the root of the others' number.
+    """
     run_seconds: float = 4e-9
     """Seconds that each contiguous run adds to a copy between layouts."""
     piece_seconds: float = 4e-5
-    """Seconds to open a chunk and find the way to its pieces."""
+    """Seconds to open a chunk and locate its pieces."""
     file_seconds: float = 2.5e-4
-    """Seconds to make a file, to begin to write it and to give it its name, beside those of its bytes."""
+    """Seconds to create, open and rename a file, without writing its bytes."""
     place_seconds: float = 2e-5
-    """Seconds to lay out one piece of a chunk and to begin to write it in its place; the interpreter's share of it."""
+    """Seconds of the interpreter to lay out one piece of a chunk and to start its in-place write."""
     put_seconds: float = 2.5e-4
-    """Seconds that a rank waits for the device in one write past the system's cache, beside those of its bytes."""
+    """Seconds that a rank waits for the device in one write past the system's cache, without its bytes."""
     seek_seconds: float = 1e-4
-    """Seconds until the device begins to answer one short request, where the cache does not keep what is read."""
+    """Seconds until the device begins to answer one short request that the cache cannot serve."""
     task_seconds: float = 6e-4
     """Seconds that the scheduler takes for one task."""
     worker_task_seconds: float = 6e-3
-    """Seconds from one task to the next in a chain on a worker of a cluster: most of it is word to and fro."""
+    """Seconds from one task to the next in a chain on a worker of a cluster: mostly messages to and from the
+    scheduler."""
     message_seconds: float = 16e-3
-    """Seconds of a step of the exchange between workers, its two tasks and however little is sent: α."""
+    """Seconds of a step of the exchange between workers and its two tasks, for an empty message: α."""
     message_bandwidth: float = 5e8
     """Bytes a second that each rank sends and receives while all do: 1 / β."""
     step_seconds: float = 3e-3
-    """Seconds of a step of the exchange between workers, however little is sent, where one task holds a whole round."""
+    """Seconds of a step of the exchange between workers for an empty message, if one task holds a whole round."""
     scheduler_seconds: float = 2.5e-4
-    """Seconds that the scheduler of a cluster is busy with one task of a graph: it does one after the other."""
+    """Seconds that the scheduler of a cluster is busy with one task of a graph; it handles one after the other."""
     graph_seconds: float = 0.03
-    """Seconds of a graph on a cluster that does nothing."""
+    """Seconds of an empty graph on a cluster."""
     exchange: Mapping[str, float] = field(
         default_factory=lambda: {
             "startup": 0.012,
@@ -157,31 +159,32 @@ class Costs:
         },
         hash=False,
     )
-    """Of a redistribution between workers: seconds, and seconds a byte, as
-    `oocarrays.plan.exchange.prediction.Constants` has them by these names; packing and unpacking included."""
+    """Constants of a redistribution between workers, in seconds and seconds a byte, including packing and unpacking;
+    the names are those of `oocarrays.plan.exchange.prediction.Constants`.
+    """
     coded_ratio: float = 0.6
-    """Coded bytes over decoded bytes: an estimate."""
+    """Coded bytes over decoded bytes; an estimate."""
     cache_bytes: float = 4e9
     """Bytes of files that the operating system can keep in memory."""
     cores: int = 2
     """Processors that ranks can use."""
 
     small_task_seconds: float = 1e-4
-    """Seconds of a task between threads that only makes a part or passes it on: measured 0.08 to 0.13 ms."""
+    """Seconds of a task between threads that only makes or forwards a part: measured 0.08 to 0.13 ms."""
     zarr_chunk_seconds: float = 3e-4
-    """Seconds that Zarr's own readers and writers take for one chunk beside its bytes, one after the other."""
+    """Seconds that Zarr's own readers and writers spend on one chunk in addition to its bytes, one after the other."""
     row_seconds: float = 1e-5
-    """Seconds of a request for part of one row, at least: each of many waits for the interpreter's lock."""
+    """Minimum seconds of a request for part of one row: each of many waits for the interpreter's lock."""
     element_seconds: float = 2e-9
     """Seconds that each piece, copied as one wide element, adds to a copy: measured."""
 
     def write_seconds(self, nbytes: float) -> float:
-        """Seconds in which the device writes so many bytes."""
+        """Return the seconds in which the device writes a number of bytes."""
         burst = min(nbytes, self.burst_bytes)
         return burst / self.write_bandwidth + (nbytes - burst) / self.sustained_bandwidth
 
     def stored_ratio(self, stored: Stored) -> float:
-        """Stored bytes over decoded bytes: an estimate where chunks are coded."""
+        """Return stored bytes over decoded bytes; an estimate if chunks are coded."""
         return self.coded_ratio if stored.coded else 1.0
 
 

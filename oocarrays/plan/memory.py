@@ -1,15 +1,15 @@
-"""Memory: what a process holds at one time, term by term, as every plan promises it.
+"""Memory of a process at one time, by term, as stated by every plan.
 
-stacks        24.0 MiB
-regions       16.0 MiB      of two ranks
-messages       4.0 MiB
-──────────────────────
-in all        44.0 MiB      plan.peak_bytes, at most the budget
+    stacks        24.0 MiB
+    regions       16.0 MiB      of two ranks
+    messages       4.0 MiB
+    ──────────────────────
+    in all        44.0 MiB      plan.peak_bytes, at most the budget
 
-on threads      Resources(budget=2**30, threads=2)                 ranks are threads of this process
-    on workers      Resources(budget=2**30, threads=2, workers=4)      ranks are put on workers of a cluster
+    on threads      Resources(budget=2**30, threads=2)                 ranks are threads of this process
+    on workers      Resources(budget=2**30, threads=2, workers=4)      ranks are placed on workers of a cluster
 
-Whether ranks are threads is said in one way: ``workers is None``.
+Ranks are threads if and only if ``workers is None``.
 """
 
 from __future__ import annotations
@@ -25,48 +25,49 @@ from oocarrays.plan.machine import Costs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Memory, processors and requests that a plan may use, and the order in which its ranks exchange."""
+    """Memory, processors and requests that a plan may use, and the exchange schedule of its ranks."""
 
     budget: int = 2**62
     """Bytes that each process may hold above its idle level."""
     costs: Costs = field(default_factory=Costs)
-    """Seconds that each kind of work takes."""
+    """Seconds of each kind of work."""
     workers: int | None = None
-    """Workers of a cluster on which ranks are put in turn; None where ranks are threads of this process."""
+    """Workers of a cluster, to which ranks are assigned in turn; None if ranks are threads of this process."""
     threads: int = 1
     """Threads of each process."""
     ranks: int | None = None
-    """Logical processors that are asked for; None for as many as the planner finds cheapest."""
+    """Requested number of logical processors; None for the cheapest number."""
     schedule: str = "auto"
-    """The order in which ranks exchange, by its name."""
+    """Name of the exchange schedule."""
     synchronous: bool = True
-    """Whether a step between workers waits until the one before has been received and taken."""
+    """Whether a step between workers waits until the previous one has been received and consumed."""
     steps_below: int = 8
-    """Ranks from which one task of each holds the whole exchange of a round, where they are on workers; below, each
-    step is a task."""
+    """Minimum number of ranks on workers at which one task per rank handles all exchange steps of a round; below, each
+    step is a task.
+    """
     requests: int = 64
-    """Requests that a process has under way at one time, at most, where they travel over a network."""
+    """Maximum number of concurrent network requests of a process."""
 
     @property
     def on_workers(self) -> bool:
         return self.workers is not None
 
     def ranks_of_a_process(self, ranks: int) -> int:
-        """Ranks that share one process, at most."""
+        """Return the maximum number of ranks that share one process."""
         return ranks if self.workers is None else ceil_div(ranks, self.workers)
 
 
 PROCESS_BYTES = 3 * 2**20
-"""Bytes that a process takes to run anything on threads: their stacks, open arrays, the scheduler, first imports."""
+"""Fixed bytes of a process for running tasks on threads: stacks, open arrays, the scheduler, first imports."""
 _BYTES = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that are held at one time, by what holds them."""
+    """Bytes held at one time, by term."""
 
     terms: tuple[tuple[str, int], ...] = ()
-    """What holds any, and the bytes; no name twice."""
+    """Unique names of the terms, with their bytes."""
 
     @classmethod
     def of(cls, **terms: int) -> Self:
@@ -93,19 +94,19 @@ class Memory:
 
 
 def largest(*memories: Memory) -> Memory:
-    """Choose what holds most of what is never held at one time."""
+    """Return the largest of several memories that are never held at the same time."""
     return max(memories, key=attrgetter("nbytes"), default=Memory())
 
 
 class Holding(ABC):
-    """A plan that says what it holds."""
+    """Base of plans with a memory estimate."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def memory(self) -> Memory:
-        """Held by one process at one time, at most."""
+        """Peak memory of one process."""
 
     @property
     def considered(self) -> NoReturn:
@@ -114,5 +115,5 @@ class Holding(ABC):
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes that one process holds at one time, at most."""
+        """Peak bytes of one process."""
         return self.memory.nbytes

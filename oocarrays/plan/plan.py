@@ -1,4 +1,4 @@
-"""Plans: the properties that every kind has, and the base of plans of one pass."""
+"""Plans: the properties of every kind, and the base of plans of one pass."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from oocarrays.plan.memory import Holding, Memory
 
 
 class Bytes(int):
-    """Number of bytes: shown with a unit."""
+    """Number of bytes, displayed with a unit."""
 
 
 class Duration(float):
-    """Number of seconds: shown with a unit."""
+    """Number of seconds, displayed with a unit."""
 
 
 NO_MESSAGES = "none: ranks are threads"
 Value = str | int | float | tuple[int, ...]
 """Part of a fact: text, a number, or a shape."""
 Facts = list[tuple[str, tuple[Value, ...]]]
-"""Names, each with the parts of what is known: explain(), repr and HTML show them as rows."""
+"""Names with the parts of their values: explain(), repr and HTML display them as rows."""
 
 
 @runtime_checkable
@@ -71,7 +71,7 @@ def _scheduled(plan: Any) -> tuple[Value, ...]:
 
 
 def shared_facts(plan: Any, **behind: str) -> Facts:
-    """Return some of the facts that plans have in common, in the order of the keywords, each with a text behind it."""
+    """Return facts that plans have in common, in the order of the keywords, each followed by its text."""
     names = {name.replace("_", " "): text for name, text in behind.items()}
     return [(name, (*_COMMON[name](plan), text)) for name, text in names.items()]
 
@@ -82,7 +82,7 @@ def alternative(plan: Any, name: str, seconds: float | None, reason: str = "") -
 
 
 def of_members(members: Iterable[tuple[str, Plan]]) -> tuple[Alternative, ...]:
-    """Return the alternatives of several plans, with their names before those of the ways."""
+    """Return the alternatives of several plans, each prefixed with the plan's name."""
     every = ((name, each) for name, plan in members for each in plan.alternatives)
     return tuple(replace(each, name=f"{name}: {each.name}") for name, each in every)
 
@@ -93,17 +93,17 @@ def plural(number: int, noun: str, ending: str = "s") -> str:
 
 
 def where(processes: int | None) -> str:
-    """Return the words behind the memory of each process."""
+    """Return the suffix for the memory of each process."""
     return " in each worker" if processes else ""
 
 
 def cache_words(past_cache: bool) -> str:
-    """Return how local files are read and written."""
+    """Return a description of access to local files."""
     return f"{'past' if past_cache else 'through'} the system's cache"
 
 
 def estimate(*arrays: bool) -> str:
-    """Return the words behind a number that is estimated if any of the conditions holds."""
+    """Return the suffix for a number that is estimated if any of the conditions holds."""
     return " (estimate)" if any(arrays) else ""
 
 
@@ -121,11 +121,11 @@ class OnePass(Holding):
     budget: int
     """Bytes that each process may hold above its idle level."""
     processes: int | None
-    """Workers of the cluster that it is made for; None for threads of one process."""
+    """Workers of the target cluster; None for threads of one process."""
     costs: Costs = field(default_factory=Costs)
     """Costs of this machine."""
     refused: tuple[Alternative, ...] = ()
-    """Ways that exceed the budget."""
+    """Alternatives that exceed the budget."""
 
     @property
     @abstractmethod
@@ -135,7 +135,7 @@ class OnePass(Holding):
     @property
     @abstractmethod
     def _predicted(self) -> tuple[float, Phases]:
-        """Seconds by the clock, and of all ranks together by phase."""
+        """Elapsed seconds, and the seconds of all ranks together by phase."""
 
     @property
     def seconds(self) -> float:
@@ -151,6 +151,6 @@ class OnePass(Holding):
         return alternative(self, self.title, self.seconds, TAKEN), *self.refused
 
     def after(self, refused: Iterable[OnePass]) -> Self:
-        """Return the plan with others that exceed the budget."""
+        """Return the plan with rejected alternatives that exceed the budget."""
         others = [alternative(each, each.title, None, too_large(each.peak_bytes, self.budget)) for each in refused]
         return replace(self, refused=tuple(others)) if others else self

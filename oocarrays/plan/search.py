@@ -15,7 +15,7 @@ P = TypeVar("P", bound=Holding)
 
 
 def largest(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the largest number up to ``high`` that fits, where ``low`` does, by bisection."""
+    """Return the largest number up to ``high`` that fits by bisection, if ``low`` fits."""
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
@@ -36,7 +36,7 @@ def halvings(most: int) -> Iterator[int]:
 
 
 def first_fitting(plans: Iterable[P], budget: int, what: str) -> tuple[P, list[P]]:
-    """Return the first plan that keeps the budget, and those before it; the error states the least that one needs."""
+    """Return the first plan that fits the budget, and those before it, or raise with the minimum of all."""
     refused: list[P] = []
     for plan in plans:
         if plan.peak_bytes <= budget:
@@ -48,7 +48,8 @@ def first_fitting(plans: Iterable[P], budget: int, what: str) -> tuple[P, list[P
 def cheapest(
     candidates: Iterable[T], price: Callable[[T], Alternative], budget: int, what: str
 ) -> tuple[T, tuple[Alternative, ...]]:
-    """Return the candidate of least seconds that keeps the budget, and every candidate with the reason against it."""
+    """Return the candidate with the least seconds that fits the budget, and every candidate with the reason against
+    it."""
     priced = [(each, price(each)) for each in candidates]
     fitting = [(each, its) for each, its in priced if its.seconds is not None and its.peak_bytes <= budget]
     if not fitting:

@@ -1,9 +1,9 @@
-"""How plans are shown, lent by the floor that draws: a plan is arithmetic, and knows no pictures.
+"""Registry of the functions that draw plans: plans themselves contain no drawing code.
 
     floor 5   picture, notebook ── lend("draw", …) ──┐
     floor 2   plan.draw() ── by("draw") ─────────────┘
 
-Nothing below floor 5 knows what stands there but by its name: who lends is imported when a plan is first shown.
+Modules below floor 5 know those above by name only: they are imported when a plan is first drawn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from oocarrays.errors import UnsupportedError
 
 LENDERS = ("jobs.rechunking", "tracing.tracing", "advice.advising", "plan.layouts.saved")
-"""Modules that lend when they are imported."""
+"""Modules that register functions when imported."""
 _LENT: dict[str, Callable[..., Any]] = {}
 
 
@@ -24,7 +24,7 @@ def lend(way: str, show: Callable[..., Any]) -> None:
 
 
 def by(way: str) -> Callable[..., Any]:
-    """Return the function that shows plans in that way."""
+    """Return the function registered under this name."""
     if way not in _LENT:
         for module in LENDERS:
             import_module(f"oocarrays.{module}")

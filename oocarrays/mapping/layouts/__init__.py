@@ -1,1 +1,1 @@
-"""Which rank holds which element: distributions, layouts, halos, and local array files."""
+"""Distribution of elements over ranks: distributions, layouts, halos, and local array files."""

@@ -1,13 +1,14 @@
-"""One axis over ranks: who holds an element, where, and what a rank holds, in closed form.
+"""One axis over ranks, in closed form: the owner and place of an element, and the elements of a rank.
 
     cyclic(3) of 26 over 4     rank 1 holds  3 4 5  15 16 17        extent 26, ranks 4, block 3
     block(7)  of 26 over 4     rank 1 holds  7 8 9 10 11 12 13      the same with one block a rank
     *         of 26            rank 0 holds  0 … 25                 the same with one rank
 
-BLOCK, CYCLIC(m) and ``*`` are one thing: blocks of ``block`` elements dealt out in turn. All indices are from 0; the
-paper's are from 1 (Thakur 1995, Table 3.1, whose CYCLIC(m) global to local is misprinted: it must divide g − 1).
-Ranks, elements and places are integers, or arrays of them that numpy broadcasts; arrays come back as int64. They are
-not looked at here, where the loops are: `Layout` refuses those that there are not.
+BLOCK, CYCLIC(m) and ``*`` are one scheme: blocks of ``block`` elements assigned in turn. All indices are from 0; the
+paper's are from 1 (Thakur 1995, Table 3.1: its CYCLIC(m) global to local is misprinted and must divide g − 1).
+
+Ranks, elements and places are integers, or arrays of them that numpy broadcasts; arrays are returned as int64. They are
+not validated here, in the inner loops: `Layout` rejects invalid ones.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ class Axis(Protocol):
 
     @property
     def extent(self) -> int:
-        """Elements."""
+        """Number of elements."""
 
     @property
     def ranks(self) -> int:
-        """Ranks along this axis."""
+        """Number of ranks along this axis."""
 
     def size(self, rank: int) -> int:
-        """Elements that ``rank`` holds."""
+        """Return the number of elements of ``rank``."""
 
     def owner(self, index: Ints) -> Ints:
-        """The rank that holds the elements ``index``."""
+        """Return the ranks of the elements ``index``."""
 
     def place(self, index: Ints) -> Ints:
-        """Where the elements ``index`` are with their owners: global to local."""
+        """Return the local indices of the elements ``index`` with their owners: global to local."""
 
     def index(self, rank: int, place: Ints) -> Ints:
-        """The elements that ``rank`` holds at ``place``: local to global."""
+        """Return the elements at local index ``place`` of ``rank``: local to global."""
 
     def sections(self, rank: int) -> list[range]:
         """Return the part of ``rank``: a few regular sections, in the order of their first elements."""
@@ -52,36 +53,36 @@ class Axis(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BlockCyclicAxis:
-    """Blocks of one length dealt out in turn; where there are no more blocks than ranks, a BLOCK distribution."""
+    """Blocks of one length assigned in turn; with at most one block per rank, a BLOCK distribution."""
 
     extent: int
-    """Elements."""
+    """Number of elements."""
     ranks: int
-    """Ranks along this axis."""
+    """Number of ranks along this axis."""
     block: int
     """Elements of a block."""
 
     @property
     def period(self) -> int:
-        """Elements after which the same rank is dealt to again."""
+        """Elements between consecutive blocks of a rank, from start to start."""
         return self.block * self.ranks
 
     def size(self, rank: int) -> int:
-        """Elements that ``rank`` holds (ScaLAPACK's NUMROC)."""
+        """Return the number of elements of ``rank`` (ScaLAPACK's NUMROC)."""
         whole, rest = divmod(self.extent, self.period)
         return whole * self.block + min(max(rest - rank * self.block, 0), self.block)
 
     def owner(self, index: Ints) -> Ints:
-        """Return the rank that holds the elements ``index`` (INDXG2P)."""
+        """Return the ranks of the elements ``index`` (INDXG2P)."""
         return _wide(index) // self.block % self.ranks
 
     def place(self, index: Ints) -> Ints:
-        """Global to local (INDXG2L)."""
+        """Return the local indices of the elements ``index`` (INDXG2L)."""
         index = _wide(index)
         return index // self.period * self.block + index % self.block
 
     def index(self, rank: int, place: Ints) -> Ints:
-        """Local to global (INDXL2G)."""
+        """Return the elements at local index ``place`` of ``rank`` (INDXL2G)."""
         place = _wide(place)
         return (place // self.block * self.ranks + rank) * self.block + place % self.block
 
@@ -98,33 +99,33 @@ class BlockCyclicAxis:
 
 @dataclass(frozen=True)
 class GenBlockAxis:
-    """Blocks of any lengths, one a rank."""
+    """Blocks of any lengths, one per rank."""
 
     extent: int
-    """Elements."""
+    """Number of elements."""
     ranks: int
-    """Ranks along this axis."""
+    """Number of ranks along this axis."""
     sizes: tuple[int, ...]
     """Elements of each rank's block."""
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """The first element of each block, and the extent."""
+        """First element of each block, and the extent."""
         return np.array([*accumulate(self.sizes, initial=0)], np.int64)
 
     def size(self, rank: int) -> int:
         return self.sizes[rank]
 
     def owner(self, index: Ints) -> Ints:
-        """Return the rank that holds the elements ``index``: the last block that starts no later."""
+        """Return the ranks of the elements ``index``: the last block that starts no later."""
         return _alike(index, np.searchsorted(self.starts, index, side="right") - 1)
 
     def place(self, index: Ints) -> Ints:
-        """Global to local."""
+        """Return the local indices of the elements ``index``."""
         return _alike(index, index - self.starts[self.owner(index)])
 
     def index(self, rank: int, place: Ints) -> Ints:
-        """Local to global."""
+        """Return the elements at local index ``place`` of ``rank``."""
         return _alike(place, place + self.starts[rank])
 
     def sections(self, rank: int) -> list[range]:
@@ -134,10 +135,10 @@ class GenBlockAxis:
 
 
 def _wide(index: Ints) -> Ints:
-    """Integers as they are, and arrays in int64: the period of a narrower one's blocks might not fit in it."""
+    """Return integers unchanged, and arrays as int64: a narrower type might not represent the period of its blocks."""
     return index if isinstance(index, int) else np.asarray(index, np.int64)
 
 
 def _alike(asked: Ints, found: Any) -> Ints:
-    """Return an integer where one was asked for, else int64."""
+    """Return an integer for an integer, otherwise int64."""
     return int(found) if isinstance(asked, int) else np.asarray(found, np.int64)

@@ -1,10 +1,10 @@
-"""How one axis is shared out over ranks, in HPF's words.
+"""Distributions of one axis over ranks, in HPF's terms.
 
     block        │ 0 0 0 │ 1 1 1 │ 2 2 2 │ 3      │     cyclic      │0│1│2│3│0│1│2│3│0│1│
     cyclic(2)    │ 0 0 │ 1 1 │ 2 2 │ 3 3 │ 0 0 │       gen_block   │ 0 │ 1 1 1 1 │ 2 2 │ 3 3 3 │
 
-A distribution says it for any extent; `over` an extent and a number of ranks it is an `Axis`, which knows who holds
-what. Thakur 1995, section 3.2, Table 3.1; HPF 1.0, section 3.3.
+A distribution applies to any extent; `over` an extent and a number of ranks it is an `Axis`, which maps elements to
+ranks. Thakur 1995, section 3.2, Table 3.1; HPF 1.0, section 3.3.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.layouts.axis import Axis, BlockCyclicAxis, GenBlockAxis
 
 MOST_RANKS = 2**16
-"""Ranks of a layout or of an exchange, at most: each is asked what it holds and sends, and has tasks of its own."""
+"""Maximum number of ranks of a layout or of an exchange: each has tasks of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Contiguous blocks of one length, one a rank; the last ranks may have less, or nothing (HPF ``BLOCK``).
+    """Contiguous blocks of one length, one per rank; the last ranks may have less, or nothing (HPF ``BLOCK``).
 
     >>> axis = Block().over(10, 4)
     >>> [axis.size(rank) for rank in range(4)]
@@ -35,12 +35,12 @@ class Block:
     """Elements of a block; None for ``ceil(extent / ranks)``."""
 
     def over(self, extent: int, ranks: int) -> Axis:
-        """This distribution of an axis over ranks.
+        """Return this distribution of an axis over ranks.
 
         Raises
         ------
         LayoutError
-            Where the blocks do not hold the axis: ``length * ranks < extent``.
+            If the blocks do not cover the axis: ``length * ranks < extent``.
         """
         extent, ranks = _known(extent, ranks)
         least = ceil_div(extent, ranks)
@@ -58,7 +58,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cyclic:
-    """Blocks of one length dealt out in turn (HPF ``CYCLIC(m)``).
+    """Blocks of one length assigned in turn (HPF ``CYCLIC(m)``).
 
     >>> axis = Cyclic(3).over(26, 4)
     >>> [axis.size(rank) for rank in range(4)]
@@ -69,12 +69,12 @@ class Cyclic:
     """Elements of a block."""
 
     def over(self, extent: int, ranks: int) -> Axis:
-        """This distribution of an axis over ranks.
+        """Return this distribution of an axis over ranks.
 
         Raises
         ------
         LayoutError
-            Where the blocks have no length.
+            If the length of a block is less than 1.
         """
         return _dealt(self, extent, ranks, self.length)
 
@@ -84,7 +84,7 @@ class Cyclic:
 
 @dataclass(frozen=True, slots=True)
 class GenBlock:
-    """An axis cut in blocks of any length, one a rank (HPF ``GEN_BLOCK``; Dask's chunk tuples).
+    """Blocks of any length, one per rank (HPF ``GEN_BLOCK``; Dask's chunk tuples).
 
     >>> GenBlock.even(10, 4)
     GenBlock(sizes=(3, 3, 2, 2))
@@ -97,12 +97,12 @@ class GenBlock:
 
     @classmethod
     def even(cls, extent: int, ranks: int) -> GenBlock:
-        """Cut an axis in blocks of as equal a length as can be, the longer ones first.
+        """Cut an axis in blocks of lengths that differ by at most one, the longer ones first.
 
         Raises
         ------
         LayoutError
-            Where there are more ranks than a layout can have.
+            If there are more than `MOST_RANKS` ranks.
         """
         extent, ranks = whole(extent, "extent", 0, error=LayoutError), whole(ranks, "ranks", 1, error=LayoutError)
         if ranks > MOST_RANKS:
@@ -116,7 +116,7 @@ class GenBlock:
         Raises
         ------
         LayoutError
-            Where there is no such rank.
+            If the rank does not exist.
         """
         if whole(rank, "rank", 0, error=LayoutError) >= len(self.sizes):
             raise LayoutError(f"rank={rank} is none of the {len(self.sizes)} of {self._short}")
@@ -124,12 +124,12 @@ class GenBlock:
         return range(start, start + self.sizes[rank])
 
     def over(self, extent: int, ranks: int) -> Axis:
-        """This distribution of an axis over ranks.
+        """Return this distribution of an axis over ranks.
 
         Raises
         ------
         LayoutError
-            Where the blocks are not one a rank, or are not the whole axis.
+            If the number of blocks is not that of ranks, or they do not cover the axis.
         """
         extent, ranks = _known(extent, ranks)
         sizes = wholes(self.sizes, "gen_block", error=LayoutError)
@@ -144,7 +144,7 @@ class GenBlock:
 
     @property
     def _short(self) -> str:
-        """Its text where that fits in a line."""
+        """Text, shortened to fit in a line."""
         return str(self) if len(self.sizes) <= 8 else f"gen_block({','.join(map(str, self.sizes[:6]))},…)"
 
     def __str__(self) -> str:
@@ -153,19 +153,19 @@ class GenBlock:
 
 @dataclass(frozen=True, slots=True)
 class Collapsed:
-    """An axis that is not shared out: every rank has all of it (HPF ``*``).
+    """Undistributed axis: every rank has all of it (HPF ``*``).
 
     >>> Collapsed().over(5, 1).size(0)
     5
     """
 
     def over(self, extent: int, ranks: int) -> Axis:
-        """This axis on its one rank.
+        """Return this axis on its single rank.
 
         Raises
         ------
         LayoutError
-            Where there are more.
+            If there is more than one rank.
         """
         extent, ranks = _known(extent, ranks)
         if ranks != 1:

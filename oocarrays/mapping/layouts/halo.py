@@ -1,18 +1,18 @@
-"""Windows of ranks along an axis with a halo: whose element stands at each place.
+"""Windows of ranks along an axis with a halo: the element at each position, and its owner.
 
     axis                0 1 2 3 4 5 6 7 8 9             block over 3 ranks, depth 2, boundary "reflect"
     window of rank 0    1 0│0 1 2 3│4 5                 its own, its own again beyond the edge, and two of rank 1
     window of rank 1            2 3│4 5 6 7│8 9
     window of rank 2                    6 7│8 9│9 8
 
-N-d is the product of one-axis answers, and so corners come with the faces. Thakur 1995, section 5.4 (Figure 5.4: the
-overlap area).
+N-d is the product of one-axis results, so corners are included. Thakur 1995, section 5.4 (Figure 5.4: the overlap
+area).
 
-reflect     c b a │ a b c d │ d c b        as scipy's "reflect", numpy's "symmetric"
-nearest     a a a │ a b c d │ d d d
-periodic    b c d │ a b c d │ a b c        scipy's "wrap"
-a number    x x x │ a b c d │ x x x
-none              │ a b c d │              nothing: a block ends there
+    reflect     c b a │ a b c d │ d c b        as scipy's "reflect", numpy's "symmetric"
+    nearest     a a a │ a b c d │ d d d
+    periodic    b c d │ a b c d │ a b c        scipy's "wrap"
+    a number    x x x │ a b c d │ x x x
+    none              │ a b c d │              nothing: a block ends there
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.selection import Taken
 
 Boundary = Literal["none", "reflect", "nearest", "periodic"] | float
-"""Its names are those of Dask's ``map_overlap``."""
+"""Boundary condition of an axis; the names are those of Dask's ``map_overlap``."""
 NAMES = ("none", "reflect", "nearest", "periodic")
 Boundaries = Boundary | tuple[Boundary, ...]
-"""That of all axes, or that of each. Beyond several edges axes are padded in their order: the last constant stands."""
+"""Boundary of all axes, or of each. Beyond several edges, axes are padded in order: the last constant prevails."""
 
 
 BoundaryLike = str | float | Mapping[int, str | float] | Sequence[str | float]
-"""As a person gives them."""
+"""Boundaries as given by a user."""
 
 
 def as_asked(boundary: BoundaryLike) -> Boundaries:
-    """Return boundaries that will be checked when the arrays are known."""
+    """Return boundaries that are checked once the arrays are known."""
     return cast(Boundaries, boundary)
 
 
@@ -55,12 +55,12 @@ def of_each(boundary: Boundaries, ndim: int) -> tuple[Boundary, ...]:
 
 
 def joined(each: tuple[Boundary, ...]) -> Boundaries:
-    """Return one boundary where all axes have the same."""
+    """Return one boundary if all axes have the same."""
     return each[0] if each and all(other == each[0] for other in each) else each or "none"
 
 
 def checked_boundary(boundary: object, ndim: int, *dtypes: np.dtype) -> Boundaries:
-    """Return boundaries that there are, for arrays of so many axes and of these types."""
+    """Return validated boundaries for arrays of ``ndim`` axes and of these types."""
     if isinstance(boundary, Mapping):
         odd = next((axis for axis in boundary if not _is_axis(axis, ndim)), None)
         if odd is not None:
@@ -91,7 +91,7 @@ def _checked(boundary: object, dtypes: tuple[np.dtype, ...]) -> Boundary:
 
 
 def standing(boundary: Boundary, extent: int, lower: int, upper: int) -> np.ndarray:
-    """Return the elements of an axis that stand at ``lower <= x < upper``, also beyond its edges; -1 for a constant."""
+    """Return the elements at positions ``lower <= x < upper``, including those beyond the edges; -1 for a constant."""
     places = np.arange(lower, upper)
     if boundary == "reflect":
         turned = places % (2 * extent)
@@ -104,38 +104,38 @@ def standing(boundary: Boundary, extent: int, lower: int, upper: int) -> np.ndar
 
 
 Strip = tuple[slice, slice]
-"""Where elements stand in a window, and which they are among those that are lent: one, where it fills the strip."""
+"""Positions in a window, and positions among the provided elements: a single one, if it fills the strip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
-    """The elements that one rank along an axis holds of a window: of another rank's, or of its own."""
+    """Elements of a window that one rank along an axis provides, to another rank or to itself."""
 
     taken: Taken
-    """The places of these elements with the rank that has them, each once, ascending."""
+    """Local indices of these elements with their owner, each once, ascending."""
     strips: tuple[Strip, ...]
-    """Where they stand in the window."""
+    """Positions of the elements in the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisWindow:
-    """The window of one rank along an axis."""
+    """Window of one rank along an axis."""
 
     length: int
-    """Elements of the window."""
+    """Number of elements of the window."""
     before: int
-    """Elements of it that stand before the rank's own."""
+    """Number of elements before the rank's own."""
     lent: Mapping[int, Lent]
-    """What each rank along the axis has of it."""
+    """Elements that each rank along the axis provides."""
     filled: tuple[slice, ...]
-    """Where a constant stands."""
+    """Positions of a constant."""
 
 
 @lru_cache(maxsize=4096)
 def axis_window(axis: Axis, rank: int, depth: int, boundary: Boundary) -> AxisWindow:
-    """Return the window of a rank along an axis of which it holds one block; with a depth of 0, of whatever it holds.
+    """Return the window of a rank with one block along an axis; with a depth of 0, the rank may hold several blocks.
 
-    A rank that holds nothing sees nothing.
+    A rank without elements has an empty window.
     """
     size = axis.size(rank)
     if not depth or not size:
@@ -157,22 +157,22 @@ def axis_window(axis: Axis, rank: int, depth: int, boundary: Boundary) -> AxisWi
 
 
 NOBODY = -1
-"""Whose the elements are that a constant stands for."""
+"""Owner of elements that a constant replaces."""
 
 
 class _Run(NamedTuple):
-    """Elements of one rank that follow one another in a window: up, down, or the same one again."""
+    """Consecutive elements of one rank in a window: ascending, descending, or repeated."""
 
     start: int
     places: np.ndarray
 
     @property
     def there(self) -> slice:
-        """The elements of the rank that they are."""
+        """Positions of the run in the window."""
         return slice(self.start, self.start + len(self.places))
 
     def strip(self, taken: Taken) -> Strip:
-        """Where it stands, and what it is among what is taken."""
+        """Return the positions of the run in the window, and among the provided elements."""
         first, last = np.searchsorted(np.asarray(taken), self.places[[0, -1]]).tolist()
         if first > last:
             return self.there, slice(first, last - 1 if last else None, -1)
@@ -180,7 +180,7 @@ class _Run(NamedTuple):
 
 
 def _runs(elements: np.ndarray, owners: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Where such runs begin and end, and whose they are."""
+    """Yield the start, end and owner of each run."""
     start = 0
     for stop in range(1, len(elements) + 1):
         if stop == len(elements) or not _goes_on(elements[start : stop + 1], owners[start], owners[stop]):
@@ -189,13 +189,13 @@ def _runs(elements: np.ndarray, owners: np.ndarray) -> Iterator[tuple[int, int, 
 
 
 def _goes_on(run: np.ndarray, owner: int, other: int) -> bool:
-    """Return whether the last element of some follows the others as they follow one another."""
+    """Return whether the last element continues a run."""
     step = run[1] - run[0]
     return bool(owner == other and abs(step) <= 1 and run[-1] - run[-2] == step)
 
 
 def _whole(size: int, start: int, others: Sequence[Strip] = ()) -> Lent:
-    """Return a rank's share of its own window: all of its part, and what of it stands there once more."""
+    """Return a rank's share of its own window: its whole part, and repeated elements."""
     return Lent(taken=range(size), strips=((slice(start, start + size), slice(0, size)), *others))
 
 

@@ -1,6 +1,6 @@
-"""Distributions and layouts in HPF's words: ``cyclic(3)``, ``(block, *)``, ``(block, cyclic) on 2 × 2``.
+"""Distributions and layouts as HPF text: ``cyclic(3)``, ``(block, *)``, ``(block, cyclic) on 2 × 2``.
 
-What is written here is read here: a layout's text gives the layout back.
+The text of a layout can be parsed back into the layout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oocarrays.errors import LayoutError
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, Distribution, GenBlock
 
 Asked = str | Distribution | Sequence["str | Distribution | Sequence[int]"]
-"""Distributions as a person gives them: a sequence of integers is a `GenBlock`."""
+"""Distributions as given by a user: a sequence of integers is a `GenBlock`."""
 
 EXAMPLES = "'block', 'cyclic(3)', 'gen_block(2,5)' and '*'"
 
@@ -24,7 +24,7 @@ def written(distributions: Sequence[Distribution], grid: Sequence[int] = ()) -> 
 
 
 def parse_layout(asked: Asked) -> tuple[tuple[Distribution, ...], tuple[int, ...] | None]:
-    """Distributions, and the grid where a text names one."""
+    """Return the distributions, and the grid if a text states one."""
     named = (
         re.fullmatch(r"(.*)\son\s+(\d+(?:\s*[x×]\s*\d+)*)\s*", asked, re.I | re.S) if isinstance(asked, str) else None
     )

@@ -1,4 +1,4 @@
-"""Which rank holds which element of an N-d array: a distribution for each axis, over a grid of ranks.
+"""Layout of an N-d array over ranks: a distribution for each axis, over a grid of ranks.
 
     (block, *) on 4 × 1        (block, cyclic) on 2 × 2
     ┌───────────────┐          ┌─┬─┬─┬─┬─┬─┐
@@ -8,11 +8,11 @@
     │ 3 3 3 3 3 3 3 │          │2│3│2│3│2│3│
     └───────────────┘          └─┴─┴─┴─┴─┴─┘
 
-N-d is the product of one-axis answers. Ranks are numbered along the grid, its last axis fastest (as MPI's
-Cartesian topologies are).
+N-d is the product of one-axis results. Ranks are numbered along the grid, its last axis fastest (as in MPI's
+Cartesian topologies).
 
-12 ranks over (block, *, block)         4 × 1 × 3
-    12 ranks over (gen_block(1,2), block)   2 × 6        a gen_block brings its own number
+    12 ranks over (block, *, block)         4 × 1 × 3
+    12 ranks over (gen_block(1,2), block)   2 × 6        a gen_block determines its number of ranks
 
 An axis that is not distributed has one rank.
 """
@@ -41,7 +41,7 @@ from oocarrays.mapping.section import Section
 def process_grid(
     distributions: Sequence[Distribution], *, ranks: int | None = None, grid: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """Ranks along each axis, 1 where it is not distributed."""
+    """Return the number of ranks along each axis, 1 if it is not distributed."""
     if ranks is not None:
         ranks = whole(ranks, "ranks", 1, error=LayoutError)
         if ranks > MOST_RANKS:
@@ -63,9 +63,9 @@ def process_grid(
 
 
 def even_grid(ranks: int, axes: int) -> tuple[int, ...]:
-    """Ranks along each of some axes, descending: the greatest number is as small as can be, then the next, and so on.
+    """Return the ranks along each axis, descending: the first number is minimal, then the next, and so on.
 
-    What MPI_Dims_create is specified to do (MPI 4.0, section 8.5.2), and what not all its implementations do.
+    This is the specification of MPI_Dims_create (MPI 4.0, section 8.5.2), which some implementations do not meet.
     """
     if axes < 2:
         return (ranks,) * axes
@@ -78,7 +78,7 @@ def even_grid(ranks: int, axes: int) -> tuple[int, ...]:
 
 
 def _dealt_out(distributions: Sequence[Distribution], ranks: int | None) -> tuple[int, ...]:
-    """Ranks over the distributed axes that bring no number of their own."""
+    """Return the ranks along each axis, distributing them over axes without a number of their own."""
     own = [_own(each) for each in distributions]
     free, taken = own.count(None), math.prod(n for n in own if n is not None)
     if ranks is None and free:
@@ -92,7 +92,7 @@ def _dealt_out(distributions: Sequence[Distribution], ranks: int | None) -> tupl
 
 
 def _own(distribution: Distribution) -> int | None:
-    """Return the ranks along its axis where the distribution itself says how many, else None."""
+    """Return the number of ranks that the distribution itself determines, or None."""
     if isinstance(distribution, GenBlock):
         return max(len(distribution.sizes), 1)
     return 1 if isinstance(distribution, Collapsed) else None
@@ -112,9 +112,9 @@ class Layout:
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
     distributions: tuple[Distribution, ...]
-    """How each axis is shared out."""
+    """Distribution of each axis."""
     grid: tuple[int, ...]
-    """Ranks along each axis."""
+    """Number of ranks along each axis."""
 
     @classmethod
     def of(
@@ -125,7 +125,7 @@ class Layout:
         ranks: int | None = None,
         grid: Sequence[int] | None = None,
     ) -> Layout:
-        """Return a layout, checked.
+        """Return a validated layout.
 
         Parameters
         ----------
@@ -135,14 +135,14 @@ class Layout:
             One for each axis: ``"(block, *)"``, ``"cyclic(3)"``, ``[Cyclic(3), "*", (5, 7)]``, where ``(5, 7)`` are the
             blocks of a `GenBlock`. A string may name the grid too, as a layout's own does: ``"(block, *) on 4 × 1"``.
         ranks : int
-            Ranks in all, where no grid is given: they are dealt out over the distributed axes as evenly as can be.
+            Number of ranks, if no grid is given: they are divided over the distributed axes as evenly as possible.
         grid : sequence of int
-            Ranks along each axis; 1 where an axis is not distributed. One number an axis, or one a distributed axis.
+            Ranks along each axis, 1 if it is not distributed: a number for each axis, or for each distributed one.
 
         Raises
         ------
         LayoutError
-            Where they do not fit each other, the array or the ranks.
+            If they do not fit each other, the array or the ranks.
         """
         shape = extents(shape, error=LayoutError)
         parsed, named = parse_layout(distributions)
@@ -151,12 +151,12 @@ class Layout:
         if grid is not None and named is not None:
             raise LayoutError(f"{distributions!r} names a grid, and grid={grid} another: give one of them")
         made = cls(shape, parsed, process_grid(parsed, ranks=ranks, grid=named or grid))
-        _ = made.axes  # made now, so that what does not fit is refused now
+        _ = made.axes  # validates distributions early
         return made
 
     @classmethod
     def from_chunks(cls, chunks: Sequence[Sequence[int]]) -> Layout:
-        """Return the layout in which each block of a Dask array is a rank's: its ``chunks``.
+        """Return the layout of a Dask array's ``chunks``, with one block per rank.
 
         >>> Layout.from_chunks(((5, 5, 2), (6,)))
         Layout.of((12, 6), '(gen_block(5,5,2), *) on 3 × 1')
@@ -164,7 +164,7 @@ class Layout:
         Raises
         ------
         LayoutError
-            Where the blocks' lengths are not known.
+            If the blocks' lengths are not known.
         """
         blocks = [listed(each, "chunks", error=LayoutError) for each in listed(chunks, "chunks", error=LayoutError)]
         if not all(isinstance(length, Integral) for lengths in blocks for length in lengths):
@@ -178,17 +178,17 @@ class Layout:
 
     @cached_property
     def ranks(self) -> int:
-        """Ranks in all."""
+        """Number of ranks in all."""
         return math.prod(self.grid)
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
-        """Return the place of ``rank`` in the grid."""
+        """Return the coordinates of ``rank`` in the grid."""
         if not 0 <= whole(rank, "rank", error=LayoutError) < self.ranks:
             raise LayoutError(f"rank {rank} is none of the {self.ranks} of {self}")
         return unravel(rank, self.grid)
 
     def rank(self, coordinates: Sequence[Ints]) -> Ints:
-        """Return the rank at a place of the grid."""
+        """Return the rank at coordinates of the grid."""
         rank: Any = 0
         self._inside(coordinates, self.grid)
         for count, coordinate in zip(self.grid, coordinates, strict=True):
@@ -196,11 +196,11 @@ class Layout:
         return cast(Ints, rank)
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
-        """Elements in each axis of what ``rank`` holds."""
+        """Return the number of elements of ``rank`` along each axis."""
         return tuple(axis.size(c) for axis, c in zip(self.axes, self.coordinates(rank), strict=True))
 
     def local_size(self, rank: int) -> int:
-        """Elements that ``rank`` holds."""
+        """Return the number of elements of ``rank``."""
         return math.prod(self.local_shape(rank))
 
     def owner(self, index: Sequence[Ints]) -> Ints:
@@ -209,7 +209,7 @@ class Layout:
         return self.rank([axis.owner(i) for axis, i in zip(self.axes, index, strict=True)])
 
     def place(self, index: Sequence[Ints]) -> tuple[Ints, ...]:
-        """Where elements are in the local arrays of their owners: global to local."""
+        """Return the indices of elements in the local arrays of their owners: global to local."""
         self._inside(index, self.shape)
         return tuple(axis.place(i) for axis, i in zip(self.axes, index, strict=True))
 
@@ -232,7 +232,7 @@ class Layout:
         return map(Section.of, product(*self.sections(rank)))
 
     def _inside(self, numbers: Sequence[Ints], shape: tuple[int, ...]) -> None:
-        """Refuses an index that there is not: closed forms would give it an owner too."""
+        """Raise if an index is out of range: closed forms would assign it an owner, too."""
         numbers = listed(numbers, "index", error=LayoutError)
         if len(numbers) != len(shape):
             raise LayoutError(f"an index of {len(numbers)} axes is not of an array of shape {shape}")

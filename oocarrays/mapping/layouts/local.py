@@ -1,15 +1,15 @@
 """Local array files: each rank's own part of the array, and a halo of its neighbours' elements.
 
     array           0 1 2 3 4 5 6 7 8 9 10 11          block over 3 ranks
-    file of rank 0          · 0 1 2 3 4                depth 1; at the array's border the halo is there too
+    file of rank 0          · 0 1 2 3 4                depth 1; the file has a halo also at the array's border
     file of rank 1                3 4 5 6 7 8
     file of rank 2                      7 8 9 10 11 ·
 
-Along an axis with a halo each rank holds one block. The halo of a rank that holds nothing has the fill value.
+Along an axis with a halo each rank holds one block. The halo of a rank without elements has the fill value.
 Thakur 1995, section 5.4 (Figure 5.4).
 
-rank      0  1  2  3  4
-place     a  a  a  b  b        neighbours together: their borders stay where they are
+    rank      0  1  2  3  4
+    place     a  a  a  b  b        neighbours together, so that their halos stay in one place
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Place = TypeVar("Place")
 
 
 def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
-    """Return the place of each rank: neighbours together, and in no place more than one rank more than in another.
+    """Return the place of each rank: neighbours together, and numbers of ranks that differ by at most one.
 
-    Of fewer ranks than places each has one of the first; no place makes no places.
+    Fewer ranks than places get one place each; without places the result is empty.
     """
     if not places:
         return ()
@@ -44,55 +44,55 @@ def spread(ranks: int, places: Sequence[Place]) -> tuple[Place, ...]:
 
 
 def evenly(count: int, places: Sequence[Place]) -> Sequence[Place]:
-    """Return so many of the places, or all, where they are no more: evenly, as neighbours may be on one machine."""
+    """Return ``count`` places, evenly spaced because neighbours may be on one machine, or all if there are no more."""
     return tuple(places[n * len(places) // count] for n in range(count)) if count < len(places) else places
 
 
 def sides(before: int, after: int, places: Sequence[Place]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """The places of the ranks of an exchange as they send and as they receive, where it changes how many there are.
+    """Return the places of the ranks of an exchange for sending and for receiving, for different numbers of ranks.
 
-    A rank that is there on one side only is, on the other, where it would be of all.
+    A rank on one side only gets on the other the place that it has among all.
     """
     every = spread(max(before, after), places)
     return spread(before, places) + every[before:], spread(after, places) + every[after:]
 
 
 Depth = tuple[int, ...]
-"""How many neighbours a rank sees along each axis, on either side."""
+"""Number of neighbours that a rank sees along each axis, on either side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPart:
-    """The part of the array that one local array file holds."""
+    """Part of the array in one local array file."""
 
     shape: tuple[int, ...]
-    """Extent of each axis of the file, its halo among them."""
+    """Extent of each axis of the file, including its halo."""
     own: Axes
-    """The elements that the rank holds, along each axis."""
+    """Elements of the rank, along each axis."""
     seen: Axes
-    """These and what it sees of its neighbours."""
+    """Elements of the rank and of its halo."""
     start: tuple[int, ...]
-    """Where the first of what is seen stands in the file, along each axis."""
+    """Index in the file of the first element in ``seen``, along each axis."""
     depth: Depth
     """Elements of the halo along each axis, on either side."""
 
     @classmethod
     def of(cls, layout: Layout, rank: int, depth: Depth) -> LocalPart:
-        """Return the file of one rank; see `check_depth` for what layouts have a halo."""
+        """Return the file of one rank; `check_depth` validates the halo."""
         return _part(layout, rank, depth)
 
     @property
     def inside(self) -> Section:
-        """Where the rank's own elements are in the file."""
+        """Section of the rank's own elements in the file."""
         return Section(self.depth, tuple(d + n for d, n in zip(self.depth, lengths(self.own), strict=True)))
 
     @property
     def without_halo(self) -> LocalPart:
-        """The same file, as if nothing were seen but what the rank holds."""
+        """The same file, as if it had the rank's own elements only."""
         return replace(self, seen=self.own, start=self.depth)
 
     def of_box(self, box: Section) -> tuple[Axes, Section]:
-        """Return the elements of a box of the array that the file has, and the box in the file where they stand."""
+        """Return the file's elements in a box of the array, and their section in the file."""
         places = [
             within(taken, l, u)[0].indices(len(taken))
             for taken, l, u in zip(self.seen, box.lower, box.upper, strict=True)
@@ -103,7 +103,7 @@ class LocalPart:
 
 
 def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> Depth:
-    """One depth for each axis; of a mapping, by numbers or names, 0 for axes that it leaves out."""
+    """Return one depth for each axis; a mapping by numbers or names has 0 for omitted axes."""
     depth = by_axis(depth, axes, 0, names, "depth")
     each: tuple[Any, ...] = tuple(depth) if isinstance(depth, Sequence) else (depth,) * axes
     if len(each) != axes or not all(isinstance(d, Integral) and int(d) >= 0 for d in each):
@@ -112,7 +112,7 @@ def depths(depth: Any, axes: int, names: Sequence[str | None] | None = None) -> 
 
 
 def check_depth(layout: Layout, depth: Depth) -> None:
-    """Refuse a halo along an axis of which a rank holds more than one block."""
+    """Raise if an axis with a halo has more than one block per rank."""
     for number, (axis, d) in enumerate(zip(layout.axes, depth, strict=True)):
         if d and any(len(held) != _span(held) for held in map(partial(_held, axis), range(axis.ranks))):
             raise LayoutError(
@@ -122,12 +122,12 @@ def check_depth(layout: Layout, depth: Depth) -> None:
 
 
 def largest_rank(layout: Layout) -> int:
-    """Return a rank whose part is as long as any along every axis."""
+    """Return a rank with a part of maximum length along every axis."""
     return layout.rank([max(range(axis.ranks), key=axis.size) for axis in layout.axes])
 
 
 def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
-    """Where the elements of both stand among what is wanted, and among what is held."""
+    """Return the positions of common elements among the wanted, and among the held ones."""
     if isinstance(wanted, range) and isinstance(held, range):
         both = orientation.common(wanted, held)
         return _places(both, wanted), _places(both, held)
@@ -156,7 +156,7 @@ def _part(layout: Layout, rank: int, depth: Depth) -> LocalPart:
 
 
 def _held(axis: Axis, rank: int) -> Taken:
-    """Return the indices that a rank holds along an axis, in its order, which is ascending."""
+    """Return the indices of a rank along an axis, ascending as stored."""
     sections = axis.sections(rank)
     if len(sections) < 2:
         return orientation.ascending(sections[0]) if sections else range(0)
@@ -178,7 +178,7 @@ def _start(taken: Taken, depth: int) -> int:
 
 
 def places_in(axes: Axes, box: Section) -> tuple[Any, Any] | None:
-    """Return the positions of a box's selected elements in the selection and in the box, or None where it has none."""
+    """Return the positions of a box's selected elements in the selection and in the box, or None if it has none."""
     along = [within(taken, l, u) for taken, l, u in zip(axes, box.lower, box.upper, strict=True)]
     if any(there.start == there.stop for there, _ in along):
         return None

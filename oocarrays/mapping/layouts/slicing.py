@@ -1,9 +1,9 @@
-"""Slices of layouts: each rank keeps what it holds of a slice, so that nothing moves.
+"""Slices of layouts: each rank keeps its own elements of a slice, so that no data moves.
 
     block(4) on 3, x[1::3]      0 1 2 3 │ 4 5 6 7 │ 8 9          rank 0 keeps 1, rank 1 keeps 4 and 7
                                   ▔        ▔     ▔               gen_block(1,2,0)
 
-Axes that are dealt out in more than one block a rank must be in blocks first; whole ones stay as they are.
+Axes with more than one block per rank must be redistributed in blocks first; uncut ones stay unchanged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.selection import one_an_axis
 
 Slices = tuple[range, ...]
-"""The elements that are taken along each axis."""
+"""Selected elements along each axis."""
 
 
 def slices_of(key: Any, layout: Layout) -> Slices:
-    """Return the elements that a key of slices takes along each axis."""
+    """Return the elements that a key of slices selects along each axis."""
     taken = []
     for number, (entry, axis) in enumerate(zip(one_an_axis(key, len(layout.shape)), layout.axes, strict=False)):
         if not isinstance(entry, slice):
@@ -39,7 +39,7 @@ def slices_of(key: Any, layout: Layout) -> Slices:
 
 
 def ready_to_slice(layout: Layout, taken: Slices) -> Layout:
-    """Return the layout in which each rank holds one block along each axis that is cut; by default the same."""
+    """Return a layout with one block per rank along each axis that is cut, or the same layout if it complies."""
     ready = [
         Block() if _is_cut(layout, axis, along) and not _is_in_blocks(layout.axes[axis]) else d
         for axis, (d, along) in enumerate(zip(layout.distributions, taken, strict=True))
@@ -48,7 +48,7 @@ def ready_to_slice(layout: Layout, taken: Slices) -> Layout:
 
 
 def sliced_layout(layout: Layout, taken: Slices) -> Layout:
-    """Return the layout of a slice in which each rank holds what it held of it."""
+    """Return the layout of a slice in which each rank keeps its own elements."""
     distributions = [_distribution(layout, axis, along) for axis, along in enumerate(taken)]
     return Layout.of(tuple(map(len, taken)), distributions, grid=layout.grid)
 
@@ -68,18 +68,18 @@ def local_slices(layout: Layout, taken: Slices, rank: int) -> tuple[slice, ...]:
 
 
 def _is_cut(layout: Layout, axis: int, along: range) -> bool:
-    """Whether an axis that is shared out is taken in part."""
+    """Return whether a distributed axis is selected only partly."""
     return layout.grid[axis] > 1 and along != range(layout.shape[axis])
 
 
 def _is_in_blocks(axis: Axis) -> bool:
-    """Whether every rank along an axis holds one block, or nothing."""
+    """Return whether every rank along an axis has at most one block."""
     held = (axis.sections(rank) for rank in range(axis.ranks))
     return all(len(each) < 2 and all(len(some) < 2 or some.step == 1 for some in each) for each in held)
 
 
 def _held(layout: Layout, axis: int, along: range, place: int) -> slice:
-    """Return the places of a slice along an axis in what the ranks there hold."""
+    """Return the indices of a slice along an axis within a rank's local part."""
     if layout.grid[axis] == 1:
         return slice(along.start, along.stop if along.stop >= 0 else None, along.step)
     if not _is_cut(layout, axis, along):

@@ -1,1 +1,1 @@
-"""Lazy arrays: which of their blocks are read or written together."""
+"""Lazy arrays: grouping of blocks that are read or written together."""

@@ -1,17 +1,17 @@
-"""The plan of writing a lazy array, whose blocks are computed one by one, each once.
+"""Plan of writing a lazy array: each block is computed once and written separately.
 
-    aligned     block ──► the target chunks that it is made of
+    aligned     block ──► the target chunks that it contains
     otherwise   block ──► its own bytes of plain scratch chunks ──► rechunk ──► target
 
-Blocks are aligned where no target chunk (no shard, where there are shards) has elements of two of them: then each has
-one writer. Otherwise the bytes of a block are its own in plain scratch chunks, and what reads them later is an
-ordinary `RechunkPlan`. What a block's own tasks hold is the user's; what writing it takes beside is counted here.
+Blocks are aligned if each target chunk (or shard) has elements of one block only, so that each has one writer.
+Otherwise each block writes its own bytes of plain scratch chunks, and an ordinary `RechunkPlan` reads them later. The
+user's tasks account for the memory of a block; this plan counts the additional memory of writing it.
 
-chunks    ├───0───┼───1───┼───2───┼───3───┤
+    chunks    ├───0───┼───1───┼───2───┼───3───┤
     blocks    ├──0──┼──1──┼─2─┼──3──┼──4──┼─5─┤     each by itself: 8 visits, two of each chunk
     groups    ├───────0───────┼───────1───────┤     2 + 2: a group that ends where a chunk does shares none
 
-What N-d groups touch is the product of what they touch along each axis.
+The number of chunks that N-d groups touch is the product of the counts along each axis.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from oocarrays.plan.sections.requests import Line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """One axis: which blocks are read together, and what that touches."""
+    """Groups of blocks read together along one axis, with the chunks they touch."""
 
     groups: tuple[tuple[int, int], ...]
     """First block of each group, and one past its last."""
@@ -51,16 +51,16 @@ class Grouping:
     line: Line
     """Elements, contiguous pieces and whole chunks of all groups; a piece in each chunk that a group touches."""
     visits: int
-    """Chunks that groups touch: one that two of them touch is counted twice."""
+    """Chunks that groups touch; a chunk shared by two groups counts twice."""
 
 
 def grouping(taken: range, lengths: Sequence[int], chunk: int, groups: tuple[tuple[int, int], ...]) -> Grouping:
-    """Count what some groups of blocks touch along an axis."""
+    """Return groups of blocks along an axis with the chunks they touch."""
     return _grouping(taken, _edges(lengths), chunk, groups)
 
 
 def cut_line(each: Grouping, taken: range, lengths: Sequence[int], chunk: int, tile: int) -> Line:
-    """Count the pieces of an axis whose groups are read tile by tile, where tiles may be shorter than chunks."""
+    """Return the counts of an axis for groups that are read tile by tile, where tiles may be shorter than chunks."""
     if tile >= chunk or taken.step > 1:
         return each.line
 
@@ -82,28 +82,28 @@ def _grouping(taken: range, edges: np.ndarray, chunk: int, groups: tuple[tuple[i
 
 
 def _spans(edges: np.ndarray, groups: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The first element of each group, and one past its last."""
+    """Return the first element of each group, and one past its last."""
     ends = edges[np.array(groups, np.int64).reshape(-1, 2)]
     return ends[:, 0], ends[:, 1]
 
 
 def _edges(lengths: Sequence[int]) -> np.ndarray:
-    """Where blocks begin and end."""
+    """Return the block boundaries in elements."""
     return np.cumsum([0, *lengths], dtype=np.int64)
 
 
 def _sum(counts: np.ndarray) -> int:
-    """A sum, however large."""
+    """Return a sum of unbounded size."""
     return sum(counts.tolist())
 
 
 def singly(count: int) -> tuple[tuple[int, int], ...]:
-    """Each block a group."""
+    """Return groups of one block each."""
     return tuple((i, i + 1) for i in range(count))
 
 
 def groupings(taken: range, lengths: Sequence[int], chunk: int) -> Iterator[Grouping]:
-    """Ways to group the blocks of an axis, from the smallest groups: each touches fewer chunks than those before."""
+    """Yield ways to group the blocks of an axis, smallest groups first; each touches fewer chunks than those before."""
     edges = _edges(lengths)
     aligned = _aligned(taken, edges, chunk)
     ways = {groups for marks in (range(len(lengths) + 1), aligned) for groups in _in_runs(marks)}
@@ -116,7 +116,7 @@ def groupings(taken: range, lengths: Sequence[int], chunk: int) -> Iterator[Grou
 
 
 def _in_runs(marks: Sequence[int]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Groups from each mark to the next, to the second next, the fourth …"""
+    """Yield groups from each mark to the next, to the second next, the fourth …"""
     step, count = 1, len(marks) - 1
     while step < 2 * count:
         ends = [*marks[:count:step], marks[-1]]
@@ -125,7 +125,7 @@ def _in_runs(marks: Sequence[int]) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _aligned(taken: range, edges: np.ndarray, chunk: int) -> list[int]:
-    """The numbers of the edges of which no chunk has elements on both sides."""
+    """Return the indices of block edges that do not cut a chunk."""
     inside = (edges > 0) & (edges < len(taken))
     before, after = (np.where(inside, taken.start + taken.step * each, 0) // chunk for each in (edges - 1, edges))
     kept: list[int] = np.flatnonzero(~inside | (before != after)).tolist()
@@ -133,17 +133,17 @@ def _aligned(taken: range, edges: np.ndarray, chunk: int) -> list[int]:
 
 
 BlockLengths = tuple[tuple[int, ...], ...]
-"""The lengths of the blocks along each axis, in elements, as Dask writes them."""
+"""Lengths of the blocks along each axis, in elements, in Dask's format."""
 
 
 def are_aligned(blocks: BlockLengths, grid: ChunkGrid) -> bool:
-    """Whether every chunk lies in one block."""
+    """Return whether every chunk lies in one block."""
     axes = zip(blocks, grid.shape, grid.chunks, strict=True)
     return all(edge % c == 0 for lengths, n, c in axes for edge in accumulate(lengths) if edge != n)
 
 
 def scratch_of(blocks: BlockLengths, shape: tuple[int, ...], itemsize: int) -> Stored:
-    """A plain array for blocks: a chunk is the longest block in each axis, or more where that would be a tiny file."""
+    """Return a plain scratch array with chunks of the longest block in each axis, enlarged to avoid tiny files."""
     longest = tuple(max((*lengths, 1)) for lengths in blocks)
     chunks = tuple(max(c, 1) for c in at_least(longest, tuple(max(n, 1) for n in shape), itemsize))
     return Stored(grid=ChunkGrid.of(shape, chunks), itemsize=itemsize, local=True)
@@ -157,7 +157,7 @@ def plan_blocks(
     straight: bool = True,
     **choices: Any,
 ) -> BlocksPlan:
-    """Choose how the blocks of a lazy array get to the chunks of ``target`` within a budget."""
+    """Choose the way of writing the blocks of a lazy array to the chunks of ``target`` within a budget."""
     aligned = target.nbytes == 0 or (straight and are_aligned(blocks, target.grid))
     stored = target if aligned else scratch_of(blocks, target.grid.shape, target.itemsize)
     still = nothing_to_move(stored, target, resources)
@@ -172,18 +172,18 @@ def plan_blocks(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlocksPlan(Holding):
-    """Everything that writing a lazy array will do."""
+    """Frozen plan of writing a lazy array."""
 
     blocks: BlockLengths
     """Lengths of the blocks along each axis, in elements."""
     stored: Stored
-    """Where blocks are written: the target, where they are aligned to it, or a scratch array."""
+    """Array that receives the blocks: the target if they are aligned, otherwise a scratch array."""
     aligned: bool
-    """Whether blocks go straight to the target."""
+    """Whether blocks are written directly to the target."""
     threads: int
-    """Blocks that are written at one time in a process, at most."""
+    """Maximum number of blocks written concurrently in a process."""
     rechunk: RechunkPlan
-    """From the scratch array to the target; it moves nothing where blocks are aligned."""
+    """Rechunk from the scratch array to the target; empty if blocks are aligned."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -201,7 +201,7 @@ class BlocksPlan(Holding):
 
     @property
     def memory(self) -> Memory:
-        """Held by us in a process at one time, at most."""
+        """Peak memory of a process, without the user's own tasks."""
         writing = Memory.of(chunks=self._of_block * min(self.threads, self.count))
         return largest(writing, self.rechunk.memory)
 
@@ -212,7 +212,7 @@ class BlocksPlan(Holding):
 
     @property
     def _of_block(self) -> int:
-        """Bytes that writing one block holds beside it."""
+        """Return the bytes of writing one block, in addition to the block."""
         chunk = self.stored
         if self.aligned:
             return chunk.chunk_bytes + chunk.encode_workspace + chunk.behind_workspace
@@ -220,13 +220,13 @@ class BlocksPlan(Holding):
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of disk that scratch takes at one time, at most."""
+        """Peak bytes of scratch on disk."""
         mine = 0 if self.aligned else self.stored.grid.count * self.stored.chunk_bytes
         return mine + self.rechunk.scratch_bytes
 
     @property
     def pieces(self) -> int:
-        """Parts of blocks that lie in one chunk: each is one visit to a stored chunk."""
+        """Number of intersections of blocks with chunks; each is one visit to a stored chunk."""
         axes = zip(self.blocks, self.stored.grid.chunks, strict=True)
         return math.prod(
             sum(ceil_div(stop, c) - start // c for start, stop in _intervals(lengths)) for lengths, c in axes
@@ -234,7 +234,7 @@ class BlocksPlan(Holding):
 
     @property
     def traffic(self) -> Traffic:
-        """Count what moves, in all passes together; tasks are those beside the user's own."""
+        """Traffic of all passes together; tasks exclude the user's own."""
         nbytes = self.stored.nbytes
         mine = Traffic(
             pieces=self.pieces,
@@ -270,18 +270,18 @@ class BlocksPlan(Holding):
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
-        """Ways to get from scratch to the target; one where blocks go there at once."""
+        """Ways from scratch to the target; a single one if blocks are written directly."""
         straight = Alternative(name="straight", seconds=0.0, peak_bytes=self.peak_bytes, reason=TAKEN)
         return (straight,) if self.aligned else self.rechunk.alternatives
 
     @property
     def phases(self) -> Phases:
-        """Predicted seconds of what comes after the blocks; theirs are the user's."""
+        """Predicted seconds of the work after the blocks, by phase; computing the blocks is not included."""
         return self.rechunk.phases
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds of what comes after the blocks."""
+        """Predicted seconds of the work after the blocks."""
         return self.rechunk.seconds
 
     def __repr__(self) -> str:
@@ -296,7 +296,7 @@ class BlocksPlan(Holding):
 
 
 def _intervals(lengths: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """First and one past the last element of each block along an axis that is not empty."""
+    """Yield the first and one past the last element of each block that is not empty."""
     for length, stop in zip(lengths, accumulate(lengths), strict=True):
         if length:
             yield stop - length, stop
@@ -304,14 +304,14 @@ def _intervals(lengths: tuple[int, ...]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetPlan(Holding):
-    """Everything that writing the lazy arrays of a dataset will do: all blocks, then one array after the other."""
+    """Frozen plan of writing the lazy arrays of a dataset: all blocks first, then one array after the other."""
 
     arrays: tuple[tuple[str, BlocksPlan], ...]
-    """Each lazy array, by its name."""
+    """Plan of each lazy array, by its name."""
     budget: int
-    """Bytes that each process may hold above its idle level, beside what the blocks' own tasks hold."""
+    """Bytes that each process may hold above its idle level, excluding the blocks' own tasks."""
     processes: int | None
-    """Workers of the cluster that it is made for; None for threads of one process."""
+    """Workers of the target cluster; None for threads of one process."""
 
     def facts(self) -> Facts:
         ways = {True: "straight", False: "through scratch"}
@@ -335,35 +335,35 @@ class DatasetPlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Logical processors, at most."""
+        """Maximum number of logical processors."""
         return max((plan.ranks for _, plan in self.arrays), default=1)
 
     @property
     def threads(self) -> int:
-        """Blocks that are written at one time in a process, at most."""
+        """Maximum number of blocks written concurrently in a process."""
         return max((plan.threads for _, plan in self.arrays), default=1)
 
     @property
     def memory(self) -> Memory:
-        """Held by us in a process at one time, at most."""
+        """Peak memory of a process, without the user's own tasks."""
         return largest(*(plan.memory for _, plan in self.arrays))
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of disk that scratch takes at one time, at most."""
+        """Peak bytes of scratch on disk."""
         return sum(plan.scratch_bytes for _, plan in self.arrays)
 
     @property
     def traffic(self) -> Traffic:
-        """Count what moves, in all arrays together."""
+        """Traffic of all arrays together."""
         return reduce(add, (plan.traffic for _, plan in self.arrays), Traffic(tasks=2))
 
     @property
     def phases(self) -> Phases:
-        """Predicted seconds of what comes after the blocks."""
+        """Predicted seconds of the work after the blocks, by phase."""
         return reduce(add, (plan.phases for _, plan in self.arrays), Phases())
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds of what comes after the blocks."""
+        """Predicted seconds of the work after the blocks."""
         return sum(plan.seconds for _, plan in self.arrays)

@@ -1,16 +1,16 @@
-"""Reading a stored array as the blocks of a lazy one: which blocks are read together, so that chunks are read once.
+"""Plan of reading a stored array as the blocks of a lazy one, grouped so that each chunk is read once.
 
-    stored chunks   ┌───────┬───────┬───────┐     blocks    each block reads what it needs
+    stored chunks   ┌───────┬───────┬───────┐     blocks    each block reads the chunks that it needs
     blocks          │ 0 │ 1 │ 2 │ 3 │ 4 │ 5 │     groups    (0 1) (2 3) (4 5): a task reads a box of blocks,
-                    └───────┴───────┴───────┘               each chunk once, and hands the blocks out
+                    └───────┴───────┴───────┘               each chunk once, and returns the blocks
 
     row slabs       ────────────────
     to columns      ────────────────              scratch   no group of columns fits in memory: chunks are read once,
                     0 │ 1 │ 2 │ 3                           and written plain; a block reads its own from there
 
-What is shared is decided axis by axis. Groups end where a chunk does, if they can; a chunk is read again by each
-further group that touches it. Of all that fits a task's share of memory the fastest is taken. The partitions of the
-array that Thakur 1995, section 5.3.2, reads one after the other are read here when a scheduler asks for them.
+Groups are chosen axis by axis. They end at chunk boundaries if possible; otherwise each further group that touches a
+chunk reads it again. The fastest way that fits a task's share of memory is chosen. Thakur 1995, section 5.3.2, reads
+the partitions of the array in sequence; here they are read when a scheduler asks for them.
 """
 
 from __future__ import annotations
@@ -41,47 +41,47 @@ HOW = {
     "scratch": "each stored chunk once, into a plain copy; blocks out of that",
 }
 MOST_WAYS = 4096
-"""Ways to group that are compared, at most."""
+"""Maximum number of groupings that are compared."""
 SIEVE_BYTES = IN_FLIGHT * BUFFER_BYTES
-"""Bytes of the buffers through which byte ranges are read."""
+"""Bytes of the buffers for reading byte ranges."""
 ALIKE = 1.05
-"""Predicted seconds that differ by less do not decide: of such ways one without scratch, that holds least, is taken."""
+"""Ratio of predicted seconds regarded as equal: among equals, one without scratch and then the smallest is chosen."""
 MOST_TILE_BYTES = 16 * 2**20
-"""Bytes that a group reads at one time, where a chunk has no more."""
+"""Maximum bytes that a group reads at a time, unless a chunk is larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyReadsPlan(Holding):
-    """How the blocks of a lazy array are read."""
+    """Frozen plan of reading the blocks of a lazy array."""
 
     stored: Stored
-    """What is read."""
+    """Array to read."""
     axes: tuple[range, ...]
-    """The elements that the lazy array has, along each axis of the stored one."""
+    """Elements of the lazy array along each axis of the stored one."""
     blocks: BlockLengths
     """Lengths of its blocks along each axis, in elements."""
     method: Method
-    """``"blocks"``: each block is read by itself; ``"groups"``: some together; ``"scratch"``: out of a plain copy."""
+    """``"blocks"``: each block is read separately; ``"groups"``: several together; ``"scratch"``: from a plain copy."""
     groups: tuple[tuple[tuple[int, int], ...], ...]
     """First block of each group along each axis, and one past its last."""
     tile: tuple[int, ...]
-    """Elements along each axis that are read at one time by a task that reads more than one block."""
+    """Elements along each axis of a single read, for tasks that read several blocks."""
     budget: int
     """Bytes that a process may hold."""
     threads: int
-    """Tasks of a process at one time, for which the budget was shared out."""
+    """Concurrent tasks of a process that share the budget."""
     read_requests: int
-    """Stored chunks that are visited, where they are read whole; otherwise contiguous runs."""
+    """Visits to stored chunks that are read whole; otherwise contiguous runs."""
     read_bytes: int
-    """Stored bytes that are read when every block is computed; an estimate where chunks are coded."""
+    """Stored bytes read to compute every block; an estimate if chunks are coded."""
     once_bytes: int
-    """The same, were each read once."""
+    """Stored bytes if each were read only once."""
     most_read_bytes: int
-    """The same with all that lies between elements of a chunk that one task asks for, where that may be read, too."""
+    """Stored bytes read if every gap between requested elements of a chunk is read as well."""
     seconds: float
-    """Predicted, of computing every block."""
+    """Predicted seconds of computing every block."""
     alternatives: tuple[Alternative, ...]
-    """Every method that was looked at."""
+    """Every method that was compared."""
 
     def facts(self) -> Facts:
         about = "" if self.exact else " (estimate)"
@@ -97,7 +97,7 @@ class LazyReadsPlan(Holding):
         ]
 
     def _times(self) -> str:
-        """Say how often stored bytes are read, where that is not once."""
+        """Return the number of times that stored bytes are read as text, empty for one."""
         least, most = (f"{times:.3g}" for times in self.times_read)
         if most == "1":
             return ""
@@ -124,7 +124,7 @@ class LazyReadsPlan(Holding):
 
     @property
     def exact(self) -> bool:
-        """Whether a read asks for the very bytes of its elements; otherwise holes between them may be read, too."""
+        """Whether a read requests exactly the bytes of its elements; otherwise gaps between them may be read, too."""
         return self.stored.local and not self.stored.coded and all(axis.step == 1 for axis in self.axes)
 
     @property
@@ -133,8 +133,10 @@ class LazyReadsPlan(Holding):
 
     @property
     def times_read(self) -> tuple[float, float]:
-        """How often stored bytes are read on average, at least and at most: more than once where blocks share chunks
-        that no task can hold for all of them, or where what lies between is read, too."""
+        """Minimum and maximum of the average number of reads of a stored byte.
+
+        Above one if no task can hold all the blocks that share a chunk, or if gaps between elements are read as well.
+        """
         once = self.once_bytes or 1
         return self.read_bytes / once, self.most_read_bytes / once
 
@@ -144,12 +146,12 @@ class LazyReadsPlan(Holding):
 
     @property
     def group_bytes(self) -> int:
-        """Bytes of the largest group: what a task hands out to the blocks."""
+        """Bytes of the largest group, the result of one task."""
         return math.prod(map(_longest, self.blocks, self.groups)) * self.stored.itemsize
 
     @property
     def task_memory(self) -> Memory:
-        """Held by one task at most: what it hands out, and what reading takes beside that."""
+        """Peak memory of one task: its result, and the buffers for reading."""
         tile = _tile_bytes(self.tile, self.stored)
         if self.method == "scratch":
             return through_scratch_memory(self.stored, self.block_bytes, tile)
@@ -161,12 +163,12 @@ class LazyReadsPlan(Holding):
 
     @property
     def memory(self) -> Memory:
-        """Held by a process at one time: its tasks, and one whose blocks are still being taken."""
+        """Peak memory of a process: its tasks, and one finished task with blocks not yet consumed."""
         return self.task_memory * (self.threads + 1)
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of disk that the plain copy takes."""
+        """Bytes of the plain copy on disk."""
         return self.nbytes if self.method == "scratch" else 0
 
     def __repr__(self) -> str:
@@ -185,7 +187,7 @@ def plan_lazy_reads(
     scratch_room: int = 0,
     strict: bool = False,
 ) -> LazyReadsPlan:
-    """Choose how blocks are read."""
+    """Choose the way of reading the blocks of a lazy array."""
     axes, budget, threads = tuple(axes), resources.budget, resources.threads
     share = budget // (threads + 1)
     problem = _Problem(stored=stored, axes=axes, blocks=blocks, share=share, costs=resources.costs)
@@ -217,8 +219,6 @@ def plan_lazy_reads(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """One way to read the blocks."""
-
     method: Method
     groups: tuple[tuple[tuple[int, int], ...], ...]
     task_bytes: int
@@ -230,8 +230,6 @@ class _Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """Problem of reading an array as blocks, in the memory of a task."""
-
     stored: Stored
     axes: tuple[range, ...]
     blocks: BlockLengths
@@ -248,12 +246,12 @@ class _Problem:
         return tile_of(self.stored, min(MOST_TILE_BYTES, self.share // 8))
 
     def ways(self, scratch_room: int) -> list[_Way]:
-        """List every way: with a plain copy, where scratch has room for it."""
+        """Return every way; a plain copy is included if scratch has room for it."""
         copied = 0 < self.nbytes <= scratch_room and self.stored.coded
         return [self.alone(), *self.grouped(), *([self.through_scratch()] if copied else [])]
 
     def least(self, budget: int, threads: int, scratch_room: int) -> int:
-        """Return the least budget above one that is too small: tiles, and what is held of them, grow with it."""
+        """Return the minimum budget above one that is too small: tiles, and the memory for them, grow with it."""
         while True:
             problem = replace(self, share=budget // (threads + 1))
             needed = min(way.task_bytes for way in problem.ways(scratch_room))
@@ -262,11 +260,11 @@ class _Problem:
             budget = needed
 
     def alone(self) -> _Way:
-        """Every block by itself."""
+        """Return the way that reads every block separately."""
         return self._way([grouping(*axis, singly(len(axis[1]))) for axis in self._along()])
 
     def grouped(self) -> Iterator[_Way]:
-        """Every way that groups blocks."""
+        """Yield every way that groups blocks."""
         along = [list(groupings(*axis)) for axis in self._along()]
         while math.prod(map(len, along)) > MOST_WAYS:
             longest = max(range(len(along)), key=lambda axis: len(along[axis]))
@@ -276,7 +274,7 @@ class _Problem:
                 yield way
 
     def _cut_lines(self, groupings: Sequence[Grouping]) -> list[Line]:
-        """Return the part of each axis that is read where groups are read tile by tile."""
+        """Return the counts along each axis for groups that are read tile by tile."""
         along = zip(groupings, self._along(), self.tile, strict=True)
         return [cut_line(each, *axis, tile) for each, axis, tile in along]
 
@@ -304,14 +302,14 @@ class _Problem:
         )
 
     def once(self) -> int:
-        """Stored bytes that are read, were each read once."""
+        """Return the stored bytes if each were read once."""
         if not self.stored.coded:
             return self.nbytes
         visits = math.prod(grouping(axis, (len(axis),), chunk, ((0, 1),)).visits for axis, _, chunk in self._along())
         return int(visits * self.stored.chunk_bytes * self.costs.stored_ratio(self.stored))
 
     def _most_bytes(self, lines: Sequence[Line], groupings: Sequence[Grouping]) -> int:
-        """Bytes from the first to the last element of each piece of a chunk that is asked for at one time.
+        """Return the bytes from the first to the last element of each piece of a chunk that is requested at one time.
 
         A piece of lengths l in a chunk of strides s spans Σ (l − 1) s + 1 elements: a product of axes again.
         """
@@ -329,7 +327,7 @@ class _Problem:
         return spanned * self.stored.itemsize
 
     def through_scratch(self) -> _Way:
-        """Every chunk once into a plain copy, every block out of it."""
+        """Return the way that copies every chunk once and reads every block from the copy."""
         stored, costs, alone = self.stored, self.costs, self.alone()
         once = [grouping(axis, (len(axis),), chunk, ((0, 1),)) for axis, _, chunk in self._along()]
         visits = math.prod(each.visits for each in once)
@@ -351,7 +349,7 @@ class _Problem:
         return math.prod(max((*lengths, 0)) for lengths in self.blocks) * self.stored.itemsize
 
     def _seconds(self, visits: int, runs: int, read: int, copied: int, tasks: int) -> float:
-        """Of the device, and of the cores that have work while there are enough tasks."""
+        """Return the seconds of the device and of the cores, limited by the number of tasks."""
         stored, costs = self.stored, self.costs
         cores = max(min(costs.cores, tasks), 1)
         decoded = visits * stored.chunk_bytes
@@ -366,7 +364,7 @@ def _longest(lengths: Sequence[int], groups: Iterable[tuple[int, int]]) -> int:
     return max((sum(lengths[first:last]) for first, last in groups), default=0)
 
 
-# ---------------------------------------------------------------------- what a task holds
+# ---------------------------------------------------------------------- memory of a task
 
 
 def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False) -> tuple[int, ...]:
@@ -385,13 +383,13 @@ def tile_of(stored: Stored, most: int = MOST_TILE_BYTES, *, whole: bool = False)
 
 
 def reading_memory(stored: Stored, held: int, tile: int = 0) -> Memory:
-    """Held while blocks are read: these, a tile of them, and a chunk that is decoded or the buffers of a sieve."""
+    """Return the memory of reading blocks: the blocks, a tile, and a decoded chunk or the buffers of a sieve."""
     beside = stored.chunk_bytes + stored.decode_workspace if stored.coded else min(SIEVE_BYTES, held)
     return Memory.of(blocks=held, tile=tile, reading=beside)
 
 
 def through_scratch_memory(stored: Stored, block: int, tile: int) -> Memory:
-    """Held by a task that copies a tile, piece by piece; or by one that reads a block out of the copy."""
+    """Return the peak memory of the tasks that copy tiles or read a block from the copy."""
     copying = reading_memory(stored, tile) + Memory.of(blocks=min(tile, block))
     return largest(copying, Memory.of(blocks=block, reading=min(SIEVE_BYTES, block)))
 
@@ -400,11 +398,11 @@ def _tile_bytes(tile: tuple[int, ...], stored: Stored) -> int:
     return math.prod(tile) * stored.itemsize
 
 
-# ---------------------------------------------------------------------- why
+# ---------------------------------------------------------------------- alternatives
 
 
 def _one_a_method(ways: Sequence[_Way], share: int) -> Iterator[_Way]:
-    """The best way of each method: of those that fit, if any does."""
+    """Yield the best way of each method, preferring those that fit."""
     for method in ("blocks", "groups", "scratch"):
         mine = [way for way in ways if way.method == method]
         if mine:

@@ -1,1 +1,1 @@
-"""Closed queueing networks of requests to several disks: what they predict, and which block and buffers they advise."""
+"""Closed queueing networks of requests to several disks: their predictions, and the block and buffers they advise."""

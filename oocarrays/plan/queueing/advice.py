@@ -1,13 +1,14 @@
-"""Advice on a striped file: which block, how many of a disk under way, who does the I/O; from what was measured.
+"""Advice on a striped file from measurements: the block, the requests under way per disk, and the I/O ranks.
 
     measured, seconds a block                  the model                     advice
-    B        CPU     disk alone   together     shared, so that it says       block, buffers C, I/O ranks,
-    64 KiB   31 µs   0.4 ms       0.4 ms  ──►  what was measured of all ──►  bytes a second, and how far from
+
+    B        CPU     disk alone   together     shared, so that it predicts   block, buffers C, I/O ranks,
+    64 KiB   31 µs   0.4 ms       0.4 ms  ──►  the measured rate of all ──►  bytes a second, and how far from
     1 MiB    0.3 ms  5 ms         9 ms         disks together                them a trial was
 
-Disks that are slower together than each alone share something: a device, a bus. How much a block takes there is what
-makes the model's rate for all together the measured one. Where they are faster together, something else was at work
-while they were measured alone.
+Disks that are slower together than each alone share a device or a bus. Its time per block is fitted so that the
+model's rate for all disks together is the measured one. If they are faster together, other load was present during
+the measurements of single disks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from oocarrays.plan.queueing.striping import (
 )
 
 NOTICED = 0.9
-"""Of the rate by the model, what disks that share nothing reach together at least."""
+"""Minimum measured rate over the model's rate, for disks that share nothing."""
 HALVINGS = 40
 
 
@@ -42,15 +43,15 @@ class Measured:
     cpu: float
     """Seconds of the processor for a block, in a striped transfer."""
     alone: tuple[float, ...]
-    """Seconds of a block at each disk while nobody else asks, without the processor's; the mean."""
+    """Mean seconds of a block at each disk without competing requests, excluding the processor's."""
     spread: tuple[float, ...]
-    """How far the middle half of them lie apart, over the median, of each disk."""
+    """Interquartile range of those seconds over their median, by disk."""
     together: float
-    """Bytes a second of all disks, one block of each under way."""
+    """Bytes a second of all disks, with one block of each under way."""
 
     @property
     def times(self) -> BlockTimes:
-        """Seconds of a block at each stage, what is shared among them."""
+        """Seconds of a block at each stage, including a shared one."""
         alone = BlockTimes(block=self.block, cpu=self.cpu, disks=self.alone)
         rate = striped_rate(alone, 1).rate
         if len(self.alone) < 2 or NOTICED * rate <= self.together <= rate / NOTICED:
@@ -60,7 +61,7 @@ class Measured:
         return self._fitted(partial(_faster, alone), 1.0)
 
     def _fitted(self, changed: Callable[[float], BlockTimes], most: float) -> BlockTimes:
-        """Return what makes the model's rate the measured one: the more is changed, the lower the rate."""
+        """Return the times with which the model predicts the measured rate; the rate falls as the argument grows."""
         low, high = 0.0, most
         for _ in range(HALVINGS):
             middle = (low + high) / 2
@@ -70,82 +71,82 @@ class Measured:
 
 
 def _faster(alone: BlockTimes, share: float) -> BlockTimes:
-    """Take a share of what a block took at each disk: while it was measured alone, others kept it waiting."""
+    """Scale the times of a block at each disk: other load delayed the measurements of single disks."""
     return replace(alone, disks=tuple(share * each for each in alone.disks))
 
 
 def _sharing(alone: BlockTimes, shared: float) -> BlockTimes:
-    """Take what a block needs at what all disks share from what it takes at each."""
+    """Move seconds of a block from each disk to the shared stage."""
     return replace(alone, shared=shared, disks=tuple(max(each - shared, 0.0) for each in alone.disks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A run with what was advised."""
+    """Run with the advised parameters."""
 
     nbytes: int
-    """Bytes that were moved."""
+    """Bytes moved."""
     seconds: float
-    """Measured."""
+    """Measured seconds."""
     predicted: float
-    """Seconds by the model."""
+    """Seconds predicted by the model."""
 
     @property
     def error(self) -> float:
-        """How far the model was off, as a share of what was measured."""
+        """Relative error of the predicted seconds."""
         return abs(self.predicted / self.seconds - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripingPlan:
-    """Plan that a model advises for a striped file on some disks."""
+    """Advice of a model for a striped file on several disks."""
 
     disks: tuple[str, ...]
-    """What a person calls them."""
+    """Names of the disks for display."""
     mode: str
     """``"read"`` or ``"write"``."""
     measured: tuple[Measured, ...]
-    """By block size."""
+    """Measurements, by block size."""
     best: StripedRate = field(repr=False)
-    """What is predicted of the block and the buffers that are advised."""
+    """Predicted rate of the advised block and buffers."""
     cores: int
     """Processors that ranks can use."""
     trial: Trial | None = None
-    """A run with them, if there was one."""
+    """Run with the advised parameters, if any."""
 
     @property
     def block(self) -> int:
-        """Bytes of a block that are advised: B."""
+        """Advised bytes of a block: B."""
         return self.best.times.block
 
     @property
     def buffers(self) -> int:
-        """Blocks of a disk under way that are advised: C."""
+        """Advised number of blocks of a disk under way: C."""
         return self.best.buffers
 
     @property
     def bytes_per_second(self) -> float:
-        """The speed that is predicted of one rank."""
+        """Predicted bytes a second of one rank."""
         return self.best.rate
 
     @property
     def ranks(self) -> int:
-        """I/O ranks that are advised: as many as disks need processors."""
+        """Advised number of I/O ranks: the processors that the disks need."""
         return io_ranks(self.best.times, self.cores)
 
     @property
     def speed_up(self) -> float:
-        """How many times as fast as the first disk with one block under way."""
+        """Speed relative to the first disk with one block under way."""
         return speed_ups(self.best.times, self.buffers)[-1]
 
     @property
     def unsure(self) -> float:
-        """How far off the speed may be, as a share of it: half the measurements' spread, or the trial's error."""
+        """Relative uncertainty of the speed: half the measurements' spread, or the trial's error."""
         chosen = next(each for each in self.measured if each.block == self.block)
         return max(self.trial.error if self.trial else 0.0, sum(chosen.spread) / len(chosen.spread) / 2)
 
     def explain(self) -> str:
-        """Describe what was measured, what is advised, what that is to reach, and how sure that is."""
+        """Return the measurements, the advice, its predicted rate and its uncertainty as text."""
         head = ("block", "processor", "a disk alone", "shared by all", "all together", "predicted", "buffers")
         rows = [_row(each, self.best.times.block) for each in self.measured]
         holds = most_rate(self.best.times)[1]
@@ -200,7 +201,7 @@ def _time(seconds: float) -> str:
 
 
 def _size(nbytes: int) -> str:
-    """Bytes as an option takes them."""
+    """Return bytes in the format of a command-line option."""
     power = next((power for power in (3, 2, 1) if nbytes % 1024**power == 0 and nbytes), 0)
     return f"{nbytes // 1024**power}{('', 'Ki', 'Mi', 'Gi')[power]}B"
 
@@ -210,7 +211,7 @@ def _rate(bytes_per_second: float) -> str:
 
 
 def io_ranks(times: BlockTimes, cores: int) -> int:
-    """Return how many processors it takes that the processor is not what holds disks back."""
+    """Return the number of processors at which the processor is not the bottleneck of the disks."""
     if not times.cpu:
         return 1
     free = replace(times, cpu=0.0)
@@ -223,7 +224,7 @@ def io_ranks(times: BlockTimes, cores: int) -> int:
 def advised(
     disks: Iterable[str], mode: str, measured: Iterable[Measured], *, memory: int | None = None, cores: int = 1
 ) -> StripingPlan:
-    """Return the block, and the blocks of a disk under way, that a model advises."""
+    """Return the block, and the number of blocks of a disk under way, that the model advises."""
     seen = tuple(measured)
     if not seen:
         raise InputError("nothing was measured of which anything could be advised")

@@ -1,4 +1,4 @@
-"""Closed queueing networks: requests that go round through stations, as many as there are, without end.
+"""Closed queueing networks: a fixed number of requests that circulate through stations without end.
 
     class 0 ─┐             ┌─ routing 0 ─┬─ disk 0 ─┐
     class 1 ─┤             │             └─ disk 1 ─┤
@@ -6,8 +6,8 @@
     class 2 ─┤             │             ┌─ disk 2 ─┤
     class 3 ─┘             └─ routing 1 ─┴─ disk 3 ─┘
 
-Requests wait for each other at a queueing centre; at a delay centre each is served at once. A class of requests is
-those that go the same way: here, those for one disk. Wang and Leiss, section 3, Figure 6.
+Requests wait for each other at a queueing centre; at a delay centre each is served at once. A class contains the
+requests with the same route: here, those for one disk. Wang and Leiss, section 3, Figure 6.
 """
 
 from __future__ import annotations
@@ -24,35 +24,36 @@ from oocarrays.mapping.given import whole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Centre:
-    """A place where requests take time."""
+    """Station of a queueing network."""
 
     name: str
-    """One of its kind in a network."""
+    """Name, unique in a network."""
     servers: float = 1.0
-    """Requests that it serves at one time: 1 is a queueing centre, infinity a delay centre; what lies between is taken
-    for a queueing centre that is as many times as fast, and a delay for the rest of the time (Seidmann)."""
+    """Number of requests served concurrently: 1 is a queueing centre, infinity a delay centre. A value between is
+    modelled as a queueing centre that is faster by that factor, and a delay for the remaining time (Seidmann).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestClass:
-    """Requests that go the same way."""
+    """Requests with the same route."""
 
     name: str
-    """One of its kind in a network."""
+    """Name, unique in a network."""
     requests: int
-    """Requests under way."""
+    """Number of requests under way."""
     demands: Mapping[str, float]
-    """Seconds that one of them is served at each station, by its name, on one way round."""
+    """Service seconds of one request at each station on one round, by the station's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedNetwork:
-    """Stations, and classes of requests that go round through them."""
+    """Stations, and classes of requests that circulate through them."""
 
     stations: tuple[Centre, ...]
-    """The places where they take time."""
+    """Stations of the network."""
     classes: tuple[RequestClass, ...]
-    """The requests."""
+    """Classes of requests."""
 
     @classmethod
     def of(cls, stations: Sequence[Centre], classes: Sequence[RequestClass]) -> ClosedNetwork:
@@ -85,58 +86,59 @@ class ClosedNetwork:
 
     @property
     def servers(self) -> np.ndarray:
-        """Requests that each station serves at one time."""
+        """Number of requests that each station serves concurrently."""
         return np.array([station.servers for station in self.stations], float)
 
     @property
     def requests(self) -> np.ndarray:
-        """Requests of each class under way."""
+        """Number of requests of each class under way."""
         return np.array([each.requests for each in self.classes], np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solution:
-    """The mean values of a network in its steady state."""
+    """Mean values of a network in its steady state."""
 
     network: ClosedNetwork
-    """The network that was solved."""
+    """Solved network."""
     residence: np.ndarray
-    """Seconds that a request is at each station on one way round, waiting included: classes × stations."""
+    """Seconds of a request at each station on one round, including waiting: classes × stations."""
     exact: bool
-    """Whether by exact mean value analysis; else by the approximation of Bard and Schweitzer."""
+    """Whether it is from exact mean value analysis; otherwise from the approximation of Bard and Schweitzer."""
     error: float = 0.0
-    """How far the approximation's throughput is from the exact one, as a share of it, in the largest part of the
-    network that was solved in both ways; 0 where the solution is exact."""
+    """Relative error of the approximation's throughput, in the largest part of the network that was solved in both
+    ways; 0 if the solution is exact.
+    """
 
     @property
     def response(self) -> np.ndarray:
-        """Seconds of one way round, by class."""
+        """Seconds of one round, by class."""
         seconds: np.ndarray = self.residence.sum(axis=1)
         return seconds
 
     @property
     def throughput(self) -> np.ndarray:
-        """Requests a second that come round, by class."""
+        """Completed rounds a second, by class."""
         rates: np.ndarray = self.network.requests / self.response
         return rates
 
     @property
     def queues(self) -> np.ndarray:
-        """Requests at each station, those that are served among them: classes × stations (Little's law)."""
+        """Requests at each station, including those in service: classes × stations (Little's law)."""
         waiting: np.ndarray = self.throughput[:, None] * self.residence
         return waiting
 
     @property
     def utilisation(self) -> np.ndarray:
-        """The share of time in which each station works: 0 of a delay centre, whose servers are never all in use."""
+        """Share of time in which each station is busy; 0 for a delay centre, which has unlimited servers."""
         busy: np.ndarray = (self.throughput[:, None] * self.network.demands).sum(axis=0) / self.network.servers
         return busy
 
     def at(self, station: str) -> int:
-        """Return the place of a station in the arrays, by its name."""
+        """Return the index of a station in the arrays."""
         return self.network.station_names.index(station)
 
     @property
     def bottleneck(self) -> str:
-        """The name of the station that works most."""
+        """Name of the station with the highest utilisation."""
         return self.network.station_names[int(self.utilisation.argmax())]

@@ -1,12 +1,11 @@
-"""Disks that were measured before: what a block of any size takes at each, and how fast some under way make them.
+"""Stored measurements of disks: the time of a block of any size, and the rate with several requests under way.
 
     measured     64 KiB  256 KiB  1 MiB  4 MiB          a chunk of 700 KiB: between the times of two blocks
-                 0.4 ms  0.8 ms   3 ms   11 ms          one of 40 MiB: ten times what 4 MiB take
+                 0.4 ms  0.8 ms   3 ms   11 ms          one of 40 MiB: ten times the time of 4 MiB
 
     under way    1 of 4 disks work       4: all of them       8: two requests of each, and none ever waits for work
 
-Ranks that read or write for all have one request under way each: so the model says how many it takes (Wang and Leiss,
-section 3).
+An I/O rank has one request under way, so the model gives the number of I/O ranks needed (Wang and Leiss, section 3).
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from oocarrays.plan.queueing.advice import Measured
 from oocarrays.plan.queueing.striping import BlockTimes, striped_rate
 
 MOST_UNDER_WAY = 8
-"""Requests of a disk that are told apart: more of them make nothing faster."""
+"""Maximum number of requests per disk in the model; more do not increase the rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptDisks:
-    """Measurements of some disks, made at one time, in one way."""
+    """Measurements of several disks, made together in one mode."""
 
     disks: tuple[str, ...]
-    """What a person calls them: folders, URLs."""
+    """Names of the disks: folders or URLs."""
     mode: str
     """``"read"`` or ``"write"``."""
     measured: tuple[Measured, ...]
-    """By block size, the smallest first."""
+    """Measurements by block size, smallest first."""
 
     @classmethod
     def from_json(cls, said: Any) -> KeptDisks:
@@ -63,12 +62,12 @@ class KeptDisks:
         return {"disks": list(self.disks), "mode": self.mode, "measured": rows}
 
     def places_of(self, parts: Sequence[str]) -> list[int] | None:
-        """Return on which of the disks each part lies; None where one lies on none of them."""
+        """Return the index of the disk of each part; None if a part lies on none of them."""
         found = [_place_of(part, self.disks) for part in parts]
         return None if None in found else found  # type: ignore[return-value]
 
     def times(self, nbytes: int, parts: Sequence[str]) -> BlockTimes | None:
-        """Return what a block of some bytes takes at the disks of some parts; None where one is on none of them."""
+        """Return the times of a block of some bytes at the disks of some parts; None if a part lies on none of them."""
         places = self.places_of(parts)
         if places is None:
             return None
@@ -89,13 +88,14 @@ def _place_of(part: str, disks: Sequence[str]) -> int | None:
 
 
 def _between(nbytes: int, blocks: Sequence[float], seconds: Sequence[float]) -> float:
-    """Seconds of a block between those that were measured; a larger one takes as many times as long as it is larger."""
+    """Return the seconds of a block, interpolated between the measured ones; above the largest, in proportion to the
+    size."""
     larger = max(nbytes / blocks[-1], 1.0)
     return float(np.interp(nbytes, blocks, seconds)) * larger
 
 
 def kept_times(kept: Sequence[KeptDisks], mode: str, parts: Sequence[str], nbytes: int) -> BlockTimes | None:
-    """Return what a chunk takes at each of some disks, where all of them were measured together: the last time."""
+    """Return the times of a chunk at each of several disks, from their latest common measurement."""
     absolute = [part if "://" in part else os.path.abspath(part) for part in parts]
     ways = (each.times(nbytes, absolute) for each in reversed(kept) if each.mode == mode)
     return next((times for times in ways if times is not None), None)
@@ -103,17 +103,17 @@ def kept_times(kept: Sequence[KeptDisks], mode: str, parts: Sequence[str], nbyte
 
 @dataclass(frozen=True, slots=True)
 class ChunkTimes:
-    """The seconds of a chunk at each disk of a striped store."""
+    """Seconds of a chunk at each disk of a striped store."""
 
     by_mode: Mapping[str, BlockTimes]
-    """Where it is read, and where it is written; what was not measured is not there."""
+    """Times of reading and of writing; only measured modes are included."""
 
     @property
     def disks(self) -> int:
         return max((len(times.disks) for times in self.by_mode.values()), default=0)
 
     def seconds(self, mode: str, chunks: float, under_way: int) -> float | None:
-        """Seconds of the disks for some chunks, so many of which are under way at one time; None if not known."""
+        """Return the disks' seconds for some chunks with ``under_way`` requests; None if not measured."""
         times = self.by_mode.get(mode)
         return None if times is None else chunks / chunks_a_second(times, under_way)
 

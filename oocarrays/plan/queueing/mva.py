@@ -1,15 +1,15 @@
-"""Mean value analysis: who comes to a station finds the queue that there would be without them.
+"""Mean value analysis: a request arriving at a station finds the queue of the network without that request.
 
     one class, two disks of 1 s and 2 s          requests   residence      throughput       queues
-                                                 1          1.00   2.00    1 / 3.00         0.33   0.67
-        R = service · (1 + queue before)         2          1.33   3.33    2 / 4.67         0.57   1.43
-        X = requests / sum of R                  3          1.57   4.86    3 / 6.43         0.73   2.27
-        queue = X · R
+                                                    1          1.00   2.00    1 / 3.00         0.33   0.67
+      R = service · (1 + queue before)              2          1.33   3.33    2 / 4.67         0.57   1.43
+      X = requests / sum of R                       3          1.57   4.86    3 / 6.43         0.73   2.27
+      queue = X · R
 
-With several classes the recursion goes through all numbers of requests of each class. Classes that are alike but for
-stations that are theirs alone (requests for disks of one speed) are told apart by how many of them have how many
-requests: 64 alike disks with 2 requests each are 2,145 states instead of 3^64. Beyond reach, Bard and Schweitzer's
-fixed point takes the queue that one less would leave for the queue that is there, less its own share.
+With several classes the recursion covers all numbers of requests of each class. Classes that differ only in private
+stations (requests for disks of one speed) are counted by their number of requests: 64 alike disks with 2 requests each
+are 2,145 states instead of 3^64. For larger networks, the fixed point of Bard and Schweitzer approximates the queue
+with one request less by the full queue, less the request's own share.
 
 Jain 1991, chapter 34, on which Wang and Leiss, section 3, rely; Reiser and Lavenberg 1980.
 """
@@ -28,12 +28,12 @@ from oocarrays.errors import InputError
 from oocarrays.plan.queueing.closed import ClosedNetwork, Solution
 
 REACH = 2**22
-"""Numbers that exact analysis goes through at most: about half a second."""
+"""Maximum operations of exact analysis: about half a second."""
 PART = 2**14
-"""The same of the part of a network by which an approximation is judged: a few milliseconds."""
+"""Maximum operations for the part of a network that measures an approximation's error: a few milliseconds."""
 METHODS = ("auto", "exact", "approximate")
 CLOSE, MOST_ROUNDS = 1e-10, 20_000
-"""Change of queues at which the fixed point is reached, as a share of the requests; and the most rounds for it."""
+"""Change of queues at which the fixed point is reached, relative to the requests; and its maximum number of rounds."""
 
 
 def solve(network: ClosedNetwork, method: str = "auto") -> Solution:
@@ -50,27 +50,27 @@ def solve(network: ClosedNetwork, method: str = "auto") -> Solution:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Kind:
-    """Classes that are alike but for stations that are theirs alone."""
+    """Classes that differ only in their private stations."""
 
     members: tuple[int, ...]
-    """Classes of this kind, by number."""
+    """Indices of the classes of this kind."""
     requests: int
-    """Of each of them."""
+    """Requests of each class."""
     shared: np.ndarray
-    """Seconds in service at each station that several classes visit, where others wait."""
+    """Seconds of queued service at each station that several classes visit."""
     own: np.ndarray
-    """The same at stations that no other class visits, in descending order."""
+    """Seconds of queued service at each private station, in descending order."""
     delay: float
-    """Seconds in which nobody waits for anybody."""
+    """Seconds without queueing."""
 
     @property
     def states(self) -> int:
-        """Ways in which its classes can have up to their requests."""
+        """Number of distributions of up to all requests over the classes."""
         return math.comb(len(self.members) + self.requests, self.requests)
 
 
 class _Stay(NamedTuple):
-    """Seconds of one way round, of a class of some kind."""
+    """Seconds of one round of a class."""
 
     shared: np.ndarray
     own: np.ndarray
@@ -78,7 +78,7 @@ class _Stay(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Seconds of a round without any waiting."""
+        """Seconds of a whole round."""
         return float(self.shared.sum() + self.own.sum() + self.delay)
 
 
@@ -98,20 +98,20 @@ def _kinds(network: ClosedNetwork) -> list[_Kind]:
 
 
 def _queued(network: ClosedNetwork) -> tuple[np.ndarray, np.ndarray]:
-    """Return the seconds in service while others wait, classes × stations; and which stations several classes visit."""
+    """Return the seconds of queued service, classes × stations; and the stations that several classes visit."""
     demands = network.demands
     return demands / network.servers, (demands > 0).sum(axis=0) > 1
 
 
 def _own_stations(queued: np.ndarray, shared: np.ndarray) -> np.ndarray:
-    """Return the stations that a class has for itself, the slowest first."""
+    """Return the private stations of a class, slowest first."""
     own = np.flatnonzero(~shared & (queued > 0))
     stations: np.ndarray = own[np.argsort(-queued[own], kind="stable")]
     return stations
 
 
 def _grouped(kinds: Iterable[_Kind]) -> list[_Kind]:
-    """Put classes that are alike together."""
+    """Merge equal classes into kinds."""
     found: dict[tuple[object, ...], _Kind] = {}
     for each in kinds:
         key = each.requests, tuple(each.shared), tuple(each.own), each.delay
@@ -120,7 +120,7 @@ def _grouped(kinds: Iterable[_Kind]) -> list[_Kind]:
 
 
 def _work(kinds: Sequence[_Kind]) -> float:
-    """Numbers that exact analysis goes through."""
+    """Return the number of operations of exact analysis."""
     states = math.prod(kind.states for kind in kinds)
     return states * sum(kind.requests * (1 + len(kind.shared) + len(kind.own)) for kind in kinds)
 
@@ -128,7 +128,7 @@ def _work(kinds: Sequence[_Kind]) -> float:
 def _solution(
     network: ClosedNetwork, kinds: Sequence[_Kind], stays: Sequence[_Stay], *, exact: bool, error: float
 ) -> Solution:
-    """Put the stay of each kind in the places of its classes' stations."""
+    """Expand the residence of each kind to its classes' stations."""
     queued, shared = _queued(network)
     residence = network.demands - queued
     for kind, stay in zip(kinds, stays, strict=True):
@@ -142,19 +142,20 @@ def _solution(
 
 
 class _States(NamedTuple):
-    """The states of a kind: how many of its classes have none, one, … of their requests."""
+    """States of a kind: the number of its classes with none, one, … of their requests."""
 
     counts: np.ndarray
-    """States × (requests + 1)."""
+    """Number of classes by requests: states × (requests + 1)."""
     before: np.ndarray
-    """The state in which one that has j requests has one less: of the same shape, -1 where none has j."""
+    """State after a class with j requests loses one: of the same shape, -1 if no class has j."""
 
 
 def _states(kind: _Kind) -> _States:
-    """Number the states as combinations: of the places of dividers between those that have less, and those that do not.
+    """Number the states as combinations of dividers between classes with fewer requests and the others.
 
-    In colexicographic order a combination's number is a sum of binomials, one for each divider; so one request less,
-    which moves one divider a place on, is a known number away (Knuth, The Art of Computer Programming, 7.2.1.3).
+    In colexicographic order the number of a combination is a sum of binomials, one for each divider. Removing one
+    request moves one divider by one place, so the new number differs by a known amount (Knuth, The Art of Computer
+    Programming, 7.2.1.3).
     """
     many, most = len(kind.members), kind.requests
     dividers = np.fromiter(chain.from_iterable(combinations(range(many + most), most)), np.int64).reshape(-1, most)
@@ -170,7 +171,7 @@ def _states(kind: _Kind) -> _States:
 
 
 def _exactly(kinds: Sequence[_Kind]) -> list[_Stay]:
-    """Go from no request to all of them, one more at a time, through all states at once that have as many."""
+    """Solve exactly, adding one request at a time, for all states with that number at once."""
     known = [_states(kind) for kind in kinds]
     shape = tuple(len(states.counts) for states in known)
     digits = np.unravel_index(np.arange(math.prod(shape)), shape)
@@ -202,7 +203,7 @@ def _exactly(kinds: Sequence[_Kind]) -> list[_Stay]:
 
 
 def _nearly(kinds: Sequence[_Kind]) -> list[_Stay]:
-    """Bard and Schweitzer's fixed point: the queues of a network are those that its own throughput leaves."""
+    """Solve approximately by the fixed point of Bard and Schweitzer: queues that reproduce themselves."""
     many = np.array([len(kind.members) for kind in kinds], float)[:, None]
     requests = np.array([kind.requests for kind in kinds], float)[:, None]
     delay = np.array([kind.delay for kind in kinds])[:, None]
@@ -224,7 +225,8 @@ def _nearly(kinds: Sequence[_Kind]) -> list[_Stay]:
 
 
 def _error_in_part(kinds: Sequence[_Kind]) -> float:
-    """Compare both ways on as many of the classes as exact analysis reaches, with shared stations as busy as before."""
+    """Return the approximation's error on as many classes as exact analysis allows, with shared stations as busy as
+    before."""
     members = [replace(kind, members=(number,)) for kind in kinds for number in kind.members]
     parts = list(takewhile(lambda part: _work(part) <= PART, (_part(members, n + 1) for n in range(len(members)))))
     if not parts:
@@ -240,7 +242,7 @@ def _error_in_part(kinds: Sequence[_Kind]) -> float:
 
 
 def _part(members: Sequence[_Kind], many: int) -> list[_Kind]:
-    """Return so many of some classes, spread over all."""
+    """Return ``many`` classes, evenly spaced among all members."""
     scale = len(members) / many
     chosen = (members[place] for place in (len(members) * n // many for n in range(many)))
     return _grouped(replace(each, shared=each.shared * scale) for each in chosen)

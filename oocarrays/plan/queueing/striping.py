@@ -1,14 +1,14 @@
-"""A striped file as a closed network: C requests a disk go round, for blocks of B bytes, on routings that disks share.
+"""A striped file as a closed network: C requests a disk for blocks of B bytes circulate on routings shared by disks.
 
-    C = 2 on 4 disks, 2 routings      8 requests        least of      D · C / response with nobody else there
+    C = 2 on 4 disks, 2 routings      8 requests        least of      D · C / response without other load
                                                         rate is       1 / processor        seconds a block
     ○○○○○○○○ ─ processor ─┬─ ○○○○ ─┬─ ○○ disk 0         at most       1 / routing · routings
                           │        └─ ○○ disk 1                       1 / link of all
                           └─ ○○○○ ─┬─ ○○ disk 2                       D / disk
                                    └─ ○○ disk 3
 
-The law of the speed-up: D disks are as many times as fast as one until what they share has no more time: the processor,
-a routing, or a device that is below several of them. Wang and Leiss, section 3.
+The law of the speed-up: D disks are D times as fast as one until a shared station is saturated: the processor, a
+routing, or a device below several disks. Wang and Leiss, section 3.
 """
 
 from __future__ import annotations
@@ -23,62 +23,62 @@ from oocarrays.plan.queueing.closed import Centre, ClosedNetwork, RequestClass, 
 from oocarrays.plan.queueing.mva import solve
 
 SATURATED = 0.95
-"""The share of what disks could do that counts as all of it."""
+"""Share of the maximum rate that counts as all of it."""
 MOST_BUFFERS = 64
-"""Blocks of a disk under way that are looked at, at most."""
+"""Maximum number of blocks of a disk under way that are compared."""
 CPU, SHARED, NETWORK, DISK, BACK, WAIT = "processor", "shared", "routing", "disk", "back", "wait"
-"""Names of stations; of routings and disks with their number behind it."""
+"""Names of stations; those of routings and disks are followed by their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTimes:
-    """The seconds that a block takes at each stage."""
+    """Seconds of a block at each stage."""
 
     block: int
     """Bytes of a block."""
     disks: tuple[float, ...]
-    """At each disk."""
+    """Seconds at each disk."""
     cpu: float = 0.0
-    """At the processor: to find its place and to copy it."""
+    """Seconds at the processor: to locate and copy the block."""
     network: float = 0.0
-    """On its routing to the disk."""
+    """Seconds on its routing to the disk."""
     back: float = 0.0
-    """On its routing from the disk: the data that was read, or word of what was written."""
+    """Seconds on its routing from the disk: the data read, or the acknowledgement of a write."""
     shared: float = 0.0
-    """At what all disks share beside the processor: a bus, a device that several folders are on."""
+    """Seconds at a stage shared by all disks besides the processor: a bus, or a device that holds several folders."""
     wait: float = 0.0
-    """Under way, where nobody waits for anybody."""
+    """Seconds in transit without queueing."""
 
     def of(self, disks: int) -> BlockTimes:
-        """Return the same for the first of the disks."""
+        """Return the times of the first ``disks`` disks."""
         return replace(self, disks=self.disks[:disks])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StripedRate:
-    """A prediction of a long transfer."""
+    """Predicted rate of a long transfer."""
 
     times: BlockTimes
-    """What a block takes."""
+    """Times of a block at each stage."""
     buffers: int
     """Blocks of a disk under way: C."""
     routings: tuple[int, ...]
-    """The routing of each disk."""
+    """Routing of each disk."""
     solution: Solution
-    """The mean values of the network."""
+    """Mean values of the network."""
 
     @property
     def rate(self) -> float:
-        """Bytes a second: blocks lie on disks in turn, so that the slowest one's rate is everybody's."""
+        """Bytes a second: blocks lie on disks in turn, so the slowest disk sets the rate of all."""
         return float(self.solution.throughput.min()) * len(self.times.disks) * self.times.block
 
     @property
     def response(self) -> float:
-        """Seconds of one way round, on the mean."""
+        """Mean seconds of one round."""
         return float(self.solution.network.requests.sum() / self.solution.throughput.sum())
 
     def residence(self, station: str) -> float:
-        """Seconds that a request is at the stations of this name, on the mean."""
+        """Return the mean seconds of a request at the stations with this name."""
         names = self.solution.network.station_names
         mine = [place for place, name in enumerate(names) if name.split(" ")[0] == station]
         rates = self.solution.throughput
@@ -86,12 +86,12 @@ class StripedRate:
 
     @property
     def disk_utilisation(self) -> float:
-        """The share of time in which disks work, on the mean."""
+        """Mean share of time in which disks are busy."""
         mine = [place for place, name in enumerate(self.solution.network.station_names) if name.startswith(DISK)]
         return float(self.solution.utilisation[mine].mean())
 
     def seconds(self, nbytes: int) -> float:
-        """Seconds of a transfer of so many bytes, without its beginning and its end."""
+        """Return the seconds of transferring a number of bytes, without start and end effects."""
         return nbytes / self.rate
 
 
@@ -130,14 +130,14 @@ def striped_rate(times: BlockTimes, buffers: int, routings: int | Sequence[int] 
 
 
 def speed_ups(times: BlockTimes, buffers: int, routings: int | Sequence[int] = 1) -> tuple[float, ...]:
-    """Return how many times as fast as the first disk with one block under way the first 1, 2, … of the disks are."""
+    """Return the speed of the first 1, 2, … disks relative to the first disk with one block under way."""
     one = striped_rate(times.of(1), 1).rate
     ways = _routing_of_each(len(times.disks), routings)
     return tuple(striped_rate(times.of(d), buffers, ways[:d]).rate / one for d in range(1, len(ways) + 1))
 
 
 def most_rate(times: BlockTimes, routings: int | Sequence[int] = 1) -> tuple[float, str]:
-    """Return the bytes a second that no number of blocks under way surpasses, and the station that forbids more."""
+    """Return the maximum bytes a second for any number of blocks under way, and the station that limits it."""
     network = striped_network(times, 1, routings)
     busy = network.demands.sum(axis=0) / network.servers
     slowest = int(busy.argmax())
@@ -147,7 +147,7 @@ def most_rate(times: BlockTimes, routings: int | Sequence[int] = 1) -> tuple[flo
 def least_buffers(
     times: BlockTimes, routings: int | Sequence[int] = 1, *, share: float = SATURATED, most: int = MOST_BUFFERS
 ) -> int:
-    """Return the fewest blocks of a disk under way that make so much of what there is to be had."""
+    """Return the minimum number of blocks of a disk under way that reaches this share of the maximum rate."""
     wanted = share * most_rate(times, routings)[0]
     return next((c for c in range(1, most) if striped_rate(times, c, routings).rate >= wanted), most)
 
@@ -157,7 +157,7 @@ def best_block(
 ) -> StripedRate:
     """Return the block size, and the blocks of a disk under way, of the highest rate in some memory.
 
-    Of those that come within `SATURATED` of the highest, it is the one that holds least.
+    Of those within `SATURATED` of the highest rate, it is the one with the least memory.
     """
     tried = list(tried)
     found = []

@@ -1,1 +1,1 @@
-"""A rechunk: its passes, the candidates they are chosen from, messages, and whole groups."""
+"""Rechunk plans: passes, candidates, messages, and whole groups."""

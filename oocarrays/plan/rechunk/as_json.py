@@ -1,11 +1,10 @@
-"""Plans as JSON: what the fields of the dataclasses say of themselves decides what is written and what is taken.
+"""Plans as JSON: the fields of the dataclasses define the format that is written and accepted.
 
     RechunkPlan(passes=(Pass(…), …), …)   ◄──►   {"passes": [{…}, …], …}
 
-No field is named here, so that a plan may gain some; one that says in its metadata that it was gained may be missing in
-a journal of before, and one may say there under which name it is written, or which values are others now. Else reading
-is strict: a field too many or too few, or a value that its field does not take, is an error that names the place. JSON
-has no infinities; they are written as text.
+No field is named here, so that a plan may gain some. Field metadata may mark a field as gained (optional in older
+journals), rename it in JSON, or map older values to current ones. Otherwise reading is strict: a missing or unknown
+field, or a value of the wrong type, is an error with its location. JSON has no infinities; they are written as text.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 
 NOT_FINITE = ("inf", "-inf", "nan")
 LOST = {"Traffic": {"kept_bytes", "mapped_bytes"}}
-"""Fields that journals of before may have, of what no run does any more."""
+"""Fields of older journals that are ignored because no run uses them any more."""
 
 
 def to_json(plan: RechunkPlan) -> Document:
-    """The plan as dicts, lists and plain values, which `from_json` takes."""
+    """Return the plan as dicts, lists and plain values, which `from_json` accepts."""
     data: Document = written(plan)
     return data
 
@@ -38,7 +37,7 @@ def from_json(data: Any) -> RechunkPlan:
 
 
 def written(value: Any) -> Any:
-    """Return what `to_json` makes of a value: also of any other frozen dataclass."""
+    """Return a value, or any frozen dataclass, in the format of `to_json`."""
     if isinstance(value, Memory):
         return value.nbytes
     if is_dataclass(value):
@@ -53,7 +52,7 @@ def written(value: Any) -> Any:
 
 
 def read_as(hint: Any, data: Any, where: str) -> Any:
-    """Return the value of type ``hint`` that ``data`` stands for, at the place ``where``."""
+    """Return the value of type ``hint`` that ``data`` represents; ``where`` is its location in errors."""
     origin = get_origin(hint)
     if hint is Memory:
         return Memory.of(in_all=read_as(int, data, where))
@@ -102,7 +101,7 @@ def _read_fields(kind: Any, data: Any, where: str) -> Any:
 
 
 def _stored(kind: Any) -> Iterator[tuple[str, Field[Any]]]:
-    """Yield the fields that are written, by their names in JSON: those whose metadata name None are not."""
+    """Yield the written fields by their names in JSON, without those with the JSON name None."""
     for field in fields(kind):
         if (key := field.metadata.get("json", field.name)) is not None:
             yield key, field
@@ -118,7 +117,7 @@ def _read_tuple(hints: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...
 
 
 def _read_union(hints: tuple[Any, ...], data: Any, where: str) -> Any:
-    """As the first type that fits; what the last one says where none does."""
+    """Return the value as the first type that fits, or raise the error of the last one."""
     *others, last = [hint for hint in hints if hint is not NoneType]
     if data is None and NoneType in hints:
         return None
@@ -137,7 +136,7 @@ def _read_literal(values: tuple[Any, ...], data: Any, where: str) -> Any:
 
 
 def _read_float(data: Any, where: str) -> float:
-    """A number, or the name of one that is not finite."""
+    """Return a number, or one that is not finite from its name."""
     fits = type(data) in (int, float) or (type(data) is str and data in NOT_FINITE)
     _expect(fits, "float", data, where)
     return float(data)

@@ -1,15 +1,15 @@
-"""A pass that assembles target chunks where they are stored: each source chunk is read once, in any budget of a few.
+"""A pass that assembles target chunks in their stored files: each source chunk is read once, with little memory.
 
     source                     target, unfinished
     ┌─────────────┐  read      ┌───┬───┬───┐
     │ box 0       │ ─────────► │ a │ b │ c │   a piece of every box in every chunk that it touches,
-    ├─────────────┤            │┄┄┄│┄┄┄│┄┄┄│   laid out in memory as the chunk has it, written in its place;
-    │ box 1       │ ─────────► │ a │ b │ c │   a chunk's file gets its name when its last piece is in it
+    ├─────────────┤            │┄┄┄│┄┄┄│┄┄┄│   laid out in the chunk's memory order, written in place;
+    │ box 1       │ ─────────► │ a │ b │ c │   a chunk's file is renamed once its last piece is written
     └─────────────┘            └───┴───┴───┘
 
-A unit is a box of source chunks: one, or several side by side where the pieces of one would be short runs in the
-target. What is held is a box and the part of a piece that is laid out, however large the arrays are. All counts follow
-from `overlap`; nothing is enumerated.
+A unit is a box of source chunks: one, or several side by side if the pieces of one would be short runs in the
+target. Memory holds a box and the laid-out part of a piece, regardless of array sizes. All counts follow from
+`overlap`; nothing is enumerated.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from oocarrays.plan.rechunk.counting import MAX_TASKS, TASK_BYTES, Counted, copi
 from oocarrays.plan.rechunk.passes import MIB, REQUESTS, Pass, Problem, Shape
 
 STAGE_BYTES = 4 * MIB
-"""Of a piece so much is laid out at a time, about: enough for a request, and less than a core's cache."""
+"""Approximate bytes of a piece laid out at a time: enough for a request, and less than a core's cache."""
 SOME = 4
-"""Axes along which boxes are of several chunks, at most: the last ones."""
+"""Maximum number of axes along which boxes contain several chunks: the last ones."""
 BOXES = 1000
-"""Boxes that are looked at, about: the more axes there are, the fewer lengths along each."""
+"""Approximate number of boxes that are compared: the more axes, the fewer lengths along each."""
 COUNTER_BYTES = 8
-"""What a process holds for each target chunk: how many writers it still has, and what is known of it."""
+"""Bytes of a process per target chunk, for its number of remaining writers and its state."""
 
 
 def can_assemble(target: Stored) -> bool:
-    """Return whether pieces of an array's chunks can be written in their places: plain files of this machine."""
+    """Return whether pieces of an array's chunks can be written in place: plain files of this machine."""
     return target.local and not target.made
 
 
 def assembled_passes(problem: Problem) -> Iterator[Counted]:
-    """Every box of source chunks that is worth a look, counted; none where the target is not stored plain."""
+    """Yield every box of source chunks worth comparing, with its counts; none if the target is not stored plain."""
     if not can_assemble(problem.target):
         return
     for requests in _requests(problem):
@@ -53,7 +53,7 @@ def assembled_passes(problem: Problem) -> Iterator[Counted]:
 
 
 def _requests(problem: Problem) -> list[int]:
-    """Numbers of requests that a rank may have under way for what it reads."""
+    """Return candidate numbers of concurrent read requests of a rank."""
     if not problem.source.travel_bytes:
         return [1]
     most = max(problem.resources.requests // problem.neighbours, 1)
@@ -61,23 +61,23 @@ def _requests(problem: Problem) -> list[int]:
 
 
 def _fixed(problem: Problem) -> int:
-    """Bytes that a process holds whatever its ranks do."""
+    """Return the fixed bytes of a process, independent of its ranks' work."""
     return problem.base_bytes + problem.source.index_workspace + _counters(problem)
 
 
 def _counters(problem: Problem) -> int:
-    """Bytes of what a process knows of the target's chunks."""
+    """Return the bytes of a process for the state of the target's chunks."""
     return 0 if problem.resources.on_workers else problem.target.grid.count * COUNTER_BYTES
 
 
 def _workspace(problem: Problem, requests: int) -> int:
-    """Bytes that a rank needs to read, beside its box."""
+    """Return the bytes that a rank needs to read, in addition to its box."""
     source = problem.source
     return source.decode_workspace + requests * source.travel_bytes + problem.coded_bytes
 
 
 def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
-    """Boxes of at most ``room`` source chunks, and such as fill it; one chunk always."""
+    """Yield boxes of at most ``room`` source chunks, and enlargements that fill it; always one chunk."""
     source, target = problem.source.grid, problem.target.grid
     axes = [a for a, n in enumerate(source.counts) if n > 1]
     lengths = [[1]] * len(source.counts)
@@ -91,7 +91,7 @@ def _boxes(problem: Problem, room: int) -> Iterator[tuple[int, ...]]:
 
 
 def _filling(box: tuple[int, ...], axes: Sequence[int], counts: Sequence[int], room: int) -> Iterator[tuple[int, ...]]:
-    """A box made longer along one axis until it fills the room, where it fills more than half of it."""
+    """Yield a box that fills more than half of the room, enlarged along one axis to fill it."""
     size = math.prod(box)
     if 2 * size > room > 1:
         for axis in axes:
@@ -101,7 +101,8 @@ def _filling(box: tuple[int, ...], axes: Sequence[int], counts: Sequence[int], r
 
 
 def _lengths(count: int, source: int, target: int, most: int) -> list[int]:
-    """Chunks of a box along one axis, so many lengths about: one, those of a target chunk, and more of these."""
+    """Return up to about ``most`` lengths of a box along one axis, in chunks: one, a target chunk, and multiples of
+    both."""
     step = math.lcm(source, target) // source
     step = step if step <= count else ceil_div(target, source)
     every = ceil_div(2 * count.bit_length(), most)
@@ -110,7 +111,7 @@ def _lengths(count: int, source: int, target: int, most: int) -> list[int]:
 
 
 def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
-    """Count a candidate: what it moves, holds and takes."""
+    """Return a candidate with its traffic, memory and predicted seconds."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     units = math.prod(map(ceil_div, source.grid.counts, region))
     box_bytes = math.prod(map(min, region, source.grid.counts)) * source.chunk_bytes
@@ -155,13 +156,13 @@ def _count(problem: Problem, region: tuple[int, ...], requests: int) -> Counted:
 
 
 def _waits(problem: Problem, units: int, requests: int) -> Waits:
-    """Answers of the network that are waited for one after the other: one in each box at least."""
+    """Return the sequential network round trips: at least one in each box."""
     reading = max(units, problem.source.grid.count / requests) if problem.source.remote else 0.0
     return Waits(reading=reading)
 
 
 def _piece(problem: Problem, region: tuple[int, ...]) -> tuple[int, ...]:
-    """The longest piece of a box in a target chunk, along each axis."""
+    """Return the longest piece of a box in a target chunk, along each axis."""
     source, target = problem.source.grid, problem.target.grid
     return tuple(
         c if b * s >= n else min(b * s, c)
@@ -170,7 +171,7 @@ def _piece(problem: Problem, region: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def stage_shape(piece: tuple[int, ...], itemsize: int, limit: int = STAGE_BYTES) -> tuple[int, ...]:
-    """How much of a piece is laid out at a time: rows of its first long axis, whole sectors of them."""
+    """Return the shape of the part of a piece laid out at a time: rows of its first long axis, in whole sectors."""
     first = next((axis for axis, n in enumerate(piece) if n > 1), 0)
     if not piece:
         return piece
@@ -181,7 +182,7 @@ def stage_shape(piece: tuple[int, ...], itemsize: int, limit: int = STAGE_BYTES)
 
 
 def stage_bytes(tile: tuple[int, ...], box: Sequence[int], target: Stored) -> int:
-    """Bytes in which pieces of a box are laid out: many small ones, or a tile of a long one."""
+    """Return the bytes for laying out pieces of a box: many small ones, or a tile of a long one."""
     grid = target.grid
     most = math.prod(
         min(ceil_div(b, c) + 1, ceil_div(n, c)) * c for b, c, n in zip(box, grid.chunks, grid.shape, strict=True)
@@ -190,17 +191,17 @@ def stage_bytes(tile: tuple[int, ...], box: Sequence[int], target: Stored) -> in
 
 
 def stage_of(step: Pass) -> int:
-    """The same of a pass."""
+    """Return the bytes for laying out pieces in a pass."""
     box = [b * s for b, s in zip(step.unit, step.source.grid.chunks, strict=True)]
     return stage_bytes(step.tile, box, step.target)
 
 
 Group = tuple[tuple[int, ...], tuple[int, ...], Section]
-"""The first of some target chunks, how many they are along each axis, and the part that is meant: of all the same."""
+"""First of several target chunks, their count along each axis, and the section that they have in common."""
 
 
 def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
-    """Yield what `Pass.places` tells of a unit, many at a time: as many as have so many ``elements``, or one."""
+    """Yield the places of a unit in groups of up to ``elements`` elements, at least one place each."""
     for alike in product(*map(_alike, step.places_along(unit))):
         first, counts, lower, upper = zip(*alike, strict=True) if alike else ((), (), (), ())
         piece, at_once = Section(lower, upper), []
@@ -218,13 +219,13 @@ def groups(step: Pass, unit: int, elements: int) -> Iterator[Group]:
 
 
 def _alike(places: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Places along an axis with the same part of a chunk: the first, their count, and that part."""
+    """Return places along an axis grouped by equal parts of a chunk: the first, their count, and that part."""
     alike = ([*each] for _, each in groupby(places, key=lambda place: place[1:]))
     return [(each[0][0], len(each), *each[0][1:]) for each in alike]
 
 
 def _batch(box_bytes: int, units: int, ranks: int) -> int:
-    """Boxes that one task works through."""
+    """Return the number of boxes of one task."""
     enough = max(counting.BATCH_BYTES // box_bytes, ceil_div(units, MAX_TASKS // 4), 1)
     return min(enough, ceil_div(units, ranks))
 
@@ -253,9 +254,10 @@ def _traffic(problem: Problem, region: tuple[int, ...], units: int, batch: int) 
 
 
 def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int, int]:
-    """Pieces of all boxes in all target chunks, and contiguous runs of these in the chunks' files, at most: where boxes
-    and chunks do not divide each other, or a chunk lies partly beyond the edge, some pieces are one run that is counted
-    as several.
+    """Return the pieces of all boxes in all target chunks, and the maximum of their contiguous runs in the chunks'
+    files.
+
+    Runs are overcounted where boxes and chunks do not divide each other, or a chunk lies partly beyond the edge.
     """
     grid, pieces, runs, whole = target.grid, 1, 1, True
     for axis in reversed(target.order or range(len(grid.shape))):
@@ -268,15 +270,15 @@ def placed(source: Stored, target: Stored, region: tuple[int, ...]) -> tuple[int
 
 
 def on_sectors(step: Pass) -> bool:
-    """Return whether all runs that a pass writes begin and end on sectors of the target's files."""
+    """Return whether all runs written by a pass begin and end on sectors of the target's files."""
     return lies_on_sectors(step.source, step.target, step.unit)
 
 
 def lies_on_sectors(source: Stored, target: Stored, region: tuple[int, ...]) -> bool:
     """Return whether all runs of boxes of ``region`` source chunks begin and end on sectors of the target's files.
 
-    Cuts of an axis lie on multiples of what boxes and chunks have in common; what is beyond the array's edge is written
-    with the piece before it.
+    Cuts of an axis lie on multiples of the greatest common divisor of boxes and chunks; padding beyond the array's edge
+    is written with the piece before it.
     """
     inner, grid = target.itemsize, target.grid
     for axis in reversed(target.order or range(len(grid.shape))):

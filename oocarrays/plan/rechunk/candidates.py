@@ -1,7 +1,7 @@
-"""The best single pass from one stored array to another in a budget: candidates, compared.
+"""Best single pass from one stored array to another in a budget, by comparison of candidates.
 
-Every candidate is a shape of region that fits. What it costs is counted; which one is best follows from `cost`, a
-model. There is no rule of thumb beside these two.
+Every candidate is a shape of region that fits. Its cost is counted; the best one follows from `cost`, a model. No
+other rule decides.
 
 Both neighbours of a scratch array read and write long runs of it.
 """
@@ -30,15 +30,15 @@ from oocarrays.plan.rechunk.passes import (
 )
 
 LEAST_SCRATCH_CHUNK = MIB
-"""Bytes: scratch is made of few files."""
+"""Minimum bytes of a scratch chunk, so that scratch has few files."""
 PATHS = 4
-"""Ways through scratch that are looked at for a number of passes: each takes a search for every pass."""
+"""Ways through scratch that are compared for a number of passes: each requires a search for every pass."""
 CACHED_SHARE = 0.25
-"""Of what the system's cache can keep so much may be scratch: it begins to write out what is more by itself."""
+"""Share of the system's cache that scratch may occupy: beyond it the system starts to write data out."""
 
 
 def legs(problem: Problem, path: Sequence[tuple[int, ...]]) -> Iterator[Problem]:
-    """One pass after the other, through scratch arrays of such chunks."""
+    """Yield one pass after the other, through scratch arrays with these chunks."""
     shape = problem.source.grid.shape
     between = (scratch_array(problem, ChunkGrid.of(shape, chunks)) for chunks in path)
     for source, target in pairwise((problem.source, *between, problem.target)):
@@ -46,7 +46,7 @@ def legs(problem: Problem, path: Sequence[tuple[int, ...]]) -> Iterator[Problem]
 
 
 def scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:
-    """A plain array in scratch: local files, or objects that travel."""
+    """Return a plain array in scratch: local files, or network objects."""
     away, size = problem.remote_scratch, grid.chunk_size * problem.source.itemsize
     fits = problem.source.nbytes <= CACHED_SHARE * problem.resources.costs.cache_bytes
     return Stored(
@@ -62,13 +62,13 @@ def scratch_array(problem: Problem, grid: ChunkGrid) -> Stored:
 
 
 def scratch_paths(problem: Problem, stages: int) -> list[tuple[tuple[int, ...], ...]]:
-    """Chunks of the scratch arrays on the way, `PATHS` at most, evenly chosen."""
+    """Return the chunks of the scratch arrays of at most `PATHS` ways, evenly chosen."""
     found = sorted(set(_paths(problem, stages)))
     return found[:: ceil_div(len(found), PATHS)]
 
 
 def _paths(problem: Problem, stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Between a region of the source's chunks and one of the target's.
+    """Yield scratch chunks between a region of the source's chunks and one of the target's.
 
     With two passes each scratch chunk is the part that both have in common (as in rechunker's algorithm); with
     more, the scratch chunks step from the one to the other in equal ratios.
@@ -89,7 +89,7 @@ def _between(start: tuple[int, ...], stop: tuple[int, ...], step: float) -> tupl
 
 
 def _grown(stored: Stored, room: int) -> list[tuple[int, ...]]:
-    """Boxes of whole chunks of at most a quarter of ``room`` bytes, grown along one axis first."""
+    """Return boxes of whole chunks of at most a quarter of ``room`` bytes, grown along one axis first."""
     shape, chunks = stored.grid.shape, stored.grid.chunks
     boxes = set()
     for first in some(range(len(shape))):
@@ -102,7 +102,7 @@ def _grown(stored: Stored, room: int) -> list[tuple[int, ...]]:
 
 
 def at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """The chunk, lengthened from the last axis until it is no tiny file."""
+    """Return the chunk, lengthened from the last axis until it is no tiny file."""
     box = list(chunk)
     for axis in reversed(range(len(box))):
         missing = ceil_div(LEAST_SCRATCH_CHUNK, math.prod(box) * itemsize)
@@ -113,16 +113,16 @@ def at_least(chunk: tuple[int, ...], shape: tuple[int, ...], itemsize: int) -> t
 SLAB_BYTES = (0, 32 * MIB, 256 * MIB)
 FRACTIONS = (1, 2, 4, 8)
 REGIONS = 100
-"""Regions that are looked at, about, with each axis along which they are shared out."""
+"""Approximate number of compared regions, each with the axis along which it is shared."""
 
 
 def counted_passes(problem: Problem, method: Method) -> Iterator[Counted]:
-    """Every pass of a method in which ranks build whole target chunks, counted."""
+    """Yield every pass of a method in which ranks build whole target chunks, with its counts."""
     return (count_pass(problem, shape) for shape in _shapes(problem, method))
 
 
 def best_pass(problem: Problem, counted: Iterable[Counted]) -> Pass | int:
-    """Return the cheapest pass that fits; the least bytes that one needs if none does."""
+    """Return the cheapest pass that fits, or the minimum bytes that one needs if none does."""
     ways = list(counted)
     fitting = [way for way in ways if way.peak_bytes <= problem.resources.budget]
     if not fitting:
@@ -137,7 +137,7 @@ def too_many(tasks: int) -> int:
 
 
 def fits(problem: Problem, counted: Iterable[Counted]) -> bool:
-    """Whether any pass fits: the first one that does ends the search."""
+    """Return whether any pass fits; the first one that does ends the search."""
     return any(each.peak_bytes <= problem.resources.budget for each in counted)
 
 
@@ -170,7 +170,8 @@ def _shapes(problem: Problem, method: Method) -> Iterator[Shape]:
 
 
 def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
-    """A candidate with every number of requests under way, and every region that may fit beside them."""
+    """Yield a candidate with every number of requests under way, and every region that may fit in the remaining
+    memory."""
     method = shape.method
     for requests in _requests(problem, shape):
         shape = replace(shape, requests=requests)
@@ -185,7 +186,7 @@ def _sized(problem: Problem, shape: Shape) -> Iterator[Shape]:
 
 
 def _requests(problem: Problem, shape: Shape) -> list[int]:
-    """Numbers of requests that a rank may have under way: its reads and its writes, where they are at one time."""
+    """Return candidate numbers of concurrent requests of a rank, reads and writes together."""
     if not (problem.source.travel_bytes or problem.target.travel_bytes):
         return [1]
     streams = 1 if shape.method == "independent" else shape.slabs + shape.depth
@@ -194,7 +195,7 @@ def _requests(problem: Problem, shape: Shape) -> list[int]:
 
 
 def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
-    """Depths, numbers of slabs and source chunks of one that are worth a look."""
+    """Return the candidate depths, numbers of slabs, and source chunks of a slab."""
     if method == "independent":
         return [(1, 1, 1)]
     if problem.resources.on_workers:
@@ -205,14 +206,14 @@ def _holdings(problem: Problem, method: Method) -> list[tuple[int, int, int]]:
 
 
 def _held_regions(problem: Problem, shape: Shape) -> float:
-    """Regions, and what is as large as one, that a rank holds: what it has packed for a partition, and messages."""
+    """Return the number of regions in a rank's memory, including packed data of the same size and messages."""
     if shape.method == "independent" or not problem.resources.on_workers:
         return shape.depth
     return shape.depth + shape.slabs + problem.under_way / problem.ranks
 
 
 def _workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
-    """Bytes that one rank holds beside its region: slabs or a tile; and what codecs need."""
+    """Return a rank's bytes in addition to its region: slabs or a tile; and buffers of codecs and requests."""
     target = problem.target
     held, reading = _reading_workspace(problem, shape)
     putting = shape.requests * target.travel_bytes
@@ -222,7 +223,7 @@ def _workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
 
 
 def _reading_workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
-    """Bytes of chunks that a rank keeps, and bytes that it needs only while it reads."""
+    """Return the bytes of chunks that a rank keeps, and the bytes that it needs only while it reads."""
     source, chunk = problem.source, problem.source.chunk_bytes
     if shape.access == "ranges":
         return 0, TILE_BYTES if source.local else (1 + TRAVEL_COPIES) * TILE_BYTES
@@ -237,7 +238,7 @@ def _reading_workspace(problem: Problem, shape: Shape) -> tuple[int, int]:
 def _regions(
     counts: tuple[int, ...], chunks: int, ranks: int, *, shared: bool
 ) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Boxes of at most ``chunks`` target chunks, and for partitions, which ranks share, the axis that is shared out."""
+    """Return boxes of at most ``chunks`` target chunks, each with the axis along which ranks share a partition."""
     axes = tuple(axis for axis, n in enumerate(counts) if n > 1)
     boxes = dict.fromkeys(
         box
@@ -254,7 +255,7 @@ def _splits(counts: tuple[int, ...], region: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Orders of the axes along which there are several chunks."""
+    """Yield orders of the axes with several chunks."""
     if len(axes) <= 3:
         yield from permutations(axes)
         return
@@ -266,7 +267,7 @@ def _axis_orders(axes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _boxes(counts: tuple[int, ...], order: tuple[int, ...], chunks: int, ranks: int) -> Iterator[tuple[int, ...]]:
-    """A box grown axis by axis in ``order``, evened out; and the same with a multiple of ``ranks`` boxes."""
+    """Yield a box grown axis by axis in ``order``, evened out; and variants with a multiple of ``ranks`` boxes."""
     region, room = [1] * len(counts), chunks
     for axis in order:
         region[axis] = min(counts[axis], max(room, 1))

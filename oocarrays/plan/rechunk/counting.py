@@ -1,12 +1,14 @@
-"""The cost of a candidate: what it moves, holds and takes follows from `overlap`, exactly.
+"""Cost of a candidate: its traffic, memory and seconds follow from `overlap`, exactly.
 
-source rank 1's chunks            message 1 → 0                  rank 0's region
+    source rank 1's chunks            message 1 → 0                  rank 0's region
+
     ┌───────────────┐                 ┌──────┬──────┐                ┌──────┬──────┐
     │ ······ ······ │ ──► pack ──►    │ c 0  │ c 1  │ ──► unpack ──► │ c 0  │ c 1  │  in long runs
     └───────────────┘                 └──────┴──────┘                └──────┴──────┘
 
-The sender's chunks in a partition are a few boxes. What such a box shares with the receiver's target chunks is cut in
-blocks of alike chunks; a block lies in the message chunk after chunk, as the target stores it.
+The sender's chunks in a partition are a few boxes. The intersection of such a box with the receiver's target chunks is
+cut in blocks of alike chunks. A block lies in the message chunk after chunk, as the target stores it.
+
 del Rosario, Bordawekar, Choudhary 1993, section 4.1; Thakur 1995, section 4.2 (one message a partner and step).
 """
 
@@ -41,18 +43,18 @@ from oocarrays.plan.rechunk.passes import ALONE, MIB, TILE_BYTES, Pass, Problem,
 
 @dataclass(frozen=True, slots=True)
 class MessageBlock:
-    """A part of a message: whole target chunks along an axis, or a part of one."""
+    """Part of a message: whole target chunks along an axis, or a part of one."""
 
     section: Section
-    """Its elements in the array."""
+    """Elements of the block in the array."""
     counts: tuple[int, ...]
-    """Chunks that it touches in each axis."""
+    """Number of chunks that it touches in each axis."""
     lengths: tuple[int, ...]
-    """Elements that it has of each of them, in each axis."""
+    """Number of its elements per chunk, in each axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape in the message: ``counts + lengths``, each chunk's part contiguous."""
+        """Shape in the message: ``counts + lengths``, each chunk's part contiguous."""
         return self.counts + self.lengths
 
     @property
@@ -60,7 +62,7 @@ class MessageBlock:
         return math.prod(self.shape)
 
     def place(self, grid: ChunkGrid, first: tuple[int, ...]) -> tuple[slice, ...]:
-        """Where the block lies in a region of shape ``counts + chunks`` whose first chunk is ``first``."""
+        """Return the block's slices in a region of shape ``counts + chunks`` with the first chunk ``first``."""
         starts = [divmod(l, c) for l, c in zip(self.section.lower, grid.chunks, strict=True)]
         chunks = (slice(i - f, i - f + n) for (i, _), f, n in zip(starts, first, self.counts, strict=True))
         inside = (slice(at, at + n) for (_, at), n in zip(starts, self.lengths, strict=True))
@@ -99,21 +101,21 @@ def message_blocks(step: Pass, unit: int, source: int, destination: int) -> Iter
 
 
 TASK_BYTES = 4096
-"""What the graph holds for each task."""
+"""Bytes of the graph per task."""
 HELD = ("stacks", "graph", "index", "counters", "regions", "messages", "chunks", "codecs")
-"""Names of what a process holds: of the run, and of all its ranks."""
+"""Names of memory terms: those of the run, and those of all its ranks."""
 MAX_TASKS = 9_000
-"""Tasks of a pass that nobody notices."""
+"""Maximum number of tasks of a pass with negligible overhead."""
 RUNNABLE_TASKS = 298_000
-"""Tasks of a pass that a scheduler gets through in a few minutes, and keeps in half a gigabyte."""
+"""Tasks of a pass that a scheduler runs in a few minutes, and stores in half a gigabyte."""
 BATCH_BYTES = 64 * MIB
 TURNED = 8
-"""Elements that are copied in the time of a run, where each is one: from chunks in which another axis runs fastest."""
+"""Elements copied in the time of a run, if each is a run: from chunks with another fastest axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lie:
-    """How units lie over source chunks: the same for all candidates that differ in what they hold."""
+    """Overlap of units with source chunks, shared by candidates that differ only in memory."""
 
     visits: int
     requests: int
@@ -133,22 +135,22 @@ def _lie(source: ChunkGrid, sizes: tuple[int, ...], tile: tuple[int, ...]) -> _L
 
 
 class Counted(NamedTuple):
-    """A candidate that has been counted."""
+    """Candidate with its counts."""
 
     shape: Shape
-    """What it is."""
+    """Shape of the candidate."""
     held: tuple[int, ...]
-    """Bytes that a process holds, of each of `HELD`."""
+    """Bytes of a process, for each of `HELD`."""
     seconds: float
-    """Predicted."""
+    """Predicted elapsed seconds."""
     phases: Phases
-    """Predicted, of all ranks together."""
+    """Predicted seconds of all ranks together."""
     traffic: Traffic
-    """What moves."""
+    """Requests, bytes, messages and tasks."""
     tile: tuple[int, ...]
-    """Elements in each axis of what is read before it is copied."""
+    """Elements in each axis that are read before they are copied."""
     batch: int
-    """Regions that one task works through."""
+    """Regions of one task."""
     read_ahead: bool
     """Whether the operating system is asked to fetch the next chunks whole."""
     packed: tuple[int, int] = (0, 0)
@@ -156,11 +158,11 @@ class Counted(NamedTuple):
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes that a process holds at one time, at most."""
+        """Peak bytes of a process."""
         return sum(self.held)
 
     def made(self, problem: Problem) -> Pass:
-        """Make it a pass."""
+        """Return the candidate as a pass."""
         shape, workers = self.shape, problem.resources.on_workers
         return Pass(
             source=problem.source,
@@ -193,7 +195,7 @@ class Counted(NamedTuple):
 
 
 def count_pass(problem: Problem, shape: Shape) -> Counted:
-    """Count a candidate: what it moves, holds and takes."""
+    """Return a candidate with its traffic, memory and predicted seconds."""
     source, target, ranks = problem.source, problem.target, problem.ranks
     unit = unit_chunks(shape.method, shape.region, shape.split, ranks)
     packed = problem.resources.on_workers and shape.method == "two-phase"
@@ -236,7 +238,7 @@ def count_pass(problem: Problem, shape: Shape) -> Counted:
 
 
 def _waits(problem: Problem, shape: Shape, traffic: Traffic, units: int, exchanges: int) -> Waits:
-    """Answers of the network that are waited for one after the other: at least one in each piece of work."""
+    """Return the sequential network round trips: at least one in each piece of work."""
     source, target = problem.source, problem.target
     tasks = units * (1 if shape.method == "independent" else problem.ranks)
     reads = traffic.pieces if shape.access == "ranges" else exchanges or units
@@ -249,7 +251,7 @@ def _waits(problem: Problem, shape: Shape, traffic: Traffic, units: int, exchang
 
 
 def _packed_bytes(problem: Problem, shape: Shape, piece: list[int]) -> tuple[int, int]:
-    """Bytes that a rank packs for a partition, and bytes of the longest of those messages, at most."""
+    """Return the maximum bytes that a rank packs for a partition, and those of its longest message."""
     if not piece:
         return problem.source.itemsize, problem.source.itemsize
     outbox = shape.slab * math.prod(piece) * problem.source.itemsize
@@ -275,7 +277,7 @@ def _idle(problem: Problem, shape: Shape, units: int) -> float:
 
 
 def _exchanges(problem: Problem, shape: Shape, touched: Counter[int]) -> int:
-    """Rounds of all partitions, times ranks."""
+    """Return the rounds of all partitions, times ranks."""
     if shape.method == "independent":
         return 0
     at_once = problem.ranks * shape.slab
@@ -322,7 +324,7 @@ def _traffic(problem: Problem, shape: Shape, lie: _Lie, units: int, batch: int, 
 
 
 def copied_runs(problem: Problem) -> int:
-    """Contiguous runs of a copy from source chunks to target chunks: an estimate from the axis that is fastest."""
+    """Return the contiguous runs of a copy from source chunks to target chunks: an estimate from the fastest axis."""
     grid, source = problem.target.grid, problem.source
     if not grid.shape:
         return 1

@@ -1,11 +1,11 @@
-"""What becomes of a group: some of its arrays are rewritten, one after the other; all others are copied as they are.
+"""Plan of a group: some of its arrays are rewritten, one after the other; all others are copied as stored.
 
     group/ lat, lon, time   ─► copied, object by object, nothing decoded:   lane 0  ▤▤ ▤▤ ▤
            deep/static      ─►                                              lane 1  ▤▤ ▤▤
            air              ─► a plan of its own                                          ▶▶▶▶▶
            deep/temp        ─► a plan of its own                                                ▶▶▶▶▶   time ─►
 
-Lanes copy at the same time; the plans follow one another. So no more is held than the largest of them holds.
+Lanes copy at the same time; the plans follow one another. So peak memory is that of the largest of them.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ from oocarrays.plan.rechunk.passes import Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 
 BATCH_BYTES = 2**26
-"""Bytes of the arrays that one task copies, about: few tasks, and none that takes much longer than the others."""
+"""Approximate bytes copied by one task: few tasks, of similar duration."""
 BATCHES_A_LANE = 8
-"""Tasks of each lane at most, about."""
+"""Approximate maximum number of tasks of each lane."""
 COPIES_IN_MEMORY = 2
-"""An object that goes from store to store is in memory as it came, and as it goes."""
+"""Copies in memory of an object that moves from store to store: received and sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPiece:
-    """Some stored objects of one array, told by their keys: every object is in one of ``parts``."""
+    """Stored objects of one array, selected by their keys: every object is in one of ``parts``."""
 
     name: str
     """Path of the array in its group."""
     part: int
-    """Which of the parts."""
+    """Index of the part."""
     parts: int
-    """Into how many the array is divided."""
+    """Number of parts of the array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToCopy:
-    """An array that is to be copied as it is."""
+    """Array to copy as stored."""
 
     name: str
     """Path of the array in its group."""
     nbytes: int
-    """Bytes of its elements; of those of no fixed size, an estimate."""
+    """Bytes of its elements; an estimate for elements of no fixed size."""
     object_bytes: int
-    """Bytes of the largest object that it is stored in, at most; of elements of no fixed size, an estimate."""
+    """Maximum bytes of its stored objects; an estimate for elements of no fixed size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPlan:
-    """How arrays are copied as they are."""
+    """Frozen plan of copying arrays as stored."""
 
     batches: tuple[tuple[MemberPiece, ...], ...] = ()
-    """What each task copies."""
+    """Pieces that each task copies."""
     lanes: int = 1
-    """Tasks at one time."""
+    """Number of concurrent tasks."""
     at_once: int = 1
-    """Objects that a task has under way."""
+    """Number of concurrent objects of a task."""
     nbytes: int = 0
-    """Bytes of all elements that are copied."""
+    """Bytes of all copied elements."""
     peak_bytes: int = 0
-    """Bytes that a process holds meanwhile, at most."""
+    """Peak bytes of a process while copying."""
     seconds: float = 0.0
-    """Predicted."""
+    """Predicted seconds."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,16 +83,16 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan(Holding):
-    """Everything that the rechunk of a group will do, before it does anything."""
+    """Frozen plan of rechunking a group."""
 
     members: tuple[tuple[str, RechunkPlan], ...]
-    """The arrays that are rewritten, by their paths, in the order in which they are."""
+    """Plans of the rewritten arrays by their paths, in the order of running."""
     copies: CopyPlan
-    """The arrays that are copied as they are, before the others."""
+    """Plan of the arrays that are copied as stored, before the others."""
     budget: int
     """Bytes that each process may hold above its idle level."""
     processes: int | None
-    """Workers of the cluster that it is made for; None for threads of one process."""
+    """Workers of the target cluster; None for threads of one process."""
 
     def __getitem__(self, name: str) -> RechunkPlan:
         return dict(self.members)[name]
@@ -115,22 +115,22 @@ class GroupPlan(Holding):
 
     @property
     def passes(self) -> tuple[Pass, ...]:
-        """Those of all arrays, in the order in which they run."""
+        """Passes of all arrays, in the order of running."""
         return tuple(step for _, plan in self.members for step in plan.passes)
 
     @property
     def ranks(self) -> int:
-        """The most logical processors that one array has; on a cluster no fewer than workers, which all copy."""
+        """Maximum number of logical processors of an array."""
         return max((plan.ranks for _, plan in self.members), default=1)
 
     @property
     def memory(self) -> Memory:
-        """Held at one time, at most."""
+        """Peak memory of a process."""
         return largest(Memory.of(copies=self.copies.peak_bytes), *(plan.memory for _, plan in self.members))
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of disk that scratch takes at one time, at most."""
+        """Peak bytes of scratch on disk."""
         return max((plan.scratch_bytes for _, plan in self.members), default=0)
 
     @property
@@ -139,7 +139,7 @@ class GroupPlan(Holding):
 
     @property
     def traffic(self) -> Traffic:
-        """Count what moves of the arrays that are rewritten, with the tasks that copy the others."""
+        """Traffic of the rewritten arrays, including the tasks that copy the others."""
         frame = Traffic(tasks=2 + len(self.copies.batches))
         return reduce(add, (plan.traffic for _, plan in self.members), frame)
 
@@ -149,7 +149,7 @@ class GroupPlan(Holding):
 
 
 def plan_copies(arrays: Sequence[ToCopy], resources: Resources, *, at_once: int, local: bool) -> CopyPlan:
-    """Plan how some arrays are copied as they are, in a budget of bytes."""
+    """Return a plan of copying arrays as stored, in a budget of bytes."""
     if not arrays:
         return CopyPlan()
     budget, costs, shared = resources.budget, resources.costs, resources.workers is None
@@ -174,7 +174,7 @@ def plan_copies(arrays: Sequence[ToCopy], resources: Resources, *, at_once: int,
 
 
 def _batches(arrays: Iterable[ToCopy], size: int) -> Iterator[tuple[MemberPiece, ...]]:
-    """Small arrays together, large ones in parts."""
+    """Yield small arrays together, and large ones in parts."""
     batch: list[MemberPiece] = []
     room = size
     for array in arrays:

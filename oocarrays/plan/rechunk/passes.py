@@ -1,7 +1,7 @@
 """One pass over an array: regions of whole target chunks, built by ranks, straight or in two phases.
 
-    independent   rank 0   ░░ read what region 0 needs ──► write ░░ region 2 …
-                  rank 1   ▒▒ read what region 1 needs ──► write ▒▒ region 3 …
+    independent   rank 0   ░░ read the input of region 0 ──► write ░░ region 2 …
+                  rank 1   ▒▒ read the input of region 1 ──► write ▒▒ region 3 …
 
     two-phase     rank 0   read ──┐ step 1 ┌──► ░ its share ──► write        the ranks' shares together
                   rank 1   read ──┘        └──► ▒ of a partition ──► write    are one partition
@@ -9,11 +9,11 @@
     assembled     rank 0   read box 0 ──► a piece to its place in every unfinished chunk ──► read box 2 …
                   rank 1   read box 1 ──► a piece to its place in every unfinished chunk ──► read box 3 …
 
-In the second, a rank reads chunks as they are stored (conforming), whoever wants them, a slab of them a round; the
-exchange then gives every rank what its own target chunks need. Between threads a slab is taken from in place; between
-processes what is read is packed at once, a message for every rank (`messages`). In the last, units are boxes of source
-chunks: what is read lies in memory no longer than until it is written where it belongs. del Rosario, Bordawekar,
-Choudhary 1993, section 4.1; Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
+In the second, ranks read chunks in stored order (conforming), regardless of the receiver, a slab of them a round. The
+exchange then sends every rank the input of its own target chunks. Between threads, a slab is read in place; between
+processes, read data is packed at once, a message for every rank (`messages`). In the last, units are boxes of source
+chunks: data read stays in memory only until it is written in its place. del Rosario, Bordawekar, Choudhary 1993,
+section 4.1; Thakur 1995, section 5.3.2 (global array file, partitioned in-core model).
 """
 
 from __future__ import annotations
@@ -36,51 +36,54 @@ from oocarrays.plan.plan import Value
 
 MIB = 2**20
 BASE_BYTES = 24 * MIB
-"""What a run holds beside its buffers on workers, or to and from other stores than files: what libraries keep, too."""
+"""Fixed bytes of a run on workers, or with stores other than files, in addition to its buffers; libraries included."""
 THREAD_BYTES = MIB // 2
-"""What each rank holds so that is a thread and reads and writes files, beside `PROCESS_BYTES`. 0.4 to 0.9 MiB were held
-in all."""
+"""Fixed bytes of each rank that is a thread and accesses files, in addition to `PROCESS_BYTES`. Total use was 0.4 to
+0.9 MiB.
+"""
 COUNTED = {"zstd", "blosc", "gzip", "zlib"}
-"""Codecs of which it is known what they take, and counted."""
+"""Codecs with a known and counted memory use."""
 TILE_BYTES = MIB
-"""A tile stays in a core's cache between the read and the copy."""
+"""Bytes of a tile: it stays in a core's cache between the read and the copy."""
 REQUESTS = (1, 4, 8, 16, 32, 64, 128)
-"""Requests that a rank may have under way, worth a look."""
+"""Candidate numbers of concurrent requests of a rank."""
 MOST_AXES = 4
-"""Axes that are looked at, at most, where there are many: from which regions are grown, along which they are shared."""
+"""Maximum number of axes that are compared for growing regions and for sharing them."""
 TRAVEL_COPIES = 2
-"""A library holds a message twice while it joins the parts that came, or copies what goes."""
+"""Copies of a message in a library while it joins received parts, or copies data to send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One pass to be planned."""
+    """Single pass to plan."""
 
     source: Stored
     target: Stored
     resources: Resources
-    """Memory, processes and requests that it may use."""
+    """Memory, processes and requests that the pass may use."""
     schedule: Schedule
-    """The order in which ranks exchange."""
+    """Exchange schedule of the ranks."""
     any_order: bool = False
-    """Whether another order may be taken, where it is predicted to take less time."""
+    """Whether another schedule may be chosen if its predicted time is lower."""
     remote_scratch: bool = False
-    """Whether scratch arrays are in a store that is reached so."""
+    """Whether scratch arrays are in a network store."""
 
     @property
     def ranks(self) -> int:
-        """Logical processors."""
+        """Number of logical processors."""
         return self.schedule.ranks
 
     @property
     def whole(self) -> bool:
-        """Whether one task a rank holds the whole exchange of a round: where ranks are many, or take what has come."""
+        """Whether one task per rank handles a whole exchange round: with many ranks, or if steps are not
+        synchronous."""
         steps = self.ranks < self.resources.steps_below and self.resources.synchronous
         return self.resources.on_workers and not steps
 
     @property
     def under_way(self) -> int:
-        """Parts that a rank holds at one time beside its region: those it takes, those that come, those it carries."""
+        """Maximum number of messages in a rank's memory besides its region: being consumed, incoming and forwarded
+        ones."""
         load = load_of(self.schedule)
         if self.whole and not self.schedule.forwards:
             return 2 if self.resources.synchronous else 1 + CREDIT
@@ -93,7 +96,7 @@ class Problem:
 
     @property
     def base_bytes(self) -> int:
-        """Bytes that a process holds beside all that its ranks read, make and write."""
+        """Fixed bytes of a process, without its ranks' buffers."""
         files = self.source.local and self.target.local and not self.remote_scratch
         known = all(stored.codec is None or stored.codec in COUNTED for stored in (self.source, self.target))
         if self.resources.on_workers or not (files and known):
@@ -102,7 +105,7 @@ class Problem:
 
     @property
     def coded_bytes(self) -> int:
-        """Bytes of a stored chunk that a rank holds while it decodes it; a worker's limit counts pages, too."""
+        """Bytes of a stored chunk that a rank holds while decoding it; a worker's limit includes cached pages."""
         if not self.source.coded:
             return 0
         return self.source.chunk_bytes if self.resources.on_workers else min(self.source.chunk_bytes, COPIED_BYTES)
@@ -110,7 +113,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A candidate, before it is counted."""
+    """Candidate before counting."""
 
     method: Method
     access: Access
@@ -122,11 +125,11 @@ class Shape:
     behind: bool
     requests: int
     workspace: tuple[int, int] = (0, 0)
-    """Bytes of chunks that a rank keeps, and of what reading and writing take beside them."""
+    """Bytes of chunks that a rank keeps, and of additional buffers for reading and writing."""
 
 
 def some(axes: Sequence[int]) -> tuple[int, ...]:
-    """All axes, or where they are many some of them, evenly, the first and the last among them."""
+    """Return all axes, or an even selection including the first and last if there are more than `MOST_AXES`."""
     if len(axes) <= MOST_AXES:
         return tuple(axes)
     return tuple(axes[place * (len(axes) - 1) // (MOST_AXES - 1)] for place in range(MOST_AXES))
@@ -134,74 +137,77 @@ def some(axes: Sequence[int]) -> tuple[int, ...]:
 
 Method = Literal["independent", "two-phase", "assembled"]
 ALONE: tuple[Method, ...] = ("independent", "assembled")
-"""Each rank works for itself."""
+"""Methods in which ranks do not exchange data."""
 Access = Literal["ranges", "sieved", "chunks"]
 ACCESS_WORDS = {"ranges": "byte ranges", "sieved": "one byte range a chunk", "chunks": "whole chunks"}
 Part = tuple[tuple[int, ...], Section]
-"""A chunk index, and the part of that chunk that is meant, as elements of the array."""
+"""Chunk index, and a section of that chunk in the array's coordinates."""
 ChunkBox = tuple[tuple[int, ...], tuple[int, ...]]
 """First chunk index and one past the last, in each axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass(Holding):
-    """How one array is rewritten as another, by whom, in which pieces."""
+    """Frozen plan of rewriting one array as another: its ranks, units and exchange."""
 
     source: Stored
-    """What is read."""
+    """Array to read."""
     target: Stored
-    """What is written."""
+    """Array to write."""
     method: Method = field(metadata={"before": {"kept": "two-phase"}})
     """``"independent"``: each rank reads for itself. ``"two-phase"``: ranks read conforming chunks and exchange.
-    ``"assembled"``: each rank writes what it has read of some source chunks to its place in all target chunks."""
+    ``"assembled"``: each rank reads some source chunks and writes them to their places in all target chunks.
+    """
     access: Access = field(metadata={"before": {"mapped": "ranges"}})
-    """``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of each chunk, from the first element that is
-    wanted to the last. ``"chunks"``: whole chunks."""
+    """``"ranges"``: byte ranges of chunks. ``"sieved"``: one byte range of each chunk, from the first requested
+    element to the last. ``"chunks"``: whole chunks.
+    """
     ranks: int
-    """Logical processors."""
+    """Number of logical processors."""
     region: tuple[int, ...]
-    """Target chunks in each axis that one rank holds at a time, at most; source chunks (assembled)."""
+    """Maximum number of target chunks in each axis that one rank holds at a time; source chunks (assembled)."""
     split: int
-    """The axis along which a partition's target chunks are shared out (two-phase)."""
+    """Axis along which ranks share a partition's target chunks (two-phase)."""
     slab: int
     """Source chunks that a rank reads in one round (two-phase)."""
     slabs: int
-    """Slabs that a rank may hold at one time (two-phase)."""
+    """Maximum number of slabs of a rank at one time (two-phase)."""
     depth: int
-    """Partitions of which a rank may hold its region at one time (two-phase)."""
+    """Maximum number of partitions with a region in a rank's memory at one time (two-phase)."""
     tile: tuple[int, ...]
-    """Elements in each axis of one tile: what is read before it is copied (ranges), or laid out before it is written
-    (assembled)."""
+    """Elements in each axis of one tile, the unit of reading before copying (ranges), or of layout before writing
+    (assembled).
+    """
     batch: int
-    """Regions that one task works through (independent, assembled)."""
+    """Regions of one task (independent, assembled)."""
     packed: bool
-    """Whether what is read is packed at once, a message for every rank: between worker processes (two-phase)."""
+    """Whether read data is packed at once, a message for every rank: between worker processes (two-phase)."""
     synchronous: bool
-    """Whether a step waits until the one before has been received and taken (packed)."""
+    """Whether a step waits until the previous one has been received and consumed (packed)."""
     outbox_bytes: int
-    """Bytes of all messages that a rank packs for a partition, at most (packed)."""
+    """Maximum bytes of all messages that a rank packs for a partition (packed)."""
     message_bytes: int
-    """Bytes of the longest message, at most (packed)."""
+    """Maximum bytes of a message (packed)."""
     requests: int
-    """Requests that a rank has under way at one time for what it reads, and for what it writes, at most (remote)."""
+    """Maximum number of concurrent read requests of a rank, and of concurrent write requests (remote)."""
     write_behind: bool
     """Whether a coded chunk is written while the next is encoded."""
     read_ahead: bool
     """Whether the operating system is asked to fetch the next chunks whole."""
     traffic: Traffic
-    """What moves."""
+    """Requests, bytes, messages and tasks."""
     memory: Memory = field(compare=False, metadata={"json": "peak_bytes"})
-    """Held at one time, at most, by all ranks together; a journal has its bytes in all."""
+    """Peak memory of a process; a journal stores its total bytes."""
     seconds: float
-    """Predicted."""
+    """Predicted elapsed seconds."""
     phases: Phases
-    """Predicted, of all ranks together."""
+    """Predicted seconds of all ranks together."""
     whole: bool = field(default=False, metadata={"gained": True})
-    """Whether one task a rank holds the whole exchange of a partition, and no step is a task of its own (packed)."""
+    """Whether one task per rank handles the whole exchange of a partition, without tasks for single steps (packed)."""
     scheduler_seconds: float = field(default=0.0, metadata={"gained": True})
-    """Seconds that the scheduler of a cluster is busy with its tasks; none where ranks are threads."""
+    """Seconds that the scheduler of a cluster is busy with its tasks; 0 if ranks are threads."""
     exchange: Schedule | None = field(default=None, metadata={"gained": True})
-    """The order of the exchange; None where there is none, or where a journal of before names none."""
+    """Schedule of the exchange; None without exchange, or in older journals."""
 
     def __repr__(self) -> str:
         source, target = self.source.grid, self.target.grid
@@ -223,17 +229,17 @@ class Pass(Holding):
 
     @property
     def assembled(self) -> bool:
-        """Whether target chunks are assembled where they are stored."""
+        """Whether target chunks are assembled in their stored files."""
         return self.method == "assembled"
 
     @property
     def alone(self) -> bool:
-        """Whether each rank works for itself, and nothing is exchanged."""
+        """Whether ranks do not exchange data."""
         return self.method in ALONE
 
     @property
     def cut(self) -> ChunkGrid:
-        """The chunks of which units are made: those of the target, or of the source (assembled)."""
+        """Grid of the chunks in units: the target's, or the source's (assembled)."""
         return self.source.grid if self.assembled else self.target.grid
 
     @property
@@ -252,18 +258,18 @@ class Pass(Holding):
 
     @property
     def schedule(self) -> Schedule:
-        """The order of the exchange between the ranks."""
+        """Schedule of the exchange between the ranks."""
         return self.exchange or complete_exchange(self.ranks)
 
     def chunk_box(self, unit: int) -> ChunkBox:
-        """The target chunks of a unit; source chunks (assembled)."""
+        """Return the target chunks of a unit; source chunks (assembled)."""
         index = unravel(unit, self.unit_counts)
         first = tuple(i * n for i, n in zip(index, self.unit, strict=True))
         last = tuple(min(f + n, c) for f, n, c in zip(first, self.unit, self.cut.counts, strict=True))
         return first, last
 
     def share(self, unit: int, rank: int) -> ChunkBox | None:
-        """The target chunks of a partition that ``rank`` builds and writes, or None where there are too few."""
+        """Return the target chunks of a partition that ``rank`` builds and writes, or None if it has none."""
         first, last = self.chunk_box(unit)
         if not first:
             return (first, last) if rank == 0 else None
@@ -274,19 +280,21 @@ class Pass(Holding):
         return _replace(first, self.split, start + part.start), _replace(last, self.split, start + part.stop)
 
     def section(self, box: ChunkBox) -> Section:
-        """The elements in a box of target chunks; of source chunks (assembled)."""
+        """Return the elements in a box of target chunks; of source chunks (assembled)."""
         return self.cut.block(*box)
 
     def places(self, unit: int) -> list[Part]:
-        """The target chunks in which a unit has elements, and which of each: as they lie in it, with what is beyond
-        the array's edge (assembled)."""
+        """Return the target chunks that a unit intersects, each with a section in the chunk's coordinates (assembled).
+
+        A section includes the padding beyond the array's edge.
+        """
         return [
             (tuple(a[0] for a in each), Section(tuple(a[1] for a in each), tuple(a[2] for a in each)))
             for each in product(*self.places_along(unit))
         ]
 
     def places_along(self, unit: int) -> list[list[tuple[int, int, int]]]:
-        """The same along each axis: a chunk's place, the first element in it, and one past the last."""
+        """Return the places along each axis: a chunk's index, its first element, and one past its last."""
         here, grid = self.section(self.chunk_box(unit)), self.target.grid
         return [
             [(i, max(l - i * c, 0), c if u == n else min(u - i * c, c)) for i in range(l // c, ceil_div(u, c))]
@@ -295,7 +303,7 @@ class Pass(Holding):
 
     @property
     def writers(self) -> tuple[tuple[int, ...], ...]:
-        """For each axis how many units have elements in the target chunks at each place along it (assembled)."""
+        """For each axis, the number of units that write to the target chunks at each index along it (assembled)."""
         return tuple(
             tuple(ceil_div(min((i + 1) * c, n), b * s) - i * c // (b * s) for i in range(ceil_div(n, c)))
             for n, c, b, s in zip(
@@ -305,7 +313,7 @@ class Pass(Holding):
 
     @property
     def writes(self) -> int:
-        """Target chunks that are written to, once for each unit that does."""
+        """Number of writes to target chunks, counting a chunk once for each unit that writes to it."""
         if not self.assembled:
             return self.target.grid.count
         return math.prod(
@@ -316,20 +324,20 @@ class Pass(Holding):
         )
 
     def rounds(self, unit: int) -> int:
-        """Rounds in which the source chunks of a partition are read."""
+        """Return the number of rounds that read the source chunks of a partition."""
         return ceil_div(math.prod(map(len, self._touched(unit))), self.ranks * self.slab)
 
     def _touched(self, unit: int) -> tuple[range, ...]:
-        """The source chunks that are read for a partition."""
+        """Return the source chunks that are read for a partition."""
         return self.source.grid.touched(self.section(self.chunk_box(unit)))
 
     def reads(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
-        """The source chunks that ``rank`` reads in round ``turn`` of a partition."""
+        """Yield the source chunks that ``rank`` reads in round ``turn`` of a partition."""
         for first, last in self.read_boxes(unit, turn, rank):
             yield from product(*map(range, first, last))
 
     def read_boxes(self, unit: int, turn: int, rank: int) -> Iterator[ChunkBox]:
-        """The same as boxes of source chunks, which follow one another as their chunks do."""
+        """Yield the source chunks that ``rank`` reads in a round, as boxes in the order of their chunks."""
         touched = self._touched(unit)
         counts = tuple(map(len, touched))
         start = turn * self.ranks * self.slab
@@ -341,14 +349,14 @@ class Pass(Holding):
             )
 
     def reads_after(self, unit: int, turn: int, rank: int) -> Iterator[tuple[int, ...]]:
-        """The source chunks that ``rank`` reads in the round after this one, if there is one."""
+        """Yield the source chunks that ``rank`` reads in the next round, if any."""
         if turn + 1 < self.rounds(unit):
             yield from self.reads(unit, turn + 1, rank)
         elif unit + 1 < self.units:
             yield from self.reads(unit + 1, 0, rank)
 
     def parts(self, number: int) -> Iterator[tuple[int, int, int]]:
-        """Yield what is recorded when it is done, in pass ``number``: the pass, a batch or partition, and a rank."""
+        """Yield the parts that are recorded once done: the pass ``number``, a batch or partition, and a rank."""
         for rank in range(self.ranks):
             if self.alone:
                 yield from ((number, batch, rank) for batch in self.batches(rank))
@@ -356,21 +364,21 @@ class Pass(Holding):
                 yield from ((number, unit, rank) for unit in range(self.units) if self.share(unit, rank))
 
     def batches(self, rank: int) -> range:
-        """The batches of regions that ``rank`` builds, one a task."""
+        """Return the batches of regions that ``rank`` builds, one a task."""
         return range(ceil_div(len(range(rank, self.units, self.ranks)), self.batch))
 
     def batch_units(self, batch: int, rank: int) -> range:
         return range(rank, self.units, self.ranks)[batch * self.batch : (batch + 1) * self.batch]
 
     def sections(self, first: int, rank: int) -> Iterator[Section]:
-        """The elements of a part: of a batch or partition, and a rank."""
+        """Yield the elements of a part, identified by its batch or partition and its rank."""
         if self.assembled:
             yield from (self.section(self.chunk_box(unit)) for unit in self.batch_units(first, rank))
         else:
             yield from map(self.target.grid.section, self.written(first, rank))
 
     def written(self, first: int, rank: int) -> Iterator[tuple[int, ...]]:
-        """The target chunks of a part; those of each of its units (assembled)."""
+        """Yield the target chunks of a part; those of each of its units (assembled)."""
         for box in self.boxes(first, rank):
             yield from product(*map(range, *box))
 
@@ -389,7 +397,7 @@ def box_count(box: ChunkBox) -> int:
 
 
 def unit_chunks(method: Method, region: tuple[int, ...], split: int, ranks: int) -> tuple[int, ...]:
-    """Target chunks in each axis of a unit."""
+    """Return the chunks in each axis of a unit."""
     if method in ALONE or not region:
         return region
     return _replace(region, split, region[split] * ranks)

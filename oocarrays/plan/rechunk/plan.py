@@ -1,12 +1,12 @@
-"""The plan of a rechunk: which passes, through which scratch arrays, and why not the others.
+"""Plan of a rechunk: its passes, its scratch arrays, and the rejected alternatives.
 
     independent, two-phase    source ─────────────────────────► target
-    assembled                 source ──► target, piece by piece; where that is not stored plain on this machine
+    assembled                 source ──► target, piece by piece; or, if that is not stored plain on this machine,
                               source ──► scratch, piece by piece ──► target, chunk by chunk
     staged                    source ──► scratch ──► … ───────► target
 
-A staged plan is a sequence of passes of the same kind. Its scratch arrays are plain Zarr arrays whose chunks lie
-between what the source stores and what the target wants, so that both neighbours read and write long runs.
+A staged plan is a sequence of independent or two-phase passes. Its scratch arrays are plain Zarr arrays with chunks
+between those of the source and the target, so that both neighbours read and write long runs.
 del Rosario, Bordawekar, Choudhary 1993, section 4.1 (access by the conforming layout, then redistribute);
 Thakur 1995, section 5.3.2 (the partitioned in-core model).
 """
@@ -33,27 +33,27 @@ from oocarrays.plan.rechunk.passes import MIB, Pass, Problem
 from oocarrays.plan.rechunk.ways import METHODS, Strategy, alternative, best_of, least_feasible, left_out, look
 
 FEW_RANKS = 2
-"""Ranks below which no cluster is left idle."""
+"""Minimum number of ranks that is compared on a cluster, except one per worker."""
 GRAPH_TASK_BYTES = 150
-"""Of a task in a graph on its way to a scheduler."""
+"""Bytes of a task in a graph sent to a scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RechunkPlan(Holding):
-    """Everything that a rechunk will do, before it does anything."""
+    """Frozen plan of a rechunk."""
 
     source: Stored
-    """What is read."""
+    """Array to read."""
     target: Stored
-    """What is written."""
+    """Array to write."""
     budget: int
     """Bytes that each process may hold above its idle level."""
     processes: int | None
-    """Workers of the cluster that it is made for; None for threads of one process."""
+    """Workers of the target cluster; None for threads of one process."""
     strategy: Strategy = field(metadata={"before": {"kept": "two-phase"}})
     """One of `METHODS`."""
     passes: tuple[Pass, ...]
-    """In the order in which they run; none where the array is empty."""
+    """Passes in the order of running; empty if the array is empty."""
     alternatives: tuple[Alternative, ...] = field(metadata={"json": "considered"})
     """Every strategy that was compared."""
 
@@ -71,12 +71,12 @@ class RechunkPlan(Holding):
 
     @property
     def ranks(self) -> int:
-        """Logical processors; of several passes those of the one with most."""
+        """Number of logical processors; the maximum of several passes."""
         return max((step.ranks for step in self.passes), default=1)
 
     @property
     def memory(self) -> Memory:
-        """Held at one time, at most."""
+        """Peak memory of a process."""
         return largest(*(p.memory for p in self.passes))
 
     @property
@@ -90,30 +90,30 @@ class RechunkPlan(Holding):
 
     @property
     def traffic(self) -> Traffic:
-        """Count what moves, in all passes together, with the tasks that create, join and finish."""
+        """Traffic of all passes together, including the tasks that create, join and finish."""
         travels = 0 if self.processes is None else 1 + self.ranks  # the run, and a probe of each rank's worker
         frame = Traffic(tasks=2 + len(self.passes) + travels)
         return reduce(add, (p.traffic for p in self.passes), frame)
 
     @property
     def times_decoded(self) -> float:
-        """How often a coded source is decoded, on average; 0 where it is not coded."""
+        """Average number of times a coded source is decoded; 0 if it is not coded."""
         decoded = self.passes[0].traffic.decoded_bytes if self.passes and self.source.coded else 0
         return decoded / max(self.source.padded_bytes, 1)
 
     @property
     def scratch(self) -> tuple[Stored, ...]:
-        """The scratch arrays, in the order in which they are written."""
+        """Scratch arrays, in the order of writing."""
         return tuple(p.target for p in self.passes[:-1])
 
     @property
     def scratch_is_cached(self) -> bool:
-        """Whether scratch arrays stay in the system's cache, and none need be on a device."""
+        """Whether any scratch array stays in the system's cache, without needing a device."""
         return any(stored.cached for stored in self.scratch)
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of disk that scratch takes at one time, at most: a pass holds its source and its target."""
+        """Peak bytes of scratch on disk: a pass holds its source and its target."""
         sizes = [0, *(s.grid.count * s.chunk_bytes for s in self.scratch), 0]
         return max(a + b for a, b in pairwise(sizes))
 
@@ -123,17 +123,17 @@ class RechunkPlan(Holding):
 
     @property
     def scheduler_seconds(self) -> float:
-        """Predicted seconds that the scheduler of a cluster is busy with the tasks; none where ranks are threads."""
+        """Predicted seconds that the scheduler of a cluster is busy with the tasks; 0 if ranks are threads."""
         return sum(p.scheduler_seconds for p in self.passes)
 
     @property
     def graph_bytes(self) -> int:
-        """Bytes of the graph on its way to a scheduler: an estimate; none where ranks are threads."""
+        """Bytes of the graph sent to a scheduler, an estimate; 0 if ranks are threads."""
         return 0 if self.processes is None else self.tasks * GRAPH_TASK_BYTES
 
     @property
     def read_bytes(self) -> int:
-        """Stored bytes read; an estimate where the source is coded."""
+        """Stored bytes read; an estimate if the source is coded."""
         return self.traffic.read_bytes
 
     @property
@@ -143,7 +143,7 @@ class RechunkPlan(Holding):
 
     @property
     def written_bytes(self) -> int:
-        """Stored bytes written; an estimate where the target is coded."""
+        """Stored bytes written; an estimate if the target is coded."""
         return self.traffic.written_bytes
 
     @property
@@ -160,7 +160,6 @@ class RechunkPlan(Holding):
         return html
 
     def __repr__(self) -> str:
-        """One line: all fields together would be pages."""
         source, target = self.source.grid, self.target.grid
         return (
             f"<oocarrays.RechunkPlan {self.strategy}, {source.shape} in chunks {source.chunks} → {target.chunks}, "
@@ -177,7 +176,7 @@ def plan_rechunk(
     method: Strategy | Literal["auto"] = "auto",
     remote_scratch: bool = False,
 ) -> RechunkPlan:
-    """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` by the resources that there are."""
+    """Choose the cheapest way to rewrite ``source`` in the chunks of ``target`` with the given resources."""
     _check(method, target, resources, remote_scratch)
     on_threads = resources.workers is None
     may_assemble = can_assemble(target) or not remote_scratch
@@ -215,7 +214,7 @@ def plan_rechunk(
 def nothing_to_move(
     source: Stored, target: Stored, resources: Resources, strategy: Strategy = "independent"
 ) -> RechunkPlan:
-    """The plan for arrays without elements, and for a target that is written by others."""
+    """Return the plan for arrays without elements, or for a target that needs no rechunk."""
     return RechunkPlan(
         source=source,
         target=target,
@@ -228,7 +227,10 @@ def nothing_to_move(
 
 
 def _rank_counts(resources: Resources) -> set[int]:
-    """Ranks to look at: who waits for a device or a store leaves its core to another; many short calls go by turns."""
+    """Return candidate numbers of ranks.
+
+    A rank that waits for a device or a store leaves its core to another; many short calls compete for the interpreter.
+    """
     if resources.ranks:
         return {resources.ranks}
     cores = resources.costs.cores

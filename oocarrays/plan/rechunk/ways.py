@@ -1,4 +1,4 @@
-"""The ways to rechunk: every strategy with its passes, or the least bytes that it would need; and the best of them."""
+"""Ways to rechunk: every strategy with its passes, or its minimum bytes; and the choice among them."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from oocarrays.plan.search import least
 Strategy = Literal["independent", "two-phase", "assembled", "staged"]
 METHODS: tuple[Strategy, ...] = ("independent", "two-phase", "assembled", "staged")
 STAGES = range(2, 5)
-"""Passes of a staged plan."""
+"""Numbers of passes of a staged plan."""
 FEW_AXES = 3
-"""Axes up to which staged plans are few enough to be looked at before a budget is refused."""
+"""Maximum number of axes at which staged plans are compared before a budget is rejected."""
 ONE_PASS: tuple[Method, ...] = ("independent", "two-phase")
-"""How each of them may be done."""
+"""Methods of each pass of a staged plan."""
 WORTH_A_PASS = 1.1
-"""Each further pass must promise a tenth: it fills and drains its pipeline, and predictions are no better than that."""
+"""Required gain of each further pass, a tenth: a pass fills and drains its pipeline, and predictions are no better."""
 WORTH_A_GRAPH = 1.25
-"""A graph that is noticed must promise a quarter."""
+"""Required gain of a graph with noticeable overhead, a quarter."""
 ALIKE = 1.05
-"""Predicted seconds that differ by less do not decide: of such ways the one that holds least is taken."""
+"""Ratio of predicted seconds regarded as equal: among equals, the one with the least memory is chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A strategy with a number of passes: the passes, or the least bytes that it would need."""
+    """Strategy with a number of passes: the passes, or its minimum bytes."""
 
     strategy: Strategy
     ranks: int
@@ -61,17 +61,17 @@ class Way:
 
     @property
     def too_many(self) -> bool:
-        """Whether it has more tasks than a scheduler gets through."""
+        """Whether it has more tasks than a scheduler can run."""
         return self.tasks > RUNNABLE_TASKS
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes held at one time, or needed at least."""
+        """Peak bytes, or the minimum required bytes."""
         return max((p.peak_bytes for p in self.passes), default=self.least)
 
     @property
     def name(self) -> str:
-        """The strategy, with the number of passes where they are several."""
+        """Strategy, with the number of passes if there are several."""
         return self.strategy if self.stages == 1 else f"{self.strategy}, {self.stages} passes"
 
     @property
@@ -83,8 +83,10 @@ class Way:
 
 
 def look(problems: Sequence[Problem], strategies: Sequence[Strategy]) -> list[Way]:
-    """Every strategy with every number of ranks; staged plans last, which others may rule out. Numbers that crowd the
-    cores are looked at where no other fits."""
+    """Return every strategy with every number of ranks, staged plans last because others may rule them out.
+
+    Numbers of ranks that crowd the cores are tried only if no other fits.
+    """
     every = list(product(problems, strategies))
     found = _looked_at([each for each in every if not _is_crowded(*each)], problems, strategies)
     if any(way.passes for way in found):
@@ -104,14 +106,19 @@ def _looked_at(
 
 
 def _may_stage(problem: Problem, strategies: Sequence[Strategy]) -> bool:
-    """Whether staged plans are looked at where nothing else fits: not those of many axes, of which there are very many,
-    where assembled ones may be, which need as little but for a hundredth."""
+    """Return whether to try staged plans when nothing else fits.
+
+    With many axes staged plans are too many, and assembled ones need as little memory but for a hundredth.
+    """
     return "assembled" not in strategies or len(problem.source.grid.shape) <= FEW_AXES
 
 
 def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
-    """Whether more ranks than cores have nothing to wait for but each other: local files are read ahead. Workers wait
-    for word from the scheduler, too: two a core."""
+    """Return whether there are too many ranks for the cores.
+
+    Local files are read ahead, so more ranks than cores only wait for each other. Workers also wait for the
+    scheduler, so two ranks a core are allowed.
+    """
     resources = problem.resources
     if resources.ranks or not (problem.source.local and problem.target.local):
         return False
@@ -120,9 +127,9 @@ def _is_crowded(problem: Problem, strategy: Strategy) -> bool:
 
 
 def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], found: Sequence[Way]) -> int:
-    """A budget that has been tried and is enough, where a byte less is not: what the smallest way needs.
+    """Return a budget that is sufficient while one byte less is not: the minimum of the smallest way.
 
-    Fewer ranks mostly need less, and are looked at first.
+    Fewer ranks mostly need less, and are tried first.
     """
     strategies = [name for name in strategies if name != "staged" or _may_stage(problems[0], strategies)]
     few = min(problem.ranks for problem in problems)
@@ -138,9 +145,9 @@ def least_feasible(problems: Sequence[Problem], strategies: Sequence[Strategy], 
 
 
 def _to_the_byte(problems: Sequence[Problem], strategies: Sequence[Strategy], enough: int) -> int:
-    """A budget that is enough, where a byte less is not, by what ways need that fit a little more.
+    """Lower a sufficient budget until one byte less is insufficient, following the minimum of ways that almost fit.
 
-    What is looked at depends on the budget: in one that a way has had to spare there may be none that fits.
+    The compared ways depend on the budget: a budget equal to the peak of a way may leave none that fits.
     """
     needed = _needed(problems, strategies, enough - 1)
     while needed < enough and _fits(problems, strategies, needed):
@@ -151,7 +158,7 @@ def _to_the_byte(problems: Sequence[Problem], strategies: Sequence[Strategy], en
 
 
 def _needed(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> int:
-    """Bytes that the smallest way needs, of those that are looked at in a budget."""
+    """Return the minimum bytes of the ways that are compared for a budget."""
     return min(_needs(*each) for each in _tried(problems, strategies, budget))
 
 
@@ -177,12 +184,12 @@ def _smallest(problem: Problem, methods: Sequence[Method]) -> int:
 def _tried(
     problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int
 ) -> Iterator[tuple[Problem, Strategy]]:
-    """The same problems with another budget, each with every strategy."""
+    """Return the problems with another budget, each with every strategy."""
     return product((replace(p, resources=replace(p.resources, budget=budget)) for p in problems), strategies)
 
 
 def _fits(problems: Sequence[Problem], strategies: Sequence[Strategy], budget: int) -> bool:
-    """Whether any way fits: the first one that does ends the search."""
+    """Return whether any way fits; the first one that does ends the search."""
     return any(_fits_so(*each) for each in _tried(problems, strategies, budget))
 
 
@@ -198,18 +205,18 @@ def _fits_so(problem: Problem, strategy: Strategy) -> bool:
 
 
 def _counted(problem: Problem, method: Method) -> Iterator[Counted]:
-    """Every pass of a method that is worth a look, counted."""
+    """Return every candidate pass of a method, with its counts."""
     return assembled_passes(problem) if method == "assembled" else counted_passes(problem, method)
 
 
 def _ordered(problem: Problem, strategy: Strategy) -> list[Problem]:
-    """The same problem, with every order of the exchange that is worth a look."""
+    """Return the problem with every exchange schedule worth trying."""
     others = problem.any_order and strategy == "two-phase"
     return [replace(problem, schedule=each) for each in worth_trying(problem.schedule)] if others else [problem]
 
 
 def _ways(problem: Problem, strategy: Strategy, found: Sequence[Way], fewer: Sequence[Problem] = ()) -> Iterator[Way]:
-    """The best plan of a strategy for each number of passes, until one reads everything once."""
+    """Yield the best plan of a strategy for each number of passes, until one reads everything once."""
     if strategy == "assembled":
         yield _assembled(problem, fewer)
         return
@@ -236,7 +243,7 @@ def _single(problem: Problem, methods: Sequence[Method]) -> Way:
 
 
 def _assembled(problem: Problem, fewer: Sequence[Problem] = ()) -> Way:
-    """The cheapest way to assemble the target, or the least bytes where there is none."""
+    """Return the cheapest way to assemble the target, or the minimum bytes if none fits."""
     parts = [_single(leg, (name,)) for leg, name in _assembling(problem)]
     for place, part in enumerate(parts):
         if not part.passes and len(parts) > 1:
@@ -248,7 +255,7 @@ def _assembled(problem: Problem, fewer: Sequence[Problem] = ()) -> Way:
 
 
 def _assembling(problem: Problem) -> list[tuple[Problem, Method]]:
-    """The passes by which a target is assembled: at once, or in scratch, of which each chunk is then made one of it."""
+    """Return the passes that assemble a target: one pass, or one into scratch and one from scratch to the target."""
     if can_assemble(problem.target):
         return [(problem, "assembled")]
     between = scratch_array(problem, problem.target.grid)
@@ -256,7 +263,7 @@ def _assembling(problem: Problem) -> list[tuple[Problem, Method]]:
 
 
 def _staged(problem: Problem, stages: int) -> Way:
-    """The cheapest sequence of ``stages`` passes, or the least bytes where none fits."""
+    """Return the cheapest sequence of ``stages`` passes, or the minimum bytes if none fits."""
     known: dict[tuple[Stored, Stored], Way] = {}
     ways = [_along(problem, path, known) for path in scratch_paths(problem, stages)]
     fitting = [way for way in ways if way.passes]
@@ -264,7 +271,7 @@ def _staged(problem: Problem, stages: int) -> Way:
 
 
 def _staged_seconds(problem: Problem, stages: int) -> float:
-    """Bound the seconds of ``stages`` passes from below, whatever their scratch arrays."""
+    """Return a lower bound for the seconds of ``stages`` passes with any scratch arrays."""
     source, target, costs = problem.source, problem.target, problem.resources.costs
     cached = scratch_array(problem, source.grid).cached
     between = 0 if cached else (stages - 1) * source.nbytes
@@ -286,7 +293,8 @@ def _staged_seconds(problem: Problem, stages: int) -> float:
 
 
 def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[Stored, Stored], Way]) -> Way:
-    """The best passes through scratch arrays of the chunks in ``path``, or the least bytes where one does not fit."""
+    """Return the best passes through scratch arrays with the chunks in ``path``, or the minimum bytes if one does
+    not fit."""
     way = Way(strategy="staged", ranks=problem.ranks, stages=len(path) + 1)
     for leg in legs(problem, path):
         ends = leg.source, leg.target
@@ -299,8 +307,10 @@ def _along(problem: Problem, path: Sequence[tuple[int, ...]], known: dict[tuple[
 
 
 def best_of(fitting: Sequence[Way]) -> Way:
-    """The way of least predicted seconds; among those that predictions cannot tell apart, the one that holds least, and
-    before that one whose graph is no burden."""
+    """Return the way with the least predicted seconds.
+
+    Among ways with about the same prediction, prefer a small graph, then the least memory.
+    """
     fewest = min(way.too_many for way in fitting)
     fitting = [way for way in fitting if way.too_many == fewest]
     worth = {way: WORTH_A_GRAPH if way.tasks > MAX_TASKS else 1.0 for way in fitting}
@@ -311,7 +321,7 @@ def best_of(fitting: Sequence[Way]) -> Way:
 
 
 def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[Alternative]:
-    """Staged plans where none was made."""
+    """Yield an alternative for staged plans if none was made."""
     if "staged" in strategies and not any(way.strategy == "staged" for way in found):
         best = min((way for way in found if way.passes), key=lambda way: way.seconds)
         reason = "not counted: what it must move at least takes longer than the one taken"
@@ -319,7 +329,7 @@ def left_out(found: Sequence[Way], strategies: Sequence[Strategy]) -> Iterator[A
 
 
 def alternative(way: Way, best: Way, budget: int) -> Alternative:
-    """Return a way, with the reason why it is not taken."""
+    """Return a way as an alternative, with the reason for rejecting it."""
     seconds = way.seconds if way.passes else None
     reason = TAKEN if way is best else _slower(way, best) if way.passes else too_large(way.least, budget)
     return Alternative(name=way.name, ranks=way.ranks, seconds=seconds, peak_bytes=way.peak_bytes, reason=reason)

@@ -1,1 +1,1 @@
-"""Reductions: how an array is cut for one, who reduces what, and where partial results meet."""
+"""Reductions: the cut of an array, the ranks of its segments, and the exchange of partial results."""

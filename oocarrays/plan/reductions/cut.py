@@ -1,4 +1,4 @@
-"""How an array is cut for a reduction: boxes that are read, segments that are folded, parts of the result.
+"""Cut of an array for a reduction: boxes to read, segments to fold, parts of the result.
 
     axes that are kept      ┌────┬────┬────┬────┐   time ─►     boxes of whole chunks
                             │ 0    1 │ 2    3   │               segments of them: folded in order, a partial result each
@@ -8,8 +8,8 @@
                             └────┴────┴────┴────┘
                               segment 0  segment 1              partial results of a part: folded in order, once more
 
-All that depends on shape, chunks and groups alone, and so the bits of the result do: neither memory, nor threads, nor
-ranks change one.
+The cut depends on shape, chunks and groups alone, and so do the bits of the result: memory, threads and ranks do not
+change them.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from oocarrays.mapping.grid import Stored, ceil_div
 from oocarrays.mapping.section import Section
 
 BOX_BYTES = 2**24
-"""Of what is read and reduced at one time, where chunks are no larger."""
+"""Bytes read and reduced at one time, unless chunks are larger."""
 PART_BYTES = 2**20
-"""Of a chunk of the result, where boxes are no larger."""
+"""Bytes of a chunk of the result, unless boxes are larger."""
 PARTS = 64
-"""Of which there are so many, where boxes are small enough: for ranks."""
+"""Minimum number of parts for ranks, if boxes are small enough."""
 SEGMENTS, FEWEST = 16, 4
-"""Partial results of all parts together, and of a part whose partial results are large."""
+"""Partial results of all parts together, and minimum of a part with large partial results."""
 MOST_BYTES = 2**29
-"""Of the partial results of a part, where there are more than the fewest."""
+"""Maximum bytes of the partial results of a part, if there are more than the minimum."""
 STATE_BYTES = 24
-"""Of an element of a partial result, as segments are cut: a count, a sum, and what that lacks."""
+"""Bytes of an element of a partial result for cutting segments: a count, a sum, and its rounding error."""
 
 Unit = tuple[int, int]
-"""A part, and a segment of it."""
+"""Part, and a segment of it."""
 Spans = dict[int, tuple[int, int]]
 """First element, and one past the last, by axis."""
 
 
 def spread_over(count: int, ranks: int, rank: int) -> range:
-    """Return a rank's run of so many things."""
+    """Return a rank's contiguous share of ``count`` items."""
     return range(rank * count // ranks, (rank + 1) * count // ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceCut:
-    """How an array is cut for a reduction: a function of what is named here, and of nothing else."""
+    """Cut of an array for a reduction: a function of these fields only."""
 
     source: Stored
-    """What is reduced, as it is read."""
+    """Array to reduce, as it is read."""
     axes: tuple[int, ...]
-    """Along which."""
+    """Reduced axes."""
     groups: int
-    """Groups of the indices of the axis; 0 where there are none, and no axis of them."""
+    """Number of groups of the indices of the axis; 0 without groups."""
     box_bytes: int = field(default_factory=lambda: BOX_BYTES)
-    """Of a box, where chunks are no larger."""
+    """Bytes of a box, unless chunks are larger."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class ReduceCut:
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """Elements of a box along each axis: whole chunks, first as many as can be along axes that are reduced."""
+        """Elements of a box along each axis: whole chunks, extended along reduced axes first."""
         chunks = list(self.source.grid.chunks)
         nbytes = math.prod(chunks) * max(self.source.itemsize, 1)
         for axis in (*reversed(self.axes), *reversed(self.kept)):
@@ -82,7 +82,7 @@ class ReduceCut:
 
     @cached_property
     def part_lengths(self) -> Spans:
-        """Elements of a part along each axis that is kept, in a tuple with those of a box."""
+        """Elements of a part and of a box along each kept axis."""
         lengths = {axis: self.lengths[axis] for axis in self.kept}
         room = min(PART_BYTES // (8 * max(self.groups, 1)), math.prod(map(self.shape.__getitem__, self.kept)) // PARTS)
         for axis in reversed(self.kept):
@@ -92,17 +92,17 @@ class ReduceCut:
 
     @property
     def part_elements(self) -> int:
-        """Of a part, in one group."""
+        """Elements of a part, in one group."""
         return math.prod(most for most, _ in self.part_lengths.values())
 
     @cached_property
     def group_chunk(self) -> int:
-        """Groups in a chunk of the result; 0 where there are none."""
+        """Groups in a chunk of the result; 0 without groups."""
         return min(max(PART_BYTES // (8 * self.part_elements), 1), self.groups)
 
     @property
     def group_chunks(self) -> int:
-        """Chunks of the result that a part is: of groups; 1 where there are none."""
+        """Chunks of the result in a part, along groups; 1 without groups."""
         return ceil_div(self.groups, self.group_chunk) if self.groups else 1
 
     @property
@@ -115,12 +115,12 @@ class ReduceCut:
 
     @cached_property
     def deep(self) -> int:
-        """Boxes behind one another along the axes that are reduced."""
+        """Number of boxes along the reduced axes."""
         return math.prod(ceil_div(max(self.shape[axis], 1), self.lengths[axis]) for axis in self.axes)
 
     @cached_property
     def segments(self) -> int:
-        """Segments of a part: as many as make partial results for many ranks, fewer where these are large."""
+        """Segments of a part: enough partial results for many ranks, fewer if these are large."""
         most = max(MOST_BYTES // (STATE_BYTES * self.part_elements * max(self.groups, 1)), FEWEST)
         return min(self.deep, ceil_div(SEGMENTS, self.parts), 1 << (most.bit_length() - 1))
 
@@ -131,10 +131,10 @@ class ReduceCut:
     def unit(self, number: int) -> Unit:
         return divmod(number, self.segments)
 
-    # ------------------------------------------------------------------ where things are
+    # ------------------------------------------------------------------ positions
 
     def part(self, number: int) -> Spans:
-        """Return the elements of a part along the axes that are kept."""
+        """Return the elements of a part along the kept axes."""
         return {
             axis: (first, min(first + self.part_lengths[axis][0], self.shape[axis]))
             for axis, first in zip(self.kept, self._first_of(number), strict=True)
@@ -148,7 +148,7 @@ class ReduceCut:
         return found[::-1]
 
     def columns(self, part: int) -> Iterator[Spans]:
-        """Yield the boxes of a part, as they stand along the axes that are kept."""
+        """Yield the spans of a part's boxes along the kept axes."""
         along = [
             [(i, min(i + self.lengths[axis], last)) for i in range(first, max(last, first + 1), self.lengths[axis])]
             for axis, (first, last) in self.part(part).items()
@@ -157,7 +157,7 @@ class ReduceCut:
             yield dict(zip(self.kept, each, strict=True))
 
     def layers(self, segment: int) -> Iterator[Spans]:
-        """Yield the boxes of a segment, in order, as they stand along the axes that are reduced."""
+        """Yield the spans of a segment's boxes along the reduced axes, in order."""
         along = [range(0, max(self.shape[axis], 1), self.lengths[axis]) for axis in self.axes]
         counts = [len(each) for each in along]
         for number in spread_over(self.deep, self.segments, segment):
@@ -185,7 +185,7 @@ class ReduceCut:
 
     @property
     def result_chunks(self) -> tuple[int, ...]:
-        """Of the chunks of the result: a part each, and some groups of it."""
+        """Chunks of the result: a part each, with some of its groups."""
         return self._with_groups([self.part_lengths[axis][0] for axis in self.kept], self.group_chunk)
 
     def _with_groups(self, lengths: Sequence[int], groups: int) -> tuple[int, ...]:

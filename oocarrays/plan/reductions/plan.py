@@ -1,7 +1,7 @@
-"""A reduction: who reduces what of its cut, where partial results meet, and what all that costs.
+"""Plan of a reduction: the ranks of its segments, the exchange of partial results, and its cost.
 
-Each rank has a run of segments; where those of a part are on several ranks, partial results go in one exchange to the
-owners of the result's chunks, each of which folds them in order: a tree of fixed branches.
+Each rank has a run of segments. If the segments of a part are on several ranks, partial results go in one exchange to
+the owners of the result's chunks. Each owner folds them in order: a tree of fixed branches.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from oocarrays.plan.reductions.cut import ReduceCut, spread_over
 from oocarrays.plan.sections.read import SectionPlan
 
 FOLD_BYTES = 40
-"""Of an element of what folding two states makes on its way."""
+"""Temporary bytes per element for folding two states."""
 WORK = {"var": 6, "std": 6}
-"""Copies of an element that take as long as reducing it; of all others two."""
+"""Element copies that take as long as reducing an element; two for all other methods."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReducePlan(OnePass):
-    """Everything that a reduction will do."""
+    """Frozen plan of a reduction."""
 
     cut: ReduceCut
     """Boxes, segments and parts."""
     how: str
-    """Its name; ``"functions"`` of a person's own."""
+    """Name of the method; ``"functions"`` for user functions."""
     copied_bytes: int
-    """Bytes of the copy of an element that a thread makes: decoded, or of a group; 0 where it makes none."""
+    """Bytes of a thread's copy of an element: decoded, or of a group; 0 without a copy."""
     state_bytes: int
     """Bytes of an element of a partial result."""
     target: Stored | None
-    """What is written; None where the result is given in memory."""
+    """Array to write; None if the result is returned in memory."""
     most_groups: tuple[int, int]
-    """Groups of which a box has some, and a segment, at most."""
+    """Maximum number of groups with elements in a box, and in a segment."""
     masks: int
-    """Bytes of what counts, and of labels, which each process has."""
+    """Bytes of masks and labels in each process."""
     ranks: int
-    """Who has runs of segments: one on threads, each worker."""
+    """Number of ranks with segments: one on threads, otherwise one per worker."""
     threads: int
-    """Boxes that a rank reduces at one time."""
+    """Number of boxes that a rank reduces at one time."""
     schedule: Schedule | None
-    """The order in which partial results go to the owners of what they are of; None where none go."""
+    """Schedule of sending partial results to the owners of their parts; None without messages."""
 
-    # ------------------------------------------------------------------ who does what
+    # ------------------------------------------------------------------ work of each rank
 
     def facts(self) -> Facts:
         cut = self.cut
@@ -80,7 +80,7 @@ class ReducePlan(OnePass):
         return spread_over(self.cut.units, self.ranks, rank)
 
     def is_whole(self, part: int, rank: int) -> bool:
-        """Whether all segments of a part are one rank's: it is then its owner."""
+        """Return whether all segments of a part belong to one rank, which then owns it."""
         units = self.mine(rank)
         return units.start <= part * self.cut.segments and (part + 1) * self.cut.segments <= units.stop
 
@@ -92,44 +92,44 @@ class ReducePlan(OnePass):
 
     @cached_property
     def shared(self) -> list[int]:
-        """The parts whose segments are on several ranks."""
+        """Parts with segments on several ranks."""
         return sorted(set().union(*self._has))
 
     def owned(self, rank: int) -> list[tuple[int, int]]:
-        """Return the chunks of shared parts, each with its chunk of groups, that a rank folds and gives."""
+        """Return the chunks of shared parts that a rank folds and returns, as indices of part and of groups."""
         each = self.cut.group_chunks
         return [divmod(n, each) for n in spread_over(len(self.shared) * each, self.ranks, rank)]
 
     def takes(self, rank: int) -> list[tuple[int, int]]:
-        """Return the same with the numbers of parts."""
+        """Return the chunks of shared parts that a rank folds, with the numbers of the parts."""
         return [(self.shared[n], chunk) for n, chunk in self.owned(rank)]
 
     def wants(self, source: int, target: int) -> bool:
-        """Whether one rank has partial results for another."""
+        """Return whether one rank has partial results for another."""
         return not self._has[source].isdisjoint(self._folds[target])
 
     @cached_property
     def _has(self) -> list[set[int]]:
-        """The shared parts of which each rank has a segment."""
+        """Shared parts with a segment on each rank."""
         return [{part for part in self._ends(rank) if not self.is_whole(part, rank)} for rank in range(self.ranks)]
 
     @cached_property
     def _folds(self) -> list[set[int]]:
-        """The parts of which each rank folds some."""
+        """Parts that each rank folds at least partly."""
         return [{part for part, _ in self.takes(rank)} for rank in range(self.ranks)]
 
-    # ------------------------------------------------------------------ as a journal sees it
+    # ------------------------------------------------------------------ parts of a journal
 
     def parts(self) -> Iterator[tuple[int, ...]]:
-        """Return all that is done: partial results, and chunks of the result."""
+        """Yield all recorded parts: partial results, and chunks of the result."""
         yield from ((0, unit) for unit in range(self.cut.units))
         yield from ((1, part, chunk) for part in range(self.cut.parts) for chunk in range(self.cut.group_chunks))
 
     def sections(self, part: tuple[int, ...]) -> dict[str, Sequence[Section]]:
-        """Return the elements of the target that a part writes: none of a partial result."""
+        """Return the elements of the target that a part writes; none for a partial result."""
         return {"": [self.cut.place(*part[1:])]} if part[0] else {}
 
-    # ------------------------------------------------------------------ what it costs
+    # ------------------------------------------------------------------ cost
 
     @property
     def result_bytes(self) -> int:
@@ -137,12 +137,12 @@ class ReducePlan(OnePass):
         return 8 * math.prod(self.cut.result_shape)
 
     def _state(self, groups: int, elements: int | None = None) -> int:
-        """Bytes of a partial result, of a whole part by default."""
+        """Return the bytes of a partial result, of a whole part by default."""
         return self.state_bytes * (self.cut.part_elements if elements is None else elements) * max(groups, 1)
 
     @cached_property
     def box_bytes(self) -> int:
-        """Bytes that reducing one box takes: as it is stored, decoded or copied for a group, masks, and its result."""
+        """Bytes of reducing one box: stored, decoded or copied for a group, masks, and its result."""
         lengths = self.cut.lengths
         elements = math.prod(lengths)
         deviations = min(PIECE, elements) * 32 * (self.how in WORK)
@@ -159,12 +159,12 @@ class ReducePlan(OnePass):
 
     @property
     def _folding(self) -> int:
-        """Bytes that folding two states of a column takes: what is made of them, and on the way."""
+        """Bytes of folding two states of a column: the result, and temporaries."""
         return (self.state_bytes + FOLD_BYTES) * self._column
 
     @cached_property
     def fixed(self) -> Memory:
-        """Held by a rank beside boxes: partial results of a part that is all its own, and what is made of it."""
+        """Memory of a rank in addition to boxes: partial results of a part that it owns alone, and its result."""
         cut, groups = self.cut, max(self.cut.groups, 1)
         made = 8 * cut.part_elements * groups
         if self.target is None:
@@ -174,13 +174,13 @@ class ReducePlan(OnePass):
         return Memory.of(masks=self.masks, result=made, partial_results=folded * alone, folding=self._folding)
 
     def _ends(self, rank: int) -> list[int]:
-        """The first parts of a rank, and its last: others are its own."""
+        """Return the first parts of a rank, and its last; it owns all parts between them alone."""
         parts = self.parts_of(rank)
         return [*parts[:2], *parts[-1:]]
 
     @cached_property
     def waiting(self) -> int:
-        """Bytes of the partial results with which a rank waits for the exchange, at most."""
+        """Maximum bytes of a rank's partial results before the exchange."""
         most = max(
             (sum(not self.is_whole(self.cut.unit(unit)[0], rank) for unit in self.mine(rank)) for rank in self._some()),
             default=0,
@@ -189,7 +189,7 @@ class ReducePlan(OnePass):
 
     @cached_property
     def coming(self) -> int:
-        """Bytes of those that come to an owner, at most."""
+        """Maximum bytes of partial results that an owner receives."""
         most = max((len(self.owned(rank)) for rank in self._some()), default=0)
         return most * self.cut.segments * self._state(min(self.cut.group_chunk or 1, self.most_groups[1]))
 
@@ -198,7 +198,7 @@ class ReducePlan(OnePass):
 
     @cached_property
     def memory(self) -> Memory:
-        """Held by a process at one time, at most."""
+        """Peak memory of a process."""
         boxes = Memory.of(boxes=self.threads * self.box_bytes)
         if self.processes is None:
             return self.fixed + boxes
@@ -210,13 +210,13 @@ class ReducePlan(OnePass):
 
     @property
     def times_decoded(self) -> float:
-        """How often a coded source is decoded, on average; 0 where it is not coded."""
+        """Average number of times a coded source is decoded; 0 if it is not coded."""
         source = self.cut.source
         return self.traffic.decoded_bytes / max(source.padded_bytes, 1) if source.coded else 0.0
 
     @cached_property
     def traffic(self) -> Traffic:
-        """Count what moves; exact where nothing is coded and no chunk is missing."""
+        """Traffic of the reduction; exact if nothing is coded and no chunk is missing."""
         cut, target = self.cut, self.target
         total = Traffic(tasks=self._tasks, messages=self._messages, exchanged_bytes=self._exchanged)
         for box, times in self._boxes().items():
@@ -237,7 +237,7 @@ class ReducePlan(OnePass):
         )
 
     def _boxes(self) -> Counter[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Boxes that are cut alike, one for all, by how many there are."""
+        """Count boxes of equal shape, by one representative."""
         along = []
         for n, length in zip(self.cut.shape, self.cut.lengths, strict=True):
             full, rest = divmod(n, length)
@@ -260,7 +260,7 @@ class ReducePlan(OnePass):
 
     @property
     def _exchanged(self) -> int:
-        """Bytes of all partial results that are not where they are folded, at most."""
+        """Maximum bytes of all partial results that are sent to another rank."""
         units = len(self.shared) * self.cut.segments
         return units * self._state(self.most_groups[1]) if self._messages else 0
 
@@ -276,7 +276,7 @@ class ReducePlan(OnePass):
         return pass_seconds(self.traffic, self.costs, self.cut.source, self.target or self.cut.source, pipeline)
 
     def within(self, threads: int) -> ReducePlan:
-        """Return the same with as many threads as there is memory for."""
+        """Return the plan with as many threads as memory allows."""
         least = replace(self, threads=1)
         if least.peak_bytes > self.budget:
             raise BudgetError(self.budget, least.peak_bytes, "this reduction")

@@ -1,1 +1,1 @@
-"""Sections of a stored array: which byte ranges to ask for, and what writing does to its chunks."""
+"""Sections of a stored array: the byte ranges to request, and the effects of writing on its chunks."""

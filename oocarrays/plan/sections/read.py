@@ -1,4 +1,4 @@
-"""A section of a stored array: which chunks are touched, what is asked of each, and how much at a time.
+"""Plan of reading a section of a stored array: the touched chunks, their byte ranges, and the batches.
 
     chunks     ┌─ cut ─┐┌─ cut ─┐┌─ another ─┐
     sieve      one for all that are cut alike
@@ -36,43 +36,44 @@ from oocarrays.plan.sections.batches import (
 from oocarrays.plan.sections.sieve import MOST_RANGES, RANGE_BYTES, AxisCut, Sieve, cuts
 
 REQUESTS = 16
-"""Requests that a rank has under way at one time, in stores that are not local files."""
+"""Number of concurrent requests of a rank, in stores other than local files."""
 FEW_BYTES = 2**18
-"""Bytes that one core decodes before another would have begun."""
+"""Bytes that one core decodes before another could start."""
 LISTED = 2**10
-"""Batches of one kind that are gone through to see which hold most; of more, the largest are taken to be alike."""
+"""Maximum number of batches of a kind that are enumerated for their memory; beyond it the largest are taken as
+equal."""
 MOST_FILES = 64
-"""Files of one batch, about, which are open meanwhile: each has one chunk, or as many as it has on the average."""
+"""Approximate number of files of one batch that are open at a time: each has one chunk, or the average of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SectionPlan:
-    """How a section of an array is read."""
+    """Plan of reading a section of an array."""
 
     stored: Stored
-    """The array."""
+    """Array to read."""
     axes: Axes
-    """What is taken along each axis."""
+    """Indices to read along each axis."""
     gap: float = 0.0
-    """Bytes: holes up to this length are read."""
+    """Maximum gap in bytes that is read."""
     buffer_bytes: int = BUFFER_BYTES
-    """Bytes of one buffer, of which there are `IN_FLIGHT` at most."""
+    """Bytes of each of up to `IN_FLIGHT` buffers."""
     packed: bool = True
-    """Whether the result lies in one piece, as elements lie in chunks, and takes what local files are asked for."""
+    """Whether the result is contiguous in the order of stored elements and receives reads of local files directly."""
     costs: Costs = field(default_factory=Costs)
-    """What work costs."""
+    """Costs of this machine."""
 
     @classmethod
     def of(
         cls, stored: Stored, axes: Axes, costs: Costs, *, packed: bool = True, requests: int = REQUESTS, most: int = 0
     ) -> SectionPlan:
-        """Return the plan that reads holes which take less time than a request, in buffers of ``most`` bytes."""
+        """Return the plan that reads gaps faster to read than to skip, in buffers of ``most`` bytes."""
         gap, packed = gap_bytes("auto", stored, costs, requests), packed and stored.local
         return cls(stored=stored, axes=axes, gap=gap, buffer_bytes=most or BUFFER_BYTES, packed=packed, costs=costs)
 
     @cached_property
     def lying(self) -> tuple[Stored, Axes]:
-        """The array, and what is taken of it, with axes in the order in which elements lie: batches have them."""
+        """Array and requested indices with axes in storage order, as batches have them."""
         return self.stored.lying, turned(self.axes, self.stored.order)
 
     @cached_property
@@ -84,7 +85,7 @@ class SectionPlan:
         return [Kind(self, each) for each in product(*along)]
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the batches, which are read one after the other."""
+        """Yield the batches in the order of reading."""
         for kind in self.kinds:
             yield from kind.batches()
 
@@ -94,43 +95,43 @@ class SectionPlan:
 
     @cached_property
     def requests(self) -> int:
-        """Ranges that are asked for; chunks, where they are coded."""
+        """Number of requested ranges; of chunks, if they are coded."""
         if self.stored.coded:
             return self.chunks
         return sum(kind.count * times * part.sieve.requests for kind in self.kinds for part, times in kind.alike)
 
     @cached_property
     def asked_bytes(self) -> int:
-        """Stored bytes that are asked for: an estimate, where chunks are coded."""
+        """Requested stored bytes; an estimate if chunks are coded."""
         if self.stored.coded:
             return int(self.decoded_bytes * self.costs.stored_ratio(self.stored))
         return sum(kind.count * times * part.sieve.asked_bytes for kind in self.kinds for part, times in kind.alike)
 
     @property
     def decoded_bytes(self) -> int:
-        """Bytes that come out of codecs."""
+        """Bytes produced by codecs."""
         return self.chunks * self.stored.chunk_bytes if self.stored.coded else 0
 
     @cached_property
     def coded_bytes(self) -> int:
-        """Coded bytes of local files that a batch reads at one time, at most; of more, a chunk's are mapped."""
+        """Maximum coded bytes of local files that a batch reads at one time; larger chunks are mapped."""
         return min(2 * self.decoded_at_once, self.buffer_bytes)
 
     @cached_property
     def decoded_at_once(self) -> int:
-        """Bytes of the chunks of a batch, where they are coded."""
+        """Maximum bytes of the decoded chunks of a batch."""
         return self.stored.chunk_bytes * max((min(kind.count, kind.at_once) for kind in self.kinds), default=0)
 
     @property
     def useful_bytes(self) -> int:
-        """Bytes of the elements that are wanted."""
+        """Bytes of the requested elements."""
         return math.prod(lengths(self.axes)) * self.stored.itemsize
 
     @cached_property
     def held_bytes(self) -> int:
-        """Bytes that are held beside the result, at most; a core decodes one chunk at a time.
+        """Peak bytes in addition to the result; a core decodes one chunk at a time.
 
-        Where requests go to a store, those that are under way and what they have brought are held too.
+        For stores that are not local, requests under way and their responses are included.
         """
         stored = self.stored
         under_way = 0 if stored.local or not self.chunks else max(IN_FLIGHT * self.buffer_bytes, self.longest_bytes)
@@ -150,21 +151,21 @@ class SectionPlan:
 
     @property
     def most_ranges(self) -> int:
-        """Ranges of one round: where buffers are larger, they describe more of them."""
+        """Maximum number of ranges of one round: larger buffers allow more of them."""
         return max(MOST_RANGES, self.buffer_bytes // (4 * RANGE_BYTES))
 
     @property
     def scattered(self) -> bool:
-        """Whether ranges are shorter than what a system reads ahead."""
+        """Whether ranges are shorter on average than the system's read-ahead."""
         return self.asked_bytes < READ_AHEAD_BYTES * self.requests
 
     def under_way(self, requests: int) -> int:
-        """Requests to a store that are under way at one time: as many as the buffers would hold, at least one."""
+        """Return the number of concurrent requests to a store: up to the size of the buffers, at least one."""
         return max(min(requests, IN_FLIGHT * self.buffer_bytes // self.longest_bytes), 1)
 
     @property
     def seconds(self) -> float:
-        """Predicted seconds of one processor, and of the way to a store that is not on this machine."""
+        """Predicted seconds of one processor, and of the network if the store is remote."""
         asked = self.asked_bytes
         work = Work(
             ranges=self.requests, pieces=self.chunks, copied=asked, decoded=self.decoded_bytes, read=asked
@@ -173,7 +174,7 @@ class SectionPlan:
         return float(sum(took) if self.stored.remote else took.processor)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """List the requests for each kind of chunk, under a row of names."""
+        """Return the requests for each kind of chunk, below a row of names."""
         names = ("chunks", "way", "requests", "bytes asked", "bytes useful")
         return [names, *(kind.row() for kind in self.kinds)]
 
@@ -183,7 +184,7 @@ class SectionPlan:
 
 
 class Kind:
-    """Chunks that are cut alike along every axis, and what is asked of each."""
+    """Chunks that are cut alike along every axis, with their byte ranges."""
 
     def __init__(self, plan: SectionPlan, cuts: tuple[AxisCut, ...]) -> None:
         self.plan = plan
@@ -195,7 +196,7 @@ class Kind:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The elements taken of each chunk, in parts that a buffer holds; coded chunks are held whole."""
+        """Elements to read of each chunk, in parts that fit a buffer; coded chunks are whole."""
         stored = self.stored
         if stored.coded:
             whole = Sieve.whole(self.inside, stored.grid.chunks, stored.itemsize)
@@ -206,7 +207,7 @@ class Kind:
 
     @cached_property
     def alike(self) -> tuple[tuple[Part, int], ...]:
-        """One of those of its parts that are alike, and how many they are."""
+        """One representative of equal parts, and their number."""
         if self.stored.coded:
             return tuple((part, 1) for part in self.parts)
         return tuple(self._alike(self.inside, 1))
@@ -230,23 +231,24 @@ class Kind:
         taken = inside[long]
         whole = len(taken) // most
         pieces = [(taken[:most], whole), (taken[whole * most :], 1)]
-        if isinstance(taken, np.ndarray):  # of which no two pieces need be alike
+        if isinstance(taken, np.ndarray):  # its pieces may all differ
             pieces = [(taken[low : low + most], 1) for low in range(0, len(taken), most)]
         for piece, many in pieces:
             if len(piece):
                 yield from self._alike((*inside[:long], piece, *inside[long + 1 :]), times * many)
 
     def _undivided(self, inside: Axes) -> Part | None:
-        """Return a chunk's share as one part, where a buffer holds it, or where it cannot be divided."""
+        """Return a chunk's share as one part if a buffer holds it or if it cannot be divided, otherwise None."""
         return self._fitting(inside) if any(len(taken) > 1 for taken in inside) else self._part(inside)
 
     def _cut(self, inside: Axes) -> tuple[int, int]:
-        """The axis along which a buffer holds only some indices of what is taken of a chunk, and how many."""
+        """Return the axis along which a chunk's share is divided, and the number of indices that fit a buffer."""
         long = next(axis for axis, taken in enumerate(inside) if len(taken) > 1)
         return long, self._most(inside, long)
 
     def _most(self, inside: Axes, axis: int) -> int:
-        """Indices along an axis that a buffer holds, at least one: nearly its share of all that they need."""
+        """Return the number of indices along an axis that fit a buffer, at least one: about its share of their
+        bytes."""
         low, high = 1, len(inside[axis])
         share = self.plan.most_ranges / self._requests(inside)
         if share >= 1:
@@ -270,14 +272,14 @@ class Kind:
         return Sieve.count(inside, self.stored.grid.chunks, self.stored.itemsize, self.plan.gap)
 
     def _fitting(self, inside: Axes) -> Part | None:
-        """Return a chunk's share as one part; None where a buffer does not hold it."""
+        """Return a chunk's share as one part, or None if a buffer does not hold it."""
         plan, stored = self.plan, self.stored
         sieve = Sieve.within(inside, stored.grid.chunks, stored.itemsize, plan.gap, plan.most_ranges)
         part = None if sieve is None else self._placed(sieve, inside, (0,) * len(inside))
         return part if part is not None and part.buffer_bytes <= plan.buffer_bytes else None
 
     def batches(self) -> Iterator[Batch]:
-        """Those that are read together."""
+        """Yield the batches of this kind."""
         for first, last in self._boxes():
             chunks = tuple(cut.chunks[i:j] for cut, i, j in zip(self.cuts, first, last, strict=True))
             places = tuple(cut.first + i * len(cut.inside) for cut, i in zip(self.cuts, first, strict=True))
@@ -289,14 +291,14 @@ class Kind:
             yield from boxes(range(low, min(low + each, self.count)), self.counts)
 
     def most_held(self, batches: int) -> list[int]:
-        """Bytes that the largest batches hold; none is larger than the first one, and of many some are as large."""
+        """Return the bytes of the largest batches; the first is the largest, and many others may be as large."""
         sizes = [math.prod(b - a for a, b in zip(*box, strict=True)) for box in islice(self._boxes(), LISTED + 1)]
         sizes = sizes[:1] * batches if len(sizes) > LISTED else heapq.nlargest(batches, sizes)
         return [size * held_by_parts([part for part, _ in self.alike]) for size in sizes]
 
     @cached_property
     def at_once(self) -> int:
-        """Chunks of one batch, at most; coded ones come in some batches at least, for there are cores to share them."""
+        """Maximum number of chunks of one batch; coded chunks are spread over some batches, for several cores."""
         stored, sieve = self.stored, self.alike[0][0].sieve
         if sum(times for _, times in self.alike) > 1:
             return 1
@@ -307,7 +309,7 @@ class Kind:
         return max(min(most, MOST_FILES * in_a_file), 1)
 
     def row(self) -> tuple[str, ...]:
-        """Return how many, in what way they are read, and what that asks for."""
+        """Return the number of chunks, the way of reading them, and their requests."""
         stored, useful = self.stored, math.prod(lengths(self.inside)) * self.stored.itemsize
         if stored.coded:
             asked = int(stored.chunk_bytes * self.plan.costs.stored_ratio(stored))

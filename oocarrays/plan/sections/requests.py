@@ -1,4 +1,4 @@
-"""How many requests it takes when every rank reads its own part, each contiguous run of a file for itself.
+"""Number of requests if every rank reads its own part, with one request per contiguous run of a file.
 
     (block, block) on 2 × 2      the file by columns, and the ranks' runs in it
     ┌───────┬───────┐
@@ -8,11 +8,11 @@
     │ 2   2 │ 3   3 │            ─── ─ ─  ─── ───  ─ ─ ───  ─── ─ ─
     └───────┴───────┘
 
-The runs of a part come of one-axis answers, from the slowest axis to the fastest: what a rank holds along an axis is
-some pieces, and where it holds all of the axis, the next line goes on where the one before ended. As in
-`Section.runs`, and where ranks really read, the end of one line and the beginning of the next are not joined where what
-is between them in the line is another's. del Rosario, Bordawekar and Choudhary 1993, section 2.3, Table 1 and
-equation (1); exact also where their N, P and stripes do not divide each other.
+The runs of a part are a product over the axes, from the slowest to the fastest. A rank holds some pieces along each
+axis; if it holds the whole axis, the next line continues the previous one. As in `Section.runs` and in actual reads,
+the end of one line and the beginning of the next are not joined if elements between them belong to another rank. del
+Rosario, Bordawekar and Choudhary 1993, section 2.3, Table 1 and equation (1); exact also where their N, P and stripes
+do not divide each other.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.mapping.section import axis_order, floor_sum
 
 MOST_STRIPES = 2**26
-"""Stripes of a file whose edges are gone through, at most: who has what lies on both sides is looked at."""
+"""Maximum number of stripes in a file: the owners on both sides of each edge are compared."""
 EDGES = 2**20
-"""Edges of stripes that are looked at together: each takes some tens of bytes."""
+"""Edges of stripes that are processed together: each takes some tens of bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCounts:
-    """The requests that ranks make when each reads its part of one file directly."""
+    """Numbers of requests if each rank reads its part of one file directly."""
 
     layout: Layout
-    """Which rank reads what."""
+    """Distribution of the array over ranks."""
     orientation: tuple[int, ...]
-    """The axes of the file from the slowest to the fastest."""
+    """Axes of the file from the slowest to the fastest."""
     chunk: int | tuple[int, ...] | None
-    """Elements of a stripe, or of a chunk along each axis; None where nothing cuts the file."""
+    """Elements of a stripe, or of a chunk along each axis; None if the file is uncut."""
     distribution_requests: int
     """R_dist: contiguous runs of all ranks' parts in the uncut file."""
     distribution_elements: int
     """S_dist: elements of the longest of them."""
     rank_requests: tuple[int, ...]
-    """Requests of each rank where the file is cut: those of R_trans."""
+    """Requests of each rank in the cut file: those of R_trans."""
 
     @property
     def transaction_requests(self) -> int:
-        """R_trans: requests of all ranks where runs end at the edges of stripes or chunks too."""
+        """R_trans: requests of all ranks if runs also end at the edges of stripes or chunks."""
         return sum(self.rank_requests)
 
     def __repr__(self) -> str:
@@ -98,19 +98,19 @@ def requests_of(
 
 
 class Blocks(NamedTuple):
-    """Blocks of one length, as far apart."""
+    """Equidistant blocks of one length."""
 
     first: int
-    """The first element of the first one."""
+    """First element of the first block."""
     length: int
-    """Elements of each."""
+    """Elements of each block."""
     period: int
-    """Elements from the first of one to the first of the next."""
+    """Elements from the start of one block to the start of the next."""
     times: int
-    """How many they are."""
+    """Number of blocks."""
 
     def runs(self, chunk: int) -> int:
-        """Pieces, where they are cut every ``chunk``."""
+        """Return the number of pieces after cutting every ``chunk`` elements."""
         ends = floor_sum(self.times, self.period, self.first + self.length - 1, chunk)
         return ends - floor_sum(self.times, self.period, self.first, chunk) + self.times
 
@@ -126,17 +126,17 @@ class Line:
     """A rank's part along one axis, or of a product of axes, summed over the chunks that it touches."""
 
     elements: int = 1
-    """Elements."""
+    """Number of elements."""
     runs: int = 1
-    """Contiguous pieces, those of different chunks apart."""
+    """Number of contiguous pieces, separated at chunk edges."""
     wholes: int = 1
-    """Chunks of which it holds every element."""
+    """Number of chunks that it contains completely."""
     longest: int = 1
     """Elements of the longest piece of an uncut line."""
 
     @classmethod
     def of(cls, blocks: Sequence[Blocks], chunk: int) -> Line:
-        """Of blocks that do not touch each other, cut every ``chunk``."""
+        """Return the line of blocks that do not touch each other, cut every ``chunk`` elements."""
         lengths = [each.length for each in blocks if each.times]
         return cls(
             elements=sum(each.times * each.length for each in blocks),
@@ -146,10 +146,10 @@ class Line:
         )
 
     def times(self, inner: Line) -> Line:
-        """Of the product with a faster axis.
+        """Return the line of the product with a faster axis.
 
-        A piece begins anew with each element of this line, unless it goes on where the one before ended: which is
-        where elements follow each other here, and the inner line is whole.
+        A piece begins with each element of this line, unless it continues the previous one: if the elements are
+        adjacent here, and the inner line is whole.
         """
         followed = self.elements - self.runs
         return Line(
@@ -160,12 +160,12 @@ class Line:
 
 
 def _product(lines: Sequence[Line]) -> Line:
-    """Of all axes, from the slowest to the fastest."""
+    """Return the product of all axes, from the slowest to the fastest."""
     return reduce(Line.times, lines, Line())
 
 
 def _parts(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...]) -> list[list[Line]]:
-    """Each rank's part of a file in chunks, axis by axis from the slowest to the fastest."""
+    """Return each rank's part of a file in chunks, axis by axis from the slowest to the fastest."""
     along = [
         [Line.of(_held(axis, coordinate), chunk) for coordinate in range(axis.ranks)]
         for axis, chunk in zip(layout.axes, chunks, strict=True)
@@ -175,7 +175,7 @@ def _parts(layout: Layout, order: tuple[int, ...], chunks: tuple[int, ...]) -> l
 
 
 def _held(axis: Axis, coordinate: int) -> list[Blocks]:
-    """Return the elements of an axis that are held at a coordinate of the grid."""
+    """Return the blocks of an axis at a coordinate of the process grid."""
     if not isinstance(axis, BlockCyclicAxis) or axis.ranks == 1:
         return [Blocks(each.start, len(each), max(axis.extent, 1), 1) for each in axis.sections(coordinate) if each]
     first, period = coordinate * axis.block, axis.ranks * axis.block
@@ -188,7 +188,8 @@ def _held(axis: Axis, coordinate: int) -> list[Blocks]:
 
 
 def _longest(lines: Sequence[Line]) -> int:
-    """Elements of the longest run in an uncut file: whole lines of the fastest axes, and one piece of the next."""
+    """Return the elements of the longest run in an uncut file: whole lines of the fastest axes, and one piece of
+    the next."""
     if not all(line.elements for line in lines):
         return 0
     length = 1
@@ -200,7 +201,7 @@ def _longest(lines: Sequence[Line]) -> int:
 
 
 def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Line]], stripe: int) -> np.ndarray:
-    """Edges of stripes that each rank's runs cross."""
+    """Return the number of stripe edges that each rank's runs cross."""
     crossed = np.zeros(layout.ranks, np.int64)
     whole = np.array([list(accumulate((1, *(bool(line.wholes) for line in reversed(lines))), mul)) for lines in parts])
     extents = [layout.shape[axis] for axis in order]
@@ -217,13 +218,13 @@ def _crossed(layout: Layout, order: tuple[int, ...], parts: Sequence[Sequence[Li
 
 
 def _edges(size: int, stripe: int) -> Iterator[np.ndarray]:
-    """Where stripes begin in a file, but for the first one, some at a time."""
+    """Yield the starts of stripes in a file in batches, without the first one."""
     for first in range(stripe, size, stripe * EDGES):
         yield np.arange(first, min(first + stripe * EDGES, size), stripe)
 
 
 def _owner(layout: Layout, order: tuple[int, ...], extents: Sequence[int], places: np.ndarray) -> np.ndarray:
-    """Return the ranks of elements at places in the file."""
+    """Return the ranks that own the elements at positions in the file."""
     index: list[np.ndarray] = [places] * len(order)
     for axis, along in zip(order, np.unravel_index(places, extents), strict=True):
         index[axis] = along

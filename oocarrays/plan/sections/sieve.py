@@ -1,13 +1,13 @@
-"""Sieves: the byte ranges to ask for, where little or much of each chunk is wanted.
+"""Sieves: the byte ranges to request for dense or sparse parts of chunks.
 
     chunk      ··█·█·█·····█·█·█········      wanted, and holes
     direct       ─ ─ ─     ─ ─ ─              a request each run: no byte too many
     auto         ─────     ─────              holes shorter than the gap are read too, and left out in memory
     sieve        ───────────────              one request from the first to the last, in rounds of a buffer
 
-To skip a hole costs a request, to read it costs its bytes: one that is shorter than what is read in the time of a
-request is read. The holes between the indices along one axis are all skipped or all read, where the stride is regular,
-and of these few ways the cheapest is taken. Chunks that are cut alike are planned once. Thakur 1995, section 5.5.1.
+Skipping a hole costs a request; reading it costs its bytes. A hole is read if that is faster than a request. With a
+regular stride, the holes between the indices along one axis are all skipped or all read, and the cheapest of these few
+ways is chosen. Chunks that are cut alike are planned once. Thakur 1995, section 5.5.1.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from oocarrays.mapping import orientation
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 
 Method = Literal["auto", "direct", "sieve"]
-"""How holes are treated: those shorter than the gap are read, none is, or all are."""
+"""Treatment of holes: read those shorter than the gap, none, or all."""
 METHODS = ("auto", "direct", "sieve")
 MOST_RANGES = 2048
-"""Ranges that are asked for in one round."""
+"""Maximum number of ranges requested in one round."""
 RANGE_BYTES = 128
-"""Bytes that it takes to describe a range while it is under way."""
+"""Bytes of the description of a range under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class AxisCut:
-    """Chunks along one axis of which the same is taken."""
+    """Chunks along one axis with the same requested indices."""
 
     chunks: range
-    """Their indices."""
+    """Chunk indices."""
     inside: Taken
-    """What is taken of each, counted from its beginning."""
+    """Requested indices relative to each chunk's start."""
     first: int
-    """The place of the first element among all that is taken."""
+    """Position of the first element among all requested ones."""
 
 
 def cuts(taken: Taken, extent: int, chunk: int) -> list[AxisCut]:
-    """Return the chunks along one axis of which something is taken, those that are cut alike together."""
+    """Return the chunks with requested elements along one axis, merging those that are cut alike."""
     found: list[AxisCut] = []
     for cut in _few(taken, extent, chunk):
         joined = _joined(found[-1], cut) if found else None
@@ -56,7 +56,7 @@ def cuts(taken: Taken, extent: int, chunk: int) -> list[AxisCut]:
 
 
 def _few(taken: Taken, extent: int, chunk: int) -> Iterator[AxisCut]:
-    """The same, alike or not: chunk by chunk, but for those in the middle of a range whose stride fits the chunk."""
+    """Yield cuts chunk by chunk; chunks in the middle of a range are merged if its stride fits the chunk."""
     number = 0
     while number < len(taken):
         index = int(taken[number]) // chunk
@@ -74,7 +74,7 @@ def _counted(inside: slice | np.ndarray) -> Taken:
 
 
 def _repeated(taken: Taken, cut: AxisCut, chunk: int) -> AxisCut:
-    """Return a cut with all that follow and are alike, as far as strides tell."""
+    """Return a cut merged with equal cuts that follow, as far as strides determine them."""
     if isinstance(taken, np.ndarray) or len(taken) < 2:
         return cut
     each, step = len(cut.inside), taken.step
@@ -87,7 +87,7 @@ def _repeated(taken: Taken, cut: AxisCut, chunk: int) -> AxisCut:
 
 
 def _joined(cut: AxisCut, more: AxisCut) -> AxisCut | None:
-    """Two cuts as one, where they are alike and their chunks in step."""
+    """Return two cuts as one if they are alike and their chunks equidistant."""
     if not _alike(cut.inside, more.inside):
         return None
     here, there = cut.chunks, more.chunks
@@ -105,32 +105,32 @@ def _alike(a: Taken, b: Taken) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sieve:
-    """The byte ranges that are asked for of one chunk, and where they lie in a buffer."""
+    """Byte ranges to request of one chunk, with their places in a buffer."""
 
     starts: np.ndarray
-    """Where each range begins in the chunk, in bytes."""
+    """Offset of each range in the chunk, in bytes."""
     lengths: np.ndarray
     """Bytes of each range."""
     places: np.ndarray
-    """Where each range begins in the buffer, in bytes."""
+    """Offset of each range in the buffer, in bytes."""
     held_bytes: int
-    """Bytes of the buffer that the ranges of one chunk take."""
+    """Bytes of the buffer for the ranges of one chunk."""
     useful_bytes: int
-    """Bytes of the elements that are wanted."""
+    """Bytes of the requested elements."""
     run_axis: int
-    """Axes from this one on are in one range; those before it are asked for index by index."""
+    """First axis that lies in one range; axes before it are requested index by index."""
     shape: tuple[int, ...]
     """Shape of the part of the buffer that holds the elements, ..."""
     strides: tuple[int, ...]
     """... its strides in bytes, ..."""
     picks: tuple[np.ndarray | None, ...]
-    """... and what is wanted of it along each axis; None for all."""
+    """... and its requested indices along each axis; None for all."""
     before_bytes: int = 0
     """Bytes of the buffer before the first of those elements."""
 
     @classmethod
     def whole(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int) -> Sieve:
-        """Return the same of a chunk that a buffer holds whole, as one that is decoded."""
+        """Return the sieve of a chunk that a buffer holds whole, such as a decoded one."""
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
         nbytes = math.prod(chunks) * itemsize
         return cls(
@@ -143,14 +143,14 @@ class Sieve:
 
     @classmethod
     def of(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> Sieve:
-        """Return the ranges for what is taken of a chunk."""
+        """Return the ranges for the requested elements of a chunk."""
         sieve = cls.within(inside, chunks, itemsize, gap, math.inf)
         assert sieve is not None, "no number of ranges is too large"
         return sieve
 
     @classmethod
     def within(cls, inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float, most: float) -> Sieve | None:
-        """The same; None where there would be more than ``most`` ranges, which are not listed then."""
+        """Return the ranges, or None if there were more than ``most``, without listing them."""
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
         axis, length, groups, requests, _ = _cheapest(inside, steps, itemsize, gap)
         if requests > most:
@@ -168,13 +168,13 @@ class Sieve:
 
     @staticmethod
     def count(inside: Axes, chunks: tuple[int, ...], itemsize: int, gap: float) -> int:
-        """Return the ranges that there would be, before they are listed."""
+        """Return the number of ranges without listing them."""
         steps = tuple(math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks)))
         return _cheapest(inside, steps, itemsize, gap).requests
 
     @property
     def requests(self) -> int:
-        """Ranges of one chunk."""
+        """Number of ranges of one chunk."""
         return len(self.starts)
 
     @property
@@ -184,16 +184,16 @@ class Sieve:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Elements that are wanted along each axis."""
+        """Number of requested elements along each axis."""
         return tuple(n if pick is None else len(pick) for n, pick in zip(self.shape, self.picks, strict=True))
 
     @property
     def picked_bytes(self) -> int:
-        """Bytes that are copied out of the buffer first, where what is wanted of it is not regular."""
+        """Bytes copied out of the buffer first, if the requested elements are not regular."""
         return 0 if all(pick is None for pick in self.picks) else self.useful_bytes
 
     def is_straight(self, inside: Axes, result: tuple[int, ...]) -> bool:
-        """Return whether each range has no hole, and lies in one piece in a result of that shape too."""
+        """Return whether each range has no hole, and is contiguous in a result of that shape as well."""
         if self.asked_bytes > self.useful_bytes or self.picked_bytes:
             return False
         run = list(zip(lengths(inside), result, strict=True))[self.run_axis :]
@@ -203,7 +203,7 @@ class Sieve:
 
 
 class BufferRanges(NamedTuple):
-    """Where ranges lie in a buffer, by the names that a `Sieve` has for it."""
+    """Places of ranges in a buffer, named as in `Sieve`."""
 
     places: np.ndarray
     lengths: np.ndarray
@@ -224,22 +224,22 @@ def _places(taken: Taken) -> np.ndarray:
 
 
 class Split(NamedTuple):
-    """A way to ask: one range for all along some last axes, or for each group of neighbours along the one before."""
+    """Division of a request: one range for all along the last axes, or one for each group along the axis before."""
 
     axis: int
-    """The first of those axes."""
+    """First of those axes."""
     length: int
     """Bytes of a range over them."""
     groups: Groups | None
-    """The groups along the axis before; None for index by index."""
+    """Groups along the axis before; None for index by index."""
     requests: int
-    """Ranges of one chunk."""
+    """Number of ranges of one chunk."""
     asked: int
-    """Their bytes."""
+    """Bytes of those ranges."""
 
 
 def _cheapest(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> Split:
-    """The split that costs least, where a request costs as much as ``gap`` bytes; of equals that of fewest requests."""
+    """Return the cheapest split if a request costs as much as ``gap`` bytes, with the fewest requests among equals."""
 
     def cost(split: Split) -> tuple[float, int]:
         return (0.0 if math.isinf(gap) else gap * split.requests + split.asked), split.requests
@@ -264,7 +264,7 @@ def _splits(inside: Axes, steps: tuple[int, ...], itemsize: int, gap: float) -> 
 
 
 def _laid_out(inside: Axes, steps: tuple[int, ...], axis: int, length: int, groups: Groups | None) -> BufferRanges:
-    """Ranges one after the other in a buffer, and the elements in it as a strided array."""
+    """Return ranges one after the other in a buffer, and their elements as a strided array."""
     shape, strides, picks = map(list, zip(*map(_in_range, inside, steps), strict=True)) if inside else ([], [], [])
     places, sizes = np.zeros(1, np.int64), np.full(1, length)
     if groups:  # at the chunk's own pitch, so that one strided array holds all of them
@@ -280,7 +280,7 @@ def _laid_out(inside: Axes, steps: tuple[int, ...], axis: int, length: int, grou
 
 
 def _in_range(taken: Taken, step: int) -> tuple[int, int, np.ndarray | None]:
-    """Shape, stride and picks of an axis that is in the range from the first to the last."""
+    """Return shape, stride and picks of an axis in the range from the first to the last index."""
     if isinstance(taken, range):
         return len(taken), step * taken.step, None
     places = _places(taken) - int(taken[0])
@@ -288,7 +288,7 @@ def _in_range(taken: Taken, step: int) -> tuple[int, int, np.ndarray | None]:
 
 
 def _grouped(taken: np.ndarray, groups: Groups) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of all groups, the row of each that is taken, the rows before each group, and its own."""
+    """Return the rows of all groups, the row of each index, the rows before each group, and its own."""
     first, last = groups
     rows = last - first + 1
     before = np.cumsum(rows) - rows

@@ -1,11 +1,11 @@
-"""Writes of sections as plans: what happens to each chunk that a section touches, counted before it is done.
+"""Writes of sections as plans: the action for each touched chunk, counted before it is done.
 
     chunk       ▒▒█▒▒█▒▒█▒      sieve     read ▒▒▒▒▒▒▒▒▒▒, put █ in, write ▒▒█▒▒█▒▒█▒ under another name, rename
-    section       █  █  █       direct    write █, █ and █ where they are: not at once, so it must be asked for
+    section       █  █  █       direct    write █, █ and █ in place: not atomic, so only on request
                 ██████████      whole     nothing is read
 
-To sieve costs twice the requests of a read, for what lies between the strides is read first: 2 ⌈(u₂ − l₂ + 1) / n⌉ of
-a buffer of n columns. Thakur 1995, section 5.5.1 (writing array sections).
+Sieving costs twice the requests of a read, because the data between the strides is read first: 2 ⌈(u₂ − l₂ + 1) / n⌉
+of a buffer of n columns. Thakur 1995, section 5.5.1 (writing array sections).
 """
 
 from __future__ import annotations
@@ -29,35 +29,36 @@ from oocarrays.plan.machine import Costs
 from oocarrays.plan.plan import table
 
 WriteMethod = Literal["auto", "direct", "sieve"]
-"""How chunks are written of which a part is written: ``"direct"`` each run where it is, which a reader, or a process
-that dies, can find half done; ``"sieve"`` read, changed and replaced at once. ``"auto"`` is ``"sieve"``."""
+"""Method for partly written chunks: ``"direct"`` writes each run in place, so a reader or a crash can see a partial
+write; ``"sieve"`` reads, changes and replaces the chunk at once. ``"auto"`` is ``"sieve"``.
+"""
 WRITE_METHODS: tuple[WriteMethod, ...] = ("auto", "direct", "sieve")
 BUFFER_BYTES = 2**28
-"""Bytes that a write holds at most where nothing is said, unless one chunk needs more."""
+"""Default maximum bytes of a write, unless one chunk needs more."""
 
 
 @dataclass(frozen=True, slots=True)
 class AxisPart:
-    """The elements written of the chunks at one place of an axis."""
+    """Elements written of the chunks at one index of an axis."""
 
     chunk: int
-    """Their index along the axis."""
+    """Chunk index along the axis."""
     count: int
-    """Elements."""
+    """Number of elements."""
     runs: int
-    """Contiguous runs of them."""
+    """Number of contiguous runs."""
     whole: bool
-    """Whether they are all that the chunk has of the array."""
+    """Whether they cover all elements of the array in the chunk."""
     full: bool
-    """Whether they are all that is stored of it: a chunk at the array's edge is stored longer."""
+    """Whether they cover the stored chunk, including padding at the array's edge."""
 
 
 @dataclass(frozen=True, eq=False)
 class WrittenAxis:
-    """The elements written along an axis, chunk by chunk; their number is known without going through them."""
+    """Elements written along an axis, by chunk; they are counted without enumeration."""
 
     taken: Taken
-    """What is taken of it."""
+    """Indices written along the axis."""
     extent: int
     """Elements of the axis."""
     chunk: int
@@ -68,7 +69,7 @@ class WrittenAxis:
 
     @cached_property
     def alike(self) -> list[tuple[AxisPart, int]]:
-        """One of each kind, and how many are like it; the last chunk of the axis is of its own."""
+        """One part of each kind with the number of equal ones; the last chunk of the axis is a kind of its own."""
         if len(self.taken) and self.taken[0] // self.chunk == self.taken[-1] // self.chunk:
             return [(part, 1) for part in self]
         many: Counter[tuple[int, int, bool, bool, bool]] = Counter()
@@ -100,11 +101,11 @@ class WrittenAxis:
 
 
 AxisParts = tuple[WrittenAxis, ...]
-"""What is written along each axis, chunk by chunk."""
+"""Indices written along each axis, by chunk."""
 
 
 def axis_parts(taken: Taken, extent: int, chunk: int) -> tuple[AxisPart, ...]:
-    """Split what is written along an axis chunk by chunk; untouched ones are left out."""
+    """Split the indices written along an axis by chunk, without untouched chunks."""
     parts, number = [], 0
     while number < len(taken):
         index = int(taken[number]) // chunk
@@ -123,7 +124,7 @@ def _runs(inside: slice | np.ndarray, count: int) -> int:
 
 
 def runs_of(inside: Sequence[np.ndarray], chunks: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Where the contiguous runs of a product of indices start in a chunk, and how long they are, in elements."""
+    """Return the starts and lengths of the contiguous runs of a product of indices in a chunk, in elements."""
     starts, lengths, size = np.zeros(1, np.int64), np.ones(1, np.int64), 1
     for positions, extent in zip(reversed(inside), reversed(chunks), strict=True):
         if len(lengths) == 1 and lengths[0] == size:
@@ -137,50 +138,49 @@ def runs_of(inside: Sequence[np.ndarray], chunks: Sequence[int]) -> tuple[np.nda
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionWritePlan:
-    """The reads, writes and memory of writing a section; the meter agrees where nothing is missing or coded."""
+    """Reads, writes and memory of writing a section; measured counts agree if nothing is missing or coded."""
 
     stored: Stored
-    """The array, as it is written and as its elements lie: its chunks are shards, where there are any."""
+    """Array as written, with axes in storage order; its chunks are shards, if any."""
     axes: AxisParts
-    """What is written along each axis, chunk by chunk."""
+    """Indices written along each axis, by chunk."""
     method: WriteMethod
     """``"sieve"`` or ``"direct"``."""
     window: tuple[int, ...]
-    """Elements in each axis that are read, changed and written at a time: those of a chunk, where the buffer holds
-    them."""
+    """Elements along each axis that are read, changed and written at a time: a chunk, if the buffer holds it."""
     read_requests: int
     """Calls that read."""
     read_bytes: int
-    """Stored bytes that they bring; an estimate where they are coded."""
+    """Stored bytes read; an estimate if they are coded."""
     decoded_bytes: int
-    """Bytes that come out of codecs."""
+    """Bytes produced by codecs."""
     encoded_bytes: int
-    """Bytes that go into codecs."""
+    """Bytes passed to codecs."""
     write_requests: int
     """Calls that write."""
     written_bytes: int
-    """Stored bytes that they write; an estimate where they are coded."""
+    """Stored bytes written; an estimate if they are coded."""
     at_once: int
-    """Chunks that are under way at one time."""
+    """Number of chunks under way at one time."""
     held_bytes: int
-    """Bytes that are held for them at most, beside the values."""
+    """Maximum bytes for those chunks, in addition to the values."""
 
     @property
     def touched(self) -> int:
-        """Chunks of which something is written."""
+        """Number of chunks that are written at least partly."""
         return _count(self.axes)
 
     @property
     def whole(self) -> int:
-        """Chunks that are replaced and not read."""
+        """Number of chunks that are replaced without reading."""
         return _count(self.axes, whole=True)
 
     def units(self) -> Iterator[tuple[AxisPart, ...]]:
-        """Return the chunks in file order, each as what is written of it along each axis."""
+        """Yield the chunks in file order, each as its written part along each axis."""
         return product(*self.axes)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Describe what it does, and how, as names and values for a person."""
+        """Return a description of the writes as names and values for display."""
         about = " (estimated)" if self.stored.coded else ""
         unit = self.stored.unit
         return [
@@ -209,7 +209,7 @@ def plan_section_write(
     requests: int = 1,
     costs: Costs | None = None,
 ) -> SectionWritePlan:
-    """Plan to write what is taken along each axis of a stored array."""
+    """Plan to write these indices along each axis of a stored array."""
     _check_method(stored, method)
     stored, axes = stored.lying, turned(axes, stored.order)
     parts = _parts(axes, stored.grid)
@@ -229,7 +229,7 @@ def plan_section_write(
 def _moved(
     stored: Stored, axes: Axes, parts: AxisParts, method: WriteMethod, window: tuple[int, ...], ratio: float
 ) -> dict[str, int]:
-    """Requests and bytes of chunks that are replaced and not read, and of those that are changed."""
+    """Return requests and bytes of replaced chunks, and of changed ones."""
     direct, whole = method == "direct", _count(parts, whole=True)
     changed = _count(parts) - whole
     rewritten = whole if direct else whole + changed
@@ -265,7 +265,7 @@ def _check_method(stored: Stored, method: str) -> None:
 
 
 def can_change(stored: Stored) -> bool:
-    """Whether a part of a stored chunk can be written, or read, by itself: uncompressed, alone in a local file."""
+    """Return whether a part of a stored chunk can be accessed separately: uncompressed, alone in a local file."""
     return stored.local and not stored.made
 
 
@@ -274,12 +274,12 @@ def _parts(axes: Axes, grid: ChunkGrid) -> AxisParts:
 
 
 def _count(axes: AxisParts, *, whole: bool = False) -> int:
-    """Chunks of which something is written, or all."""
+    """Return the number of chunks that are written, at least partly or as a whole."""
     return math.prod(sum(n for part, n in along.alike if part.whole or not whole) for along in axes)
 
 
 def _chunks_within(stored: Stored, axes: AxisParts, *, whole: bool = False) -> int:
-    """Chunks stored in all units of which something is written, or all: a unit is one chunk, or a shard of them."""
+    """Return the number of inner chunks in the units that are written, at least partly or as a whole."""
     inner, grid = stored.shard_chunks or stored.grid.chunks, stored.grid
     return math.prod(
         sum(
@@ -292,7 +292,7 @@ def _chunks_within(stored: Stored, axes: AxisParts, *, whole: bool = False) -> i
 
 
 def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None) -> tuple[tuple[int, ...], int]:
-    """Return the window that is written at a time, in elements along each axis, and the bytes that it takes."""
+    """Return the window that is written at a time, in elements along each axis, and its bytes."""
     chunks, itemsize = stored.grid.chunks, stored.itemsize
     least = stored.chunk_bytes + stored.decode_workspace + stored.encode_workspace
     if can_change(stored):
@@ -307,7 +307,7 @@ def _held(stored: Stored, axes: AxisParts, method: str, buffer_bytes: int | None
 
 
 def _runs_of_changed(axes: AxisParts) -> tuple[int, int]:
-    """Runs, and elements, of the chunks of which only a part is written."""
+    """Return the runs, and elements, of the partly written chunks."""
     total, elements = 0, 0
     for each in product(*(along.alike for along in axes)):
         parts, times = [part for part, _ in each], math.prod(many for _, many in each)

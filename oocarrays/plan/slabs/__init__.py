@@ -1,1 +1,1 @@
-"""Slabs: how an array is cut, what a pass over it reads and writes, and fused sweeps."""
+"""Slabs: the cut of an array, the traffic of a pass, and fused sweeps."""

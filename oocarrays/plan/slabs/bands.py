@@ -1,12 +1,12 @@
-"""One axis of a pass over slabs: regions of ranks, cut in bands, and how a band comes by its neighbours.
+"""One axis of a pass over slabs: regions of ranks, cut in bands, and the source of each band's halo.
 
-    handed   │────0────│────1────│────2────│      each band is read once, and given to those on either side
-    kept     │────0─────░│────1────░│───2──│      read ahead by the depth: what the next one shares with it is kept
-    again    │────0────░░│                        read with its halo: what two share is read twice
+    handed   │────0────│────1────│────2────│      each band is read once, and sent to those on either side
+    kept     │────0─────░│────1────░│───2──│      read ahead by the depth: elements shared with the next one are kept
+    again    │────0────░░│                        read with its halo: elements shared by two bands are read twice
                      ░░│────1────░░│
 
-What holds of a window in any number of axes is the product of what holds along each (Thakur 1995, section 5.5.3, has
-the first way along one axis).
+A window in several axes is the product of its intervals along each axis (Thakur 1995, section 5.5.3, has the first way
+along one axis).
 """
 
 from __future__ import annotations
@@ -23,80 +23,82 @@ from oocarrays.mapping.layouts.halo import Boundary, standing
 from oocarrays.mapping.selection import Taken
 
 Way = Literal["handed", "kept", "again"]
-"""How a window comes by what it shares with its neighbours along an axis: from both, as soon as they have been read;
-from those before it, which keep it; or by reading it again."""
+"""Way of obtaining the elements of a window shared with neighbours along an axis: from both sides as soon as they are
+read; from those before it, which keep them; or by reading them again.
+"""
 Ends = tuple[int, int]
-"""The first element of an interval, and the one behind its last."""
+"""First element of an interval, and one past its last."""
 
 
 class Stretch(NamedTuple):
-    """Neighbouring places of a window along one axis, and what stands there."""
+    """Adjacent positions of a window along one axis, with the elements at them."""
 
     place: slice
-    """The places in the window."""
+    """Positions in the window."""
     elements: Taken
-    """Which elements of the axis stand there; -1 for the constant."""
+    """Elements of the axis at those positions; -1 for the constant."""
     inside: bool
-    """Whether they are among what is read for the window at once."""
+    """Whether they belong to the main read of the window."""
     turn: int
-    """How often they stand beyond the array's edges: 0 where they are in it."""
+    """Number of periods beyond the array's edges; 0 inside it."""
     region: int
-    """The region that has them."""
+    """Region that contains them."""
     number: int
-    """The band of that region for which they are read."""
+    """Band of that region that reads them."""
     met: bool
-    """Whether that is read at about the same time, or kept from then on."""
+    """Whether that band is read at about the same time, or kept from its read on."""
 
 
 class Along(NamedTuple):
     """One axis of a pass."""
 
     edges: tuple[int, ...]
-    """Where regions begin, and the extent."""
+    """Start of each region, and the extent."""
     height: int
-    """Elements of a band, but for the last one of a region."""
+    """Elements of a band, except the last one of a region."""
     depth: int
-    """Neighbours that the kernel sees on each side."""
+    """Number of neighbours that the kernel sees on each side."""
     boundary: Boundary
-    """What stands beyond the edges."""
+    """Boundary condition beyond the edges."""
     shared: bool
-    """Whether a rank can read what is in the region of another."""
+    """Whether a rank can read the region of another."""
     way: Way
-    """How a band comes by what it shares with its neighbours."""
+    """Way of obtaining elements shared with neighbouring bands."""
     closest: bool
-    """Whether it is the axis along which windows follow one another most closely."""
+    """Whether consecutive windows are adjacent along this axis."""
 
     @property
     def extent(self) -> int:
-        """Its length, in elements."""
+        """Length of the axis, in elements."""
         return self.edges[-1]
 
     @property
     def is_outer(self) -> bool:
-        """Whether regions are cut along it in bands that do not follow one another at once."""
+        """Whether regions are cut along it in bands that are not walked consecutively."""
         return not self.closest and self.most_bands > 1
 
     @property
     def most_bands(self) -> int:
-        """Bands of the longest region."""
+        """Number of bands of the longest region."""
         return ceil_div(longest(self.edges), self.height)
 
     def bands(self, region: int) -> int:
         return ceil_div(self.edges[region + 1] - self.edges[region], self.height)
 
     def core(self, region: int, number: int) -> Ends:
-        """The elements that a band gives results for."""
+        """Return the ends of the elements that a band computes."""
         start = self.edges[region] + number * self.height
         return start, min(start + self.height, self.edges[region + 1])
 
     def window(self, region: int, number: int) -> Ends:
-        """A band and its halo, also beyond the array's edges, where something stands there."""
+        """Return the ends of a band with its halo, including the part beyond the array's edges if the boundary
+        fills it."""
         lower, upper = self.core(region, number)
         lower, upper = lower - self.depth, upper + self.depth
         return (lower, upper) if self.boundary != "none" else (max(lower, 0), min(upper, self.extent))
 
     def read(self, region: int, number: int) -> Ends:
-        """Return the ends of what is read for a band at once."""
+        """Return the ends of the main read of a band."""
         lower, upper = self.core(region, number)
         if self.way == "handed":
             return lower, upper
@@ -106,7 +108,7 @@ class Along(NamedTuple):
         return min(above, below), below
 
     def stretches(self, region: int, number: int) -> Iterator[Stretch]:
-        """A window, cut where what stands there comes from elsewhere."""
+        """Yield a window, cut where the source of its elements changes."""
         (lower, upper), there = self.window(region, number), self.read(region, number)
         start = there[0] if there[0] < there[1] else upper
         yield from self._around(region, number, lower, min(start, upper))
@@ -116,7 +118,7 @@ class Along(NamedTuple):
             yield from self._around(region, number, there[1], upper)
 
     def _around(self, region: int, number: int, start: int, stop: int) -> Iterator[Stretch]:
-        """A part of a window that is not read at once."""
+        """Yield the stretches of a part of a window outside its main read."""
         if start >= stop:
             return
         stands, there = standing(self.boundary, self.extent, start, stop), self.read(region, number)
@@ -137,9 +139,9 @@ class Along(NamedTuple):
     def _owners(
         self, region: int, number: int, stands: np.ndarray, beyond: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For which band of which region elements are read, and whether that is met."""
+        """Return the region and band that read each element, and whether they meet."""
         if self.shared and self.way == "again":
-            nothing = 0 * stands  # who else reads it does not matter
+            nothing = 0 * stands  # no owner is needed: the window is read again
             return nothing, nothing, nothing.astype(bool)
         regions = np.searchsorted(self.edges, stands, "right") - 1
         if self.is_outer or self.way == "kept":
@@ -154,8 +156,11 @@ class Along(NamedTuple):
         return regions, numbers, np.array(met, bool)
 
     def _meets(self, region: int, turn: int, other: int) -> bool:
-        """Whether bands are read at about the same time: round the array only the first ones of both ends are, where
-        the ranks there begin at the edge. Others would wait for each other in a ring."""
+        """Return whether bands are read at about the same time.
+
+        Across a periodic boundary only the first bands of both ends are, if the ranks there begin at the edge.
+        Others would wait for each other in a ring.
+        """
         if not self.closest or not turn or self.boundary != "periodic":
             return True
         before = regions_before(self.edges)
@@ -164,7 +169,7 @@ class Along(NamedTuple):
 
 
 def _straight(stands: np.ndarray) -> Taken:
-    """Elements as a range, where they follow one another."""
+    """Return elements as a range if they are consecutive."""
     first, count = int(stands[0]), len(stands)
     if first < 0 or int(stands[-1]) - first != count - 1 or (np.diff(stands) != 1).any():
         return stands
@@ -173,11 +178,11 @@ def _straight(stands: np.ndarray) -> Taken:
 
 @lru_cache(64)
 def longest(edges: tuple[int, ...]) -> int:
-    """Elements of the longest region along an axis, at least 1."""
+    """Return the elements of the longest region along an axis, at least 1."""
     return max(1, *(b - a for a, b in pairwise(edges)))
 
 
 @lru_cache(64)
 def regions_before(edges: tuple[int, ...]) -> tuple[int, ...]:
-    """How many regions along an axis that are not empty lie before each, and in all."""
+    """Return the number of non-empty regions before each region along an axis, and in all."""
     return tuple(accumulate((a < b for a, b in pairwise(edges)), initial=0))

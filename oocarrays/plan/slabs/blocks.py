@@ -1,8 +1,8 @@
-"""Windows cut along several axes: the shapes that are looked at, how their neighbours share, and what they take.
+"""Windows cut along several axes: candidate shapes, their ways of sharing elements, and their predicted seconds.
 
 ┌────┬────┬────┐      bands of each axis in multiples of the chunks of targets, doubled again and again,
 │    │    │    │      or without targets also in halves of the chunks of sources;
-├────┼────┼────┤      rows keep what the next ones need, from the innermost on outwards, or it is read again
+├────┼────┼────┤      rows keep the halo of the next ones, from the innermost on outwards, or it is read again
 └────┴────┴────┘
 """
 
@@ -20,15 +20,16 @@ from oocarrays.plan.slabs.kinds import neighbours
 from oocarrays.plan.slabs.plan import SlabPlan
 
 SHAPES = 200
-"""Shapes that are looked at, about: the more axes there are, the fewer along each."""
+"""Approximate number of compared shapes: the more axes, the fewer along each."""
 KERNEL_COPIES = 8
-"""Copies of its block that one core makes in the time of a kernel: a guess, for any."""
+"""Copies of its block that one core makes in the time of a kernel: a guess, for any kernel."""
 
 
 def shapes(
     extents: Sequence[int], sources: Sequence[Stored], targets: Sequence[Sequence[int]]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of windows that are looked at, of which lengths no multiple cuts a target, along each axis."""
+    """Yield candidate shapes of windows; ``targets`` are lengths along each axis with multiples that cut no target
+    chunk."""
     along = [heights(n, [each.grid.chunks[axis] for each in sources], targets[axis]) for axis, n in enumerate(extents)]
     cut = sum(len(each) > 1 for each in along)
     most = max(int(SHAPES ** (1 / max(cut, 1))), 2)
@@ -36,7 +37,7 @@ def shapes(
 
 
 def heights(extent: int, sources: Sequence[int], targets: Sequence[int]) -> list[int]:
-    """Heights along an axis: no target chunk lies in two bands."""
+    """Return candidate heights along an axis; no target chunk lies in two bands."""
     bases = {math.lcm(*targets), math.lcm(*sources, *targets)} if targets else {math.lcm(*sources), *sources}
     found = {base * times * 2**power for base in bases for times in (1, 3) for power in range(extent.bit_length())}
     if not targets:
@@ -45,7 +46,7 @@ def heights(extent: int, sources: Sequence[int], targets: Sequence[int]) -> list
 
 
 def _thinned(listed: Sequence[int], most: int) -> list[int]:
-    """So many of them at most, the first and the last among them."""
+    """Return at most ``most`` items, including the first and the last."""
     if len(listed) <= most:
         return list(listed)
     return [listed[round(place * (len(listed) - 1) / (most - 1))] for place in range(most)]
@@ -70,12 +71,12 @@ def ways_of(cut: Sequence[int], depth: Sequence[int], *, reuse: bool) -> Iterato
 
 
 def kernel_bytes(plan: SlabPlan) -> float:
-    """Bytes that one core copies in the time of a kernel's call: in proportion to its blocks."""
+    """Return the bytes that one core copies in the time of a kernel's call, in proportion to its blocks."""
     return KERNEL_COPIES * plan.window_bytes()
 
 
 def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, threads: int = 1) -> float:
-    """Predicted seconds of a pass, by a slab that is like most: to tell which of two takes more."""
+    """Return the predicted seconds of a pass from a typical slab, for comparing plans."""
     if not plan.count:
         return 0.0
     costs, ranks = plan.costs, max(plan.ranks, 1)
@@ -91,7 +92,7 @@ def seconds(plan: SlabPlan, work: Callable[[SlabPlan], float] = kernel_bytes, th
 
 
 def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:
-    """Stored bytes that are read of a source for a slab that is like most, and seconds of a core."""
+    """Return the stored bytes read of a source for a typical slab, and the seconds of a core."""
     ends, chunks = [_read_along(plan, axis) for axis in range(len(plan.shape))], source.grid.chunks
     touched = [-(-b // chunk) - a // chunk if a < b else 0 for (a, b), chunk in zip(ends, chunks, strict=True)]
     if source.coded:
@@ -108,14 +109,14 @@ def _read(plan: SlabPlan, source: Stored, costs: Costs) -> tuple[float, float]:
 
 
 def _read_along(plan: SlabPlan, axis: int) -> tuple[int, int]:
-    """Return the ends of what is read along an axis for a slab that is like most."""
+    """Return the ends of the main read along an axis for a typical slab."""
     along = plan.along(axis)
     region = max(range(plan.grid[axis]), key=along.bands)
     return along.read(region, along.bands(region) // 2)
 
 
 def _pieces(lower: int, upper: int, chunk: int) -> Iterator[tuple[int, int]]:
-    """Yield lengths of what an interval has of chunks, and of how many."""
+    """Yield the lengths of an interval's pieces in chunks, each with its number."""
     first, last = -(-lower // chunk) * chunk, upper // chunk * chunk
     if first > last:  # within one chunk
         first = last = upper

@@ -2,10 +2,10 @@
 
     slabs      │       │       │       │       │
     level 1    │ ┌─┬─┐ │ ┌─┬─┐ │ ┌─┬─┐ │ ┌─┬─┐ │      whole chunks of each slab: written with it
-    level 4    │   ┌───────────┐   ┌───────────┐      a chunk of many slabs: what each gives of it stays in memory
+    level 4    │   ┌───────────┐   ┌───────────┐      a chunk of many slabs: its parts stay in memory
 
-So each chunk of each target is written once, by one task, and nothing that was written is read again. What is gathered
-is small: where a slab has 8 chunks along each of two axes, all levels with larger chunks come to a 190th of the source.
+So each chunk of each target is written once, by one task, and no written data is read again. Gathered data is small:
+if a slab has 8 chunks along each of two axes, all levels with larger chunks come to a 190th of the source.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from oocarrays.plan.slabs.options import SlabOptions
 
 @lru_cache(512)
 def gathered(plan: SlabGeometry) -> tuple[int, ...]:
-    """The targets of which a slab has no whole chunks."""
+    """Return the targets without whole chunks in each slab."""
     return tuple(number for number in range(len(plan.coarser)) if not _has_chunks(plan, number))
 
 
 def _has_chunks(plan: SlabGeometry, number: int) -> bool:
-    """Whether every slab has whole chunks of a target."""
+    """Return whether every slab has whole chunks of a target."""
     chunks, coarse = plan.targets[number].grid.chunks, plan.coarser[number]
     for axis, (height, edges) in enumerate(zip(plan.heights, plan.edges, strict=True)):
         chunk = coarse.chunk(axis, chunks)
@@ -37,7 +37,7 @@ def _has_chunks(plan: SlabGeometry, number: int) -> bool:
 
 
 def written(plan: SlabGeometry) -> tuple[int, ...]:
-    """The targets that each slab writes; all, where they are of the sources' shape."""
+    """Return the targets that each slab writes: all, if they have the sources' shape."""
     return tuple(number for number in range(len(plan.targets)) if number not in gathered(plan))
 
 
@@ -54,8 +54,8 @@ def all_of(stored: Stored) -> Section:
 
 
 def units(options: SlabOptions, axis: int, extent: int, targets: tuple[Stored, ...]) -> Iterator[int]:
-    """Yield the lengths along an axis that slabs should be multiples of: no group is cut, nor a chunk of the largest
-    target, if there is any."""
+    """Yield base lengths for slabs along an axis: multiples cut no group, and no chunk of the largest target, if
+    any."""
     yield from (coarse.unit(axis, extent) for coarse in options.coarser)
     if not targets:
         return

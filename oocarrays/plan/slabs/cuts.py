@@ -1,10 +1,10 @@
-"""Choosing slabs: along which axis, how tall, how many ranks; and where none fits, windows cut along several.
+"""Choice of slabs: axis, height and number of ranks; if none fits, windows cut along several axes.
 
     chunks of sources    │   │   │   │   │   │   │        a slab is whole chunks of all arrays
     chunks of targets    │     │     │     │     │
-    slabs                │           │           │        as tall as memory has room for all that a rank holds
+    slabs                │           │           │        as tall as the memory of a rank allows
 
-Thakur 1995, section 5.4: the memory of a process, shared out to its slabs, decides how many there are.
+Thakur 1995, section 5.4: the memory of a process, divided among its slabs, determines their number.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from oocarrays.plan.slabs.options import Edges, SlabOptions
 from oocarrays.plan.slabs.plan import SlabPlan
 
 EVEN_BYTES = 2**25
-"""Bytes of a window above which a taller one wins nothing."""
+"""Bytes of a window above which a taller one has no benefit."""
 FEWEST = 8
-"""Slabs of a rank, at least, where they can be had: its first read and its last write are waited for."""
+"""Preferred minimum number of slabs of a rank: its first read and its last write are not overlapped."""
 MOST = 2**12
-"""Slabs in all, at most, where they can be had so tall: each has some tasks."""
+"""Preferred maximum number of slabs in all: each has some tasks."""
 WORKSPACE = 2.0
-"""What a kernel is taken to hold beside its blocks and its results, in multiples of its blocks."""
+"""Assumed workspace of a kernel besides its blocks and results, in multiples of its blocks."""
 
 Price = Callable[[SlabPlan], float]
-"""Seconds of a plan, to tell which of two takes more."""
+"""Seconds of a plan, for comparing plans."""
 
 
 def plan_slabs(sources: Sequence[Stored], targets: Sequence[Stored], options: SlabOptions) -> SlabPlan:
     """Choose the axis and the height of slabs, cut on chunk boundaries of sources and targets, within a budget.
 
-    Where none fits, and no axis or height is asked for, they are cut along as many axes as it takes: on chunk
-    boundaries of targets. Where they fit for some of the ranks only, they may be cut so for more, but along no axis in
-    which a kernel sees no neighbours: it may need all of that.
+    If none fits, and no axis or height is requested, slabs are cut along as many axes as necessary, on chunk
+    boundaries of targets. If slabs fit for some of the ranks only, such windows may serve more ranks. They cut no
+    axis along which the kernel sees no neighbours: it may need all of that axis.
     """
     best, others = best_slabs(sources, targets, options, seconds)
     others = [each for each in others if each.title != best.title]
@@ -77,8 +77,10 @@ def best_slabs(
 
 
 def _coarser(cut: _Cut, price: Price) -> tuple[SlabPlan, list[SlabPlan]]:
-    """The best of slabs and windows for targets of unlike shapes: the more a window has of each axis, the less is
-    gathered. Where none fits that has whole chunks of the largest, those are looked at of which all is gathered."""
+    """Return the best slabs and windows for targets of unlike shapes: the longer a window, the less is gathered.
+
+    If none fits that contains whole chunks of the largest target, those that gather every target are compared.
+    """
     tried: list[SlabPlan] = []
     for each in (cut, replace(cut, gathers=True)):
         windows, slabs = each.windows(tried, price), list(each.slabs())
@@ -96,7 +98,7 @@ def _coarser(cut: _Cut, price: Price) -> tuple[SlabPlan, list[SlabPlan]]:
 
 
 def _least(plans: Iterable[SlabPlan]) -> int:
-    """Bytes of the plan that takes least."""
+    """Return the bytes of the plan with the least memory."""
     bare = sorted(((plan.bare.nbytes, number, plan) for number, plan in enumerate(plans)))
     least = bare[0][-1].peak_bytes
     for nbytes, _, plan in bare:
@@ -108,39 +110,39 @@ def _least(plans: Iterable[SlabPlan]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """Slabs of one global array file, or of a file a rank, along any axis and of any height."""
+    """Slabs of one global array file, or of a file per rank, along any axis and of any height."""
 
     shape: tuple[int, ...]
     sources: tuple[Stored, ...]
     targets: tuple[Stored, ...]
     options: SlabOptions
     gathers: bool = False
-    """Whether chunks of targets that stand otherwise for the sources may be cut."""
+    """Whether chunks of coarser targets may be cut."""
 
     def extent(self, axis: int) -> int:
-        """The longest that an array file has of an axis, at least 1."""
+        """Return the longest extent of an array file along an axis, at least 1."""
         edges = self.options.edges
         return max(self.shape[axis] if edges is None else max(b - a for a, b in pairwise(edges[axis])), 1)
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The same along each axis."""
+        """Longest extent of an array file along each axis."""
         return tuple(map(self.extent, range(len(self.shape))))
 
     @property
     def counts(self) -> Sequence[int]:
-        """Numbers of ranks that are looked at, one after the other."""
+        """Candidate numbers of ranks, in order of preference."""
         ranks = self.options.ranks or 1
         return range(ranks, 0, -1) if self.options.processes == 1 and self.options.edges is None else [ranks]
 
     def unit(self, axis: int) -> int:
-        """The least height that cuts no chunk: all of the axis, where it comes to more."""
+        """Return the minimum height that cuts no chunk, at most the whole axis."""
         extent = self.extent(axis)
         chunks = (min(each.grid.chunks[axis], extent) for each in self.sources)
         return min(math.lcm(*chunks, *(min(length, extent) for length in self._lengths(axis))), extent)
 
     def _lengths(self, axis: int) -> list[int]:
-        """Lengths along an axis of which no multiple cuts a target."""
+        """Return lengths along an axis with multiples that cut no target."""
         if self.options.coarser:
             return list(units(self.options, axis, self.extent(axis), () if self.gathers else self.targets))
         return [each.grid.chunks[axis] for each in self.targets]
@@ -148,8 +150,10 @@ class _Cut:
     # ------------------------------------------------------------------ along one axis
 
     def slabs(self) -> Iterator[SlabPlan]:
-        """The best slabs along each axis, of as many ranks as there can be, then of fewer: of an axis along which none
-        fits, all that were looked at. None where windows are to be cut along several axes."""
+        """Yield the best slabs along each axis, with as many ranks as possible, then with fewer.
+
+        If none fits along an axis, all candidates follow; none if windows are cut along several axes.
+        """
         asked = self.options.axis
         axes = range(len(self.shape)) if asked is None else [range(len(self.shape))[asked]]
         if self.options.heights is not None:
@@ -167,7 +171,8 @@ class _Cut:
         return tuple(n if h is None else h for h, n in zip(self.options.heights, self.extents, strict=True))
 
     def _cut_axes(self, heights: Sequence[int]) -> list[int]:
-        """The axes along which windows of such heights are cut, that along which they follow one another last."""
+        """Return the axes along which windows of these heights are cut, ending with the one along which they follow
+        one another."""
         cut = [axis for axis, (h, n) in enumerate(zip(heights, self.extents, strict=True)) if h < n]
         last = None if self.options.axis is None else range(len(self.shape))[self.options.axis]
         return [axis for axis in cut if axis != last] + [axis for axis in cut if axis == last]
@@ -180,8 +185,10 @@ class _Cut:
     def shared_out(
         self, axis: int, heights: tuple[int, ...], ways: tuple[Way, ...], along: int, ranks: int
     ) -> SlabPlan:
-        """Slabs in regions that are given; else about as many for each rank along an axis, and no target chunk is
-        written by two of them."""
+        """Return slabs in the given regions, or in about equal regions for each rank along an axis.
+
+        Without given regions no target chunk is written by two ranks.
+        """
         if self.options.edges is not None:
             return self.of(self.options.edges, axis, heights, ways)
         chunks = () if self.options.coarser else (target.grid.chunks[along] for target in self.targets)
@@ -191,7 +198,7 @@ class _Cut:
         return self.of(edges, axis, heights, ways)
 
     def of(self, edges: Edges, axis: int, heights: tuple[int, ...], ways: tuple[Way, ...]) -> SlabPlan:
-        """Slabs of one shape in such regions."""
+        """Return slabs of one shape in these regions."""
         asked = WORKSPACE if self.options.workspace is None else self.options.workspace
         asked = asked(heights) if callable(asked) else asked
         written = self.options.bytes_made(self.shape, self.targets or self.sources)
@@ -210,8 +217,10 @@ class _Cut:
         return plan if isinstance(asked, int) else replace(plan, workspace=int(asked * plan.window_bytes()))
 
     def best(self, axis: int, ranks: int) -> Iterator[SlabPlan]:
-        """The height that is asked for, or best: tall enough for large requests, short enough to overlap. Where none
-        fits, all that were looked at."""
+        """Yield the requested height or the best one: tall enough for large requests, short enough to overlap.
+
+        If none fits, all candidates are yielded.
+        """
         asked = self.options.height if self.options.heights is None else self._heights[axis]
         if asked is not None:
             yield self.plan(axis, asked, ranks)
@@ -229,7 +238,7 @@ class _Cut:
             yield self.plan(axis, min(tallest * unit, extent), ranks)
 
     def _wanted(self, axis: int, ranks: int) -> int:
-        """The height that were best if there were memory enough, in units."""
+        """Return the best height with unlimited memory, in units."""
         extent = self.extent(axis)
         row = math.prod(self.extent(a) for a in range(len(self.shape)) if a != axis)
         row_bytes = row * sum(source.itemsize for source in self.sources)
@@ -240,9 +249,7 @@ class _Cut:
     # ------------------------------------------------------------------ along any axes
 
     def windows(self, tried: list[SlabPlan], price: Price, fewest: int = 1) -> SlabPlan | None:
-        """The windows that are asked for, or best, of as many ranks as have room; those that do not fit are put
-        among those that were ``tried``.
-        """
+        """Return the requested or best windows, with as many ranks as fit; append rejected ones to ``tried``."""
         if self.options.heights is None and (self.options.axis is not None or self.options.height is not None):
             return None
         every = [self._heights] if self.options.heights is not None else list(self._shapes())
@@ -262,13 +269,13 @@ class _Cut:
 
     @property
     def _depth(self) -> tuple[int, ...]:
-        """Neighbours that the kernel sees, but for a margin."""
+        """Number of neighbours that the kernel sees, without a margin."""
         assert isinstance(self.options.depth, tuple), "options have been checked"
         margin = self.options.margin or (0,) * len(self.shape)
         return tuple(d - m for d, m in zip(self.options.depth, margin, strict=True))
 
     def _windows(self, every: Iterable[tuple[int, ...]], ranks: int) -> Iterator[SlabPlan]:
-        """Windows of every one of some shapes, for so many ranks."""
+        """Yield windows of each shape, for ``ranks`` ranks."""
         assert isinstance(self.options.depth, tuple), "options have been checked"
         for heights in every:
             cut = self._cut_axes(heights)
@@ -276,7 +283,7 @@ class _Cut:
                 yield self.shared_out(cut[-1], heights, ways, self._dealt(cut, heights, ranks), ranks)
 
     def _may_fit(self, heights: tuple[int, ...]) -> bool:
-        """Whether there is room for windows of such heights without halos: it is seen before a plan is made of them."""
+        """Return whether windows of these heights fit without halos, a check before a plan is made."""
         core = math.prod(map(min, heights, self.extents))
         windows = (1 + self.options.prefetch) * core * sum(source.itemsize for source in self.sources)
         return windows <= self.options.budget
@@ -285,12 +292,13 @@ class _Cut:
         return shapes(self.extents, self.sources, [self._lengths(axis) for axis in range(len(self.shape))])
 
     def _dealt(self, cut: Sequence[int], heights: Sequence[int], ranks: int) -> int:
-        """The axis along which ranks share windows: the outermost one that has enough, or else the one with most."""
+        """Return the axis along which ranks share windows: the outermost one with enough bands, or the one with
+        most."""
         bands = {axis: ceil_div(self.shape[axis], heights[axis]) for axis in cut}
         return next((axis for axis in cut if bands[axis] >= ranks), max(cut, key=lambda axis: bands[axis]))
 
     def _most_ranks(self, plan: SlabPlan) -> int:
-        """For how many ranks of one process there is room, at most."""
+        """Return the maximum number of ranks of one process that fit in memory."""
         if len(self.counts) == 1:
             return self.counts[0]
         room = plan.budget - plan.bare.nbytes

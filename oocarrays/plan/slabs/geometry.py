@@ -3,17 +3,17 @@
     rows        0      h      2h     3h   n
     bands       [──0──)[──1──)[──2──)[─3──)        read once each, into the middle of a window
     window 1         ░░[──1──)░░                   its halos: the last rows of band 0, the first of band 2
-    in memory   compute 1 while 2 is there, 3 is read, and what 0 gave is written
+    in memory   compute 1 while 2 is in memory, 3 is read, and the result of 0 is written
 
-What two windows share is handed on in memory instead of being read again (*data reuse*); bands are read ahead of the
-one that is computed (*prefetch*). Each rank has a region, cut in bands of its own. Ranks of every second row of regions
-go through theirs backwards, so that neighbours come to their common border at the same time and hand each other what
-the other's window reaches into (*shift*): nothing is read for it.
+Elements shared by two windows are passed on in memory instead of being read again (*data reuse*); bands are read ahead
+of the computed one (*prefetch*). Each rank has a region, cut in bands of its own. Ranks of every second row of regions
+walk backwards, so that neighbours reach their common border at the same time and exchange their halos (*shift*):
+nothing is read for it.
 
     rank 0  0 ─► 1 ─► 2 │ 2 ◄─ 1 ◄─ 0  rank 1 │ 0 ─► 1 ─► 2  rank 2
 
-A region may be cut along several axes: its slabs are blocks, row after row of them, and bands are what each axis has.
-Rows keep what the next one needs again, or it is read again (`oocarrays.plan.slabs.bands`).
+A region may be cut along several axes: its slabs are blocks, in row-major order, and each axis has bands. Rows keep
+the elements that the next one needs, or it reads them again (`oocarrays.plan.slabs.bands`).
 
     0 ─► 1 ─► 2
     3 ─► 4 ─► 5          4 has the upper edge of its window of 0, 1 and 2, the sides of 3 and 5
@@ -39,54 +39,54 @@ from oocarrays.plan.slabs.options import Edges, SlabTerms
 
 
 class Slab(NamedTuple):
-    """A slab: its number in the order in which its rank's region is walked, and its rank."""
+    """Slab, identified by its number in the walk of its rank's region, and its rank."""
 
     number: int
     rank: int
 
 
 class Piece(NamedTuple):
-    """A part of a window's halo, and where it comes from."""
+    """Part of a window's halo, with its source."""
 
     place: tuple[slice, ...]
-    """Where it is in the window."""
+    """Position in the window."""
     owner: Slab | None
-    """The slab that has read it; None where it is read for this window, or a constant."""
+    """Slab that has read it; None if it is read for this window, or constant."""
     elements: Axes
-    """Which elements of the array they are, along each axis; -1 for the constant."""
+    """Elements of the array along each axis; -1 for the constant."""
     met: bool = True
-    """Whether its owner reads it at about the same time; if not, its rank reads it again for this window alone."""
+    """Whether its owner reads it at about the same time; otherwise its rank reads it again for this window alone."""
 
     @property
     def is_read(self) -> bool:
-        """Whether it is read for this window alone, by its owner's rank or by that of the window."""
+        """Whether it is read for this window alone, by its owner's rank or by the window's."""
         return (self.owner is None or not self.met) and all(each[0] >= 0 for each in self.elements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabGeometry(SlabTerms):
-    """How arrays of one shape pass through a window."""
+    """Cut of arrays of one shape into slabs, with windows and halos."""
 
     edges: Edges
-    """Where the regions of ranks begin along each axis, and the extent: their product is the grid of ranks."""
+    """Start of each rank's region along each axis, and the extent; their product is the grid of ranks."""
     axis: int
-    """The axis along which slabs follow one another; where regions are cut along others, too, most closely."""
+    """Axis along which slabs follow one another; if regions are cut along several, the fastest one."""
     heights: tuple[int, ...]
-    """Elements of a slab along each axis, but for the last ones of a region; all of it, where it is not cut."""
+    """Elements of a slab along each axis, except the last ones of a region; the whole axis if it is not cut."""
     ways: tuple[Way, ...]
-    """How a window comes by what it shares with its neighbours along each axis."""
+    """Way of obtaining elements shared with neighbouring windows, along each axis."""
     depth: tuple[int, ...]
-    """Neighbours that the kernel sees on each side, in each axis."""
+    """Number of neighbours that the kernel sees on each side, in each axis."""
     sources: tuple[Stored, ...]
-    """What is read: the array, or the file of one rank."""
+    """Arrays to read, or the files of one rank."""
     targets: tuple[Stored, ...]
-    """What is written."""
+    """Arrays to write."""
     workspace: int
-    """Bytes that the kernel holds beside its blocks and its results, in each rank."""
+    """Bytes of the kernel in addition to its blocks and results, in each rank."""
     estimated: bool = False
-    """Whether the workspace is an estimate: the first kernel then shows if there is room for what it holds."""
+    """Whether the workspace is an estimate: the first kernel run then shows whether it fits."""
     past_cache: bool = False
-    """Whether plain local files are read and written past the system's cache: they would not stay there."""
+    """Whether plain local files bypass the system's cache, because they would not stay in it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,17 +95,17 @@ class SlabGeometry(SlabTerms):
 
     @property
     def height(self) -> int:
-        """Elements of a slab along its axis."""
+        """Elements of a slab along the axis of the walk."""
         return self.heights[self.axis]
 
     @property
     def reuse(self) -> bool:
-        """Whether what two windows share is handed on in memory instead of being read again."""
+        """Whether elements shared by two windows are passed on in memory instead of being read again."""
         return any(way != "again" for way in self.ways)
 
     @property
     def cut_axes(self) -> tuple[int, ...]:
-        """The axes along which regions are cut, in the order of the walk: the last one runs fastest."""
+        """Axes along which regions are cut, in the order of the walk: the last one is the fastest."""
         return _cut_axes(self.edges, self.heights, self.order)
 
     @property
@@ -115,7 +115,7 @@ class SlabGeometry(SlabTerms):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Ranks along each axis."""
+        """Number of ranks along each axis."""
         return tuple(len(each) - 1 for each in self.edges)
 
     @property
@@ -129,7 +129,7 @@ class SlabGeometry(SlabTerms):
         )  # fmt: skip
 
     def region(self, rank: int) -> Section:
-        """The elements that a rank gives results for."""
+        """Return the elements that a rank computes."""
         place = unravel(rank, self.grid)
         return Section(
             tuple(each[i] for each, i in zip(self.edges, place, strict=True)),
@@ -137,7 +137,7 @@ class SlabGeometry(SlabTerms):
         )
 
     def slabs(self, rank: int) -> list[Slab]:
-        """The slabs of a rank, in the order in which they are read."""
+        """Return the slabs of a rank, in the order of reading."""
         numbers, row = self.numbers(rank), max(self.bands(rank)[self.axis], 1)
         if not self.backwards(rank):
             return [Slab(number, rank) for number in numbers]
@@ -148,16 +148,16 @@ class SlabGeometry(SlabTerms):
         return range(math.prod(self.bands(rank)))
 
     def bands(self, rank: int) -> tuple[int, ...]:
-        """Bands of a rank's region along each axis: a slab is one of each."""
+        """Return the number of bands of a rank's region along each axis; a slab is one of each."""
         place = unravel(rank, self.grid)
         return tuple(self.along(axis).bands(region) for axis, region in enumerate(place))
 
     def backwards(self, rank: int) -> bool:
-        """Whether a rank begins with its last slab: every second one does of those along the axis that have any."""
+        """Return whether a rank begins with its last slab: every second non-empty region along the axis does."""
         return self.turned(self.axis, unravel(rank, self.grid)[self.axis])
 
     def turned(self, axis: int, region: int) -> bool:
-        """Whether the bands of a region are walked from the last one to the first."""
+        """Return whether the bands of a region are walked from the last one to the first."""
         return axis == self.axis and self.ways[axis] != "kept" and regions_before(self.edges[axis])[region] % 2 == 1
 
     @property
@@ -168,7 +168,7 @@ class SlabGeometry(SlabTerms):
         )
 
     def at(self, slab: Slab) -> list[tuple[Along, int, int]]:
-        """Each axis, the region there, and the band of the region, of which a slab is the product."""
+        """Return the axis, region and band along each axis, the factors of a slab."""
         regions, numbers = unravel(slab.rank, self.grid), self._bands_of(slab)
         return [(self.along(axis), *each) for axis, each in enumerate(zip(regions, numbers, strict=True))]
 
@@ -178,29 +178,29 @@ class SlabGeometry(SlabTerms):
         return tuple(found[axis] for axis in range(len(order)))
 
     def slab_at(self, regions: Sequence[int], numbers: Sequence[int]) -> Slab:
-        """The slab that is the product of a band along each axis."""
+        """Return the slab that is the product of a band along each axis."""
         rank = ravel(regions, self.grid)
         counts = self.bands(rank)
         return Slab(ravel([numbers[a] for a in self.order], [counts[a] for a in self.order]), rank)
 
     def core(self, slab: Slab) -> Section:
-        """The elements that a slab gives results for."""
+        """Return the elements that a slab computes."""
         return _box(along.core(region, number) for along, region, number in self.at(slab))
 
     def made(self, slab: Slab, target: int) -> Section:
-        """The elements of a target that a slab gives."""
+        """Return the elements of a target that a slab computes."""
         return self.standing(self.core(slab), target)
 
     def standing(self, section: Section, target: int) -> Section:
-        """The elements of a target that stand for some of the sources, halo or not."""
+        """Return the elements of a target that correspond to a section of the sources, halo or not."""
         return self.coarser[target].section(section) if self.coarser else section
 
     def window(self, slab: Slab) -> Section:
-        """The slab and its halo, also beyond the array's edges, where something stands there."""
+        """Return the slab and its halo, including the part beyond the array's edges if the boundary fills it."""
         return _box(along.window(region, number) for along, region, number in self.at(slab))
 
     def seen(self, slab: Slab) -> Section:
-        """The part of a window that its kernel sees: all of it, but for a margin."""
+        """Return the part of a window that its kernel sees: all of it, except a margin."""
         if not self.margin:
             return self.window(slab)
         core, window = self.core(slab), self.window(slab)
@@ -210,12 +210,14 @@ class SlabGeometry(SlabTerms):
         return Section(tuple(lower), tuple(upper))
 
     def read(self, slab: Slab) -> Section:
-        """Return the part read into a window at once: the slab, or what only it has of its halo, or without reuse all
-        that can be read of it."""
+        """Return the main read of a window.
+
+        It is the slab, or the part of its window that no other has read; without reuse, the whole readable window.
+        """
         return _box(along.read(region, number) for along, region, number in self.at(slab))
 
     def pieces(self, slab: Slab) -> tuple[Piece, ...]:
-        """Return what is not read at once: each part of a window's halo, and where it comes from."""
+        """Return the parts of a window's halo outside the main read, with their sources."""
         return _pieces(self, slab)
 
     def _cut_up(self, slab: Slab) -> Iterator[Piece]:
@@ -233,43 +235,45 @@ class SlabGeometry(SlabTerms):
         return self.slab_at([stretch.region for stretch in along], [stretch.number for stretch in along])
 
     def givers(self, slab: Slab) -> list[Slab]:
-        """The other slabs that have some of a window, in order: neighbours, and where it is wide those behind them."""
+        """Return the other slabs that provide parts of a window, in order: neighbours, and for a wide halo those
+        behind them."""
         return _givers(self, slab)
 
     def fetchers(self, slab: Slab) -> list[int]:
-        """The ranks that read something again for a window: where files are local, and it goes round the array."""
+        """Return the ranks that read elements again for a window: with local files, across a periodic boundary."""
         return sorted({piece.owner.rank for piece in self.pieces(slab) if piece.owner and not piece.met})
 
     def takers(self, slab: Slab) -> list[Slab]:
-        """The other slabs whose windows reach into a band."""
+        """Return the other slabs with windows that reach into this slab."""
         return _takers(self)[slab]
 
     def window_bytes(self) -> int:
-        """Bytes of the largest window, of all sources together."""
+        """Return the bytes of the largest window, of all sources together."""
         return self.window_elements * sum(source.itemsize for source in self.sources)
 
     @property
     def window_elements(self) -> int:
-        """Elements of the largest window."""
+        """Number of elements of the largest window."""
         return math.prod(self.largest(self.depth))
 
     def largest(self, depth: Sequence[int]) -> tuple[int, ...]:
-        """The longest that a window with such a halo is along each axis."""
+        """Return the maximum length of a window with this halo along each axis."""
         beyond = tuple(each != "none" for each in of_each(self.boundary, len(self.edges)))
         return _largest(self.edges, self.heights, tuple(depth), beyond)
 
     @property
     def held(self) -> int:
-        """Windows that a rank has at one time: that which is computed, those that give to it, those read ahead.
+        """Number of windows in a rank's memory at one time: the computed one, those that provide its halo, and those
+        read ahead.
 
-        Where files are local, corners of it are in later slabs of other ranks, which then have as many.
+        With local files, its corners are in later slabs of other ranks, which then also hold as many.
         """
         way = self.ways[self.axis]
         return 1 + (self.reach if way == "handed" or (way == "again" and not self.shared) else 0) + self.prefetch
 
     @property
     def reach(self) -> int:
-        """Slabs on either side that a window reaches into."""
+        """Number of slabs on either side that a window reaches into."""
         return ceil_div(self.depth[self.axis], self.height)
 
     def read_elements(self, slab: Slab) -> int:
@@ -290,7 +294,6 @@ def _box(ends: Iterable[tuple[int, int]]) -> Section:
 def _largest(
     edges: Edges, heights: tuple[int, ...], depth: tuple[int, ...], beyond: tuple[bool, ...]
 ) -> tuple[int, ...]:
-    """Kept, for each number of a plan is made of it."""
     across = (min(height, longest(each)) for height, each in zip(heights, edges, strict=True))
     wide = [n + 2 * d for n, d in zip(across, depth, strict=True)]
     return tuple(n if out else min(n, each[-1]) for n, each, out in zip(wide, edges, beyond, strict=True))
@@ -303,7 +306,7 @@ def _cut_axes(edges: Edges, heights: tuple[int, ...], order: tuple[int, ...]) ->
 
 @lru_cache(32)
 def _pieces(plan: SlabGeometry, slab: Slab) -> tuple[Piece, ...]:
-    """Kept for the slabs that are under way: each of their tasks asks."""
+    """Return the cached pieces of a slab: each of its tasks asks for them."""
     return tuple(plan._cut_up(slab))
 
 

@@ -1,11 +1,11 @@
-"""Iterated stencils: passes over the disk, in each of which a slab is swept several times before it is written.
+"""Iterated stencils: passes over the disk that sweep each slab several times before writing it.
 
     source ─► k sweeps ─► scratch/0 ─► k sweeps ─► scratch/1 ─► … ─► k sweeps ─► target
-                             └── removed when the next one is whole
+                             └── removed when the next one is complete
 
-A pass reads and writes the array once; k sweeps in it cost a halo of k · depth, whose rows two slabs sweep both. The
-more sweeps are fused, the less goes through the disk, and the more is swept twice: the cost model finds the least sum.
-Thakur 1995, section 5.4, is the sweep that is written each time.
+A pass reads and writes the array once; its k sweeps cost a halo of k · depth, and two slabs sweep the rows of that
+halo. Fusing more sweeps reduces disk traffic and increases repeated work: the cost model finds the least sum. Thakur
+1995, section 5.4, writes each sweep.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from oocarrays.plan.slabs.sweeps import LARGEST, SMALLER, Sweeps, fitting_tile
 SWEEP_COPIES = 1.5
 """Copies of an array that one core makes in the time of one sweep of it in cache: a guess, for any kernel."""
 NOTICED = 8
-"""Passes, at least, in which a residual that is waited for is looked at, where there are so many sweeps."""
+"""Minimum number of passes with a residual check, if there are that many sweeps."""
 MOST_FUSED = 128
-"""Sweeps that are fused at most, where nothing is said."""
+"""Default maximum number of fused sweeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweptPass:
-    """One pass: so many sweeps of every slab."""
+    """Pass with several sweeps of every slab."""
 
     slabs: SlabPlan
-    """What is read, held and written: the halo is that of all its sweeps."""
+    """Plan of reads, memory and writes, with the halo of all sweeps."""
     sweeps: Sweeps
-    """What is made of a slab."""
+    """Sweeps of a slab."""
     threads: int
-    """Tiles of a slab that are swept at one time: where there are fewer ranks than processors."""
+    """Number of tiles of a slab swept at one time, if there are fewer ranks than processors."""
     copies: float
-    """Copies of the array that one core makes in the time of it."""
+    """Copies of the array that one core makes in the time of the pass."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes, decoded, that it writes."""
+        """Decoded bytes written."""
         return self._elements * sum(each.itemsize for each in self.slabs.targets)
 
     @property
     def _elements(self) -> int:
-        """Of one array, of all ranks."""
+        """Elements of one array, of all ranks."""
         return math.prod(self.slabs.shape)
 
     @cached_property
@@ -72,7 +72,7 @@ class SweptPass:
 
     @cached_property
     def seconds(self) -> float:
-        """Predicted seconds: of disk or processors, whichever is slower, and one slab's of the other."""
+        """Predicted seconds: those of disk or processors, whichever is slower, and one slab's of the other."""
         slabs, costs = self.slabs, self.slabs.costs
         itemsize = sum(each.itemsize for each in slabs.sources)
         read = sum(each.itemsize * costs.stored_ratio(each) for each in slabs.sources) / itemsize
@@ -85,7 +85,7 @@ class SweptPass:
 
 
 def swept_copies(slabs: SlabPlan, sweeps: Sweeps, cost: float) -> float:
-    """Copies of an array that one core makes in the time of a pass, where a sweep in tiles has such a cost."""
+    """Return the copies of an array that one core makes in the time of a pass, for this cost of a tiled sweep."""
     twice = math.prod(
         1 + max(sweeps.count - 1, 0) * sweeps.depth[axis] / min(slabs.heights[axis], max(slabs.shape[axis], 1))
         for axis in {*slabs.cut_axes, slabs.axis}
@@ -95,18 +95,19 @@ def swept_copies(slabs: SlabPlan, sweeps: Sweeps, cost: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IteratePlan(Holding):
-    """How an array is swept many times, or several that evolve together."""
+    """Frozen plan of sweeping an array many times, or several that evolve together."""
 
     fuse: int
-    """Sweeps of one pass, at most."""
+    """Maximum number of sweeps of one pass."""
     passes: tuple[SweptPass, ...]
-    """One after the other; each reads what the one before has written."""
+    """Passes in order; each reads the output of the previous one."""
     copy: SweptPass | None
-    """How the target is written where the residual is small enough before the last pass; None where none is wanted."""
+    """Pass that writes the target if the residual is small enough before the last pass; None without a residual
+    check."""
     seconds: float
     """Predicted seconds of all passes."""
     alternatives: tuple[Alternative, ...] = field(default=(), compare=False)
-    """Every number of sweeps of a pass that was compared."""
+    """Every compared number of sweeps of a pass."""
 
     def facts(self) -> Facts:
         one = self.passes[0]
@@ -128,12 +129,12 @@ class IteratePlan(Holding):
 
     @property
     def cut(self) -> Document:
-        """Which slab of which pass is which: as options take it, to cut the same ones."""
+        """Cut of the slabs in the form of options, for repeating it."""
         return {**self.passes[0].slabs.cut, "fuse": self.fuse}
 
     @property
     def sweeps(self) -> int:
-        """Sweeps in all, at most."""
+        """Maximum number of sweeps in all."""
         return sum(each.sweeps.count for each in self.passes)
 
     @property
@@ -157,42 +158,42 @@ class IteratePlan(Holding):
 
     @property
     def read_bytes(self) -> int:
-        """Bytes, decoded, that all passes read."""
+        """Decoded bytes that all passes read."""
         return sum(count * each.slabs.read_bytes for each, count in alike(self.passes))
 
     @property
     def written_bytes(self) -> int:
-        """Bytes, decoded, that all passes write."""
+        """Decoded bytes that all passes write."""
         return sum(each.nbytes for each in self.passes)
 
     @property
     def memory(self) -> Memory:
-        """Held by one process at one time, at most."""
+        """Peak memory of one process."""
         copy = [(self.copy, 1)] if self.copy else []
         return largest(*(each.memory for each, _ in [*alike(self.passes), *copy]))
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes on the disk beside source and target, at most."""
+        """Peak bytes on disk besides source and target."""
         return min(len(self.passes) - 1, 2) * self.passes[0].nbytes
 
 
 def alike(passes: Iterable[SweptPass]) -> list[tuple[SweptPass, int]]:
-    """Different passes, and how often each comes: most are the same object."""
+    """Return the distinct passes, each with its number of occurrences: most are the same object."""
     counts = Counter(map(id, passes))
     return [(each, counts[number]) for number, each in {id(each): each for each in passes}.items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions(SlabOptions):
-    """All that may be asked of an iteration."""
+    """Options of an iteration."""
 
     sweeps: int
-    """How many there are in all, at most."""
+    """Maximum number of sweeps in all."""
     fuse: int | Literal["auto"] = "auto"
-    """Sweeps of one pass, at most; ``"auto"``: those with which all takes least."""
+    """Maximum number of sweeps of one pass; ``"auto"``: the number with the least total time."""
     watched: bool = False
-    """Whether a residual is looked at after each pass: auto then leaves at least `NOTICED` passes."""
+    """Whether a residual is checked after each pass: auto then keeps at least `NOTICED` passes."""
 
 
 def plan_iterate(
@@ -203,7 +204,7 @@ def plan_iterate(
     *,
     threads: int = 1,
 ) -> IteratePlan:
-    """Choose how many sweeps are fused, and the slabs."""
+    """Choose the number of fused sweeps, and the slabs."""
     sweeps, fuse, asked = options.sweeps, options.fuse, options.checked(options.shape_of(sources))
     _check_counts(sweeps, fuse)
     swept, beside = tuple(sources[: len(targets)]), tuple(sources[len(targets) :])
@@ -234,7 +235,7 @@ def _cheapest(plans: Sequence[IteratePlan]) -> IteratePlan:
 
 
 MOST_SWEEPS = 2**31
-"""Sweeps of one call, at most."""
+"""Maximum number of sweeps of one call."""
 
 
 def _check_counts(sweeps: int, fuse: Any) -> None:
@@ -248,7 +249,7 @@ def _check_counts(sweeps: int, fuse: Any) -> None:
 
 
 def _candidates(sweeps: int, most: int) -> Iterator[int]:
-    """Numbers of sweeps of a pass that are looked at: not all of the larger ones."""
+    """Yield candidate numbers of sweeps of a pass: not all of the larger ones."""
     last = 0
     for fuse in range(1, min(max(most, 1), MOST_FUSED) + 1):
         count = ceil_div(sweeps, max(ceil_div(sweeps, fuse), 1))
@@ -258,14 +259,14 @@ def _candidates(sweeps: int, most: int) -> Iterator[int]:
 
 
 def shares(sweeps: int, fuse: int) -> list[int]:
-    """Sweeps of each pass: as even as can be."""
+    """Return the sweeps of each pass, as even as possible."""
     passes = max(ceil_div(sweeps, fuse), 1)
     return [sweeps * (i + 1) // passes - sweeps * i // passes for i in range(passes)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """Passes of any number of sweeps between what is swept, scratch and the targets."""
+    """Passes of any number of sweeps from sources or scratch to scratch or the targets."""
 
     sources: tuple[Stored, ...]
     scratch: tuple[Stored, ...]
@@ -274,10 +275,11 @@ class _Passes:
     options: SweepOptions
     threads: int
     counts: frozenset[int] = frozenset()
-    """Sweeps of each pass."""
+    """Numbers of sweeps in the passes."""
 
     def plan(self, sweeps: int, fuse: int) -> IteratePlan:
-        """All passes, of slabs of one shape: the best for the one that holds most, with room for all others."""
+        """Return all passes, with slabs of one shape: the best for the pass with the most sweeps, with memory for
+        all others."""
         counts = shares(sweeps, fuse)
         among = (*self.sources, *self.scratch, *self.targets) if len(counts) > 1 else ()
         room = replace(self, counts=frozenset(counts), options=replace(self.options, among=among))
@@ -285,7 +287,7 @@ class _Passes:
 
     def _plan(self, counts: Sequence[int]) -> IteratePlan:
         most = self._best(max(counts)).slabs
-        above = self.options.past_cache_above / len(counts)  # the cache takes what all of them write
+        above = self.options.past_cache_above / len(counts)  # the cache receives the writes of all passes
         same = self.options.cut_as(**most.cut, past_cache_above=above)
 
         @cache
@@ -302,7 +304,7 @@ class _Passes:
         )
 
     def _best(self, count: int) -> SweptPass:
-        """Slabs twice as tall again and again, where a higher halo is worth it."""
+        """Return the best pass, doubling the height of its slabs as long as that is faster."""
         best = self._pass(count, self.sources, self.targets, self.options)
         while self._may_be_taller(best.slabs):
             axis, ranks = best.slabs.axis, best.slabs.ranks
@@ -320,19 +322,19 @@ class _Passes:
         return best
 
     def _may_be_taller(self, slabs: SlabPlan) -> bool:
-        """Whether nobody has said how tall they are: of windows cut along several axes the best were chosen."""
+        """Return whether the height of slabs may change: not if it was requested, or chosen with windows along
+        several axes."""
         said = self.options.height is not None or self.options.heights is not None or len(slabs.cut_axes) > 1
         return not said and slabs.height < self._longest(slabs)
 
     def _longest(self, slabs: SlabPlan) -> int:
-        """The tallest that slabs can be: of files of ranks, all of the longest."""
+        """Return the maximum height of slabs: for files of ranks, the longest of them."""
         return max(slabs.shape[slabs.axis] if slabs.shared else longest(slabs.edges[slabs.axis]), 1)
 
     def _pass(
         self, count: int, sources: tuple[Stored, ...], targets: tuple[Stored, ...], options: SweepOptions
     ) -> SweptPass:
-        """The best pass: where what suits threads that sweep together is too large for all of them, in smaller
-        blocks."""
+        """Return the best pass, trying smaller blocks if large ones do not fit for all threads that sweep together."""
         found, refused = [], []
         for power in (LARGEST, *SMALLER)[: None if self.threads > 1 else 1]:
             try:
@@ -366,7 +368,7 @@ class _Passes:
         def swept(within: tuple[int, ...], n: int = count) -> Sweeps:
             return Sweeps(shape=shape, count=n, depth=depth, boundary=edge, tile=fitting(within, n)[0])
 
-        @cache  # for every number of ranks, and every way to share what neighbours have
+        @cache  # called for every number of ranks, and every way of sharing
         def held(heights: tuple[int, ...]) -> int:
             return threads * max(self._held(swept(heights, n), itemsize).nbytes for n in {count, *self.counts})
 
@@ -384,13 +386,13 @@ class _Passes:
         slabs, _ = best_slabs(arrays, targets, asked, partial(seconds, work=swept_bytes, threads=self.threads))
         idle = self.threads // slabs.ranks_here
         if idle > threads == 1:
-            with suppress(BudgetError):  # where they do not fit, they stay idle
+            with suppress(BudgetError):  # threads that do not fit stay idle
                 same = options.cut_as(**slabs.cut)
                 return self._cut(count, sources, targets, same, idle, largest=largest)
         return SweptPass(slabs=slabs, sweeps=swept(slabs.heights), threads=threads, copies=copies(slabs))
 
     def _held(self, sweeps: Sweeps, itemsize: int) -> Memory:
-        """Say what sweeping a tile holds: buffers, what a kernel does, residuals."""
+        """Return the memory of sweeping a tile: buffers, kernel, residuals."""
         block = sweeps.block_bytes(itemsize)
         asked = self.options.workspace
         assert not callable(asked), "callables are made here, of what is asked for"

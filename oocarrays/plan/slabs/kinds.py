@@ -1,10 +1,10 @@
-"""Slabs that are alike: cut alike where they lie alike to chunks and edges.
+"""Kinds of slabs: slabs with the same position relative to chunks and edges are counted once.
 
     bands    │ a b │ c d c d c d c d c d │ e f │        near the ends of a region each for itself
                      one period counts for all           between them as the chunks repeat
 
-A slab is a band of each axis, and its kind is that of all of them. What is read, written and handed on for a slab is
-asked of one of each kind, so that a plan of many slabs is as soon made as one of few.
+A slab is a band of each axis, and its kind is the combination of theirs. Reads, writes and transfers are computed for
+one slab of each kind, so that planning many slabs takes no longer than planning few.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Kind = tuple[int, ...]
 
 
 class Band(NamedTuple):
-    """A band of an axis that stands for all that are alike."""
+    """Representative of equal bands of an axis."""
 
     region: int
-    """Its region."""
+    """Region of the band."""
     number: int
-    """Its number there."""
+    """Number of the band in its region."""
     times: int
-    """How many are alike."""
+    """Number of equal bands."""
 
 
 def alike(plan: SlabGeometry) -> list[tuple[Slab, int]]:
-    """One slab of each kind, and how many are of it."""
+    """Return one slab of each kind, with the number of its equals."""
     along = [_bands(plan, axis) for axis in range(len(plan.shape))]
     return [
         (plan.slab_at([band.region for band in each], [band.number for band in each]), math.prod(b.times for b in each))
@@ -51,13 +51,13 @@ def read_elements(plan: SlabGeometry) -> int:
 
 
 def _read(along: Along, band: Band) -> int:
-    """Elements that are read at once for all bands of a kind."""
+    """Return the elements in the main reads of all bands of a kind."""
     lower, upper = along.read(band.region, band.number)
     return (upper - lower) * band.times
 
 
 def neighbours(plan: SlabGeometry) -> int:
-    """Windows that have some of a window, itself among them, where they are no lower than they are deep."""
+    """Return the number of windows that share elements with a window, including itself, if they are as high as deep."""
     shared = (axis for axis in plan.cut_axes if plan.depth[axis])
     return math.prod({"handed": 3, "kept": 2, "again": 1}[plan.ways[axis]] for axis in shared)
 
@@ -72,7 +72,7 @@ def _bands(plan: SlabGeometry, axis: int) -> list[Band]:
 
 
 def _counted(plan: SlabGeometry, axis: int) -> Iterator[Band]:
-    """Bands of which each stands for some in the middle of its region, and all of those near its ends."""
+    """Yield bands that represent those in the middle of each region, and all bands near its ends."""
     along, chunk = plan.along(axis), math.lcm(*_chunks(plan, axis))
     period = math.lcm(chunk, along.height) // along.height
     ends = ceil_div(_near(plan, axis), along.height) + 1
@@ -85,7 +85,8 @@ def _counted(plan: SlabGeometry, axis: int) -> Iterator[Band]:
 
 
 def _kind(plan: SlabGeometry, axis: int, region: int, number: int) -> Kind:
-    """Return a band's kind, on which all reads and writes along an axis depend: its place among chunks and edges."""
+    """Return a band's kind, which determines all reads and writes along an axis: its position among chunks and
+    edges."""
     if not plan.shared:
         return region, number
     along = plan.along(axis)
@@ -97,12 +98,13 @@ def _kind(plan: SlabGeometry, axis: int, region: int, number: int) -> Kind:
 
 
 def _near(plan: SlabGeometry, axis: int) -> int:
-    """Elements from an edge within which it matters."""
+    """Return the number of elements from an edge within which the edge affects a band."""
     reach = plan.depth[axis] * (2 if plan.ways[axis] == "kept" else 1)
     return reach + 2 * plan.heights[axis] + max(_chunks(plan, axis))
 
 
 def _chunks(plan: SlabGeometry, axis: int) -> list[int]:
-    """Lengths of chunks, in elements of the sources; of coarser targets bands are whole chunks, or have no part."""
+    """Return the lengths of chunks, in elements of the sources; coarser targets are excluded, as bands do not cut
+    them."""
     targets = () if plan.coarser else plan.targets
     return [stored.grid.chunks[axis] for stored in (*plan.sources, *targets)]

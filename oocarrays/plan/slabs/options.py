@@ -1,6 +1,6 @@
-"""Options of a pass over slabs: they are written down once, and travel whole from who asks to the plan.
+"""Options of a pass over slabs: defined once, and passed unchanged from the caller to the plan.
 
-map_slabs, iterate, a.slabs ─► SlabOptions ─► the same, checked, with budget and ranks ─► SlabPlan: terms, and its cut
+map_slabs, iterate, a.slabs ─► SlabOptions ─► the same, checked, with budget and ranks ─► SlabPlan: terms and cut
 """
 
 from __future__ import annotations
@@ -21,81 +21,82 @@ from oocarrays.plan.documents import Document
 from oocarrays.plan.machine import Costs
 
 DepthLike = int | Sequence[int] | Mapping[Any, int]
-"""Neighbours on each side as a person asks for them: in all axes, in each, or in some by number or name."""
+"""Neighbours on each side as given by a user: in all axes, in each, or in some by number or name."""
 WindowLike = Sequence[int | None] | Mapping[Any, int | None]
 """Elements of a slab along each axis, or along some by number or name."""
 COSTS = Costs()
 Edges = tuple[tuple[int, ...], ...]
-"""Where the regions of ranks begin along each axis, and the extent."""
+"""Start of each rank's region along each axis, and the extent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabTerms:
-    """Terms of a pass that its plan keeps as they were asked for."""
+    """Terms of a pass that its plan keeps as requested."""
 
     depth: int | Sequence[int] = 0
-    """Neighbours that the kernel sees on each side: in all axes, or in each."""
+    """Number of neighbours that the kernel sees on each side: in all axes, or in each."""
     margin: tuple[int, ...] = ()
-    """So many more that are read to verify results, in each axis: they are part of the depth of a plan."""
+    """Additional elements read in each axis to verify results; they are included in the depth of a plan."""
     boundary: Boundaries = "none"
-    """What stands beyond the edges; until it is checked, as it was asked for."""
+    """Boundary condition beyond the edges; as requested until it is checked."""
     prefetch: int = 1
-    """Slabs that are read ahead of the one that is computed."""
+    """Number of slabs read ahead of the computed one."""
     shared: bool = True
-    """Whether a rank can read what is in the region of another: all are in one array file."""
+    """Whether a rank can read the region of another: all are in one array file."""
     halos: tuple[tuple[int, ...], ...] = ()
-    """Of each source that is in a file a rank: elements of the halo there, on either side; they are not read."""
+    """Halo of each source with a file per rank, in elements on either side; it is not read."""
     among: tuple[Stored, ...] = ()
-    """What else is read and written in such slabs, by other passes: there must be room for all."""
+    """Other arrays that further passes read and write in such slabs, and that must fit as well."""
     cores_only: bool = False
-    """Whether a kernel gives the elements of its slab alone, as sweeps do, and not those of its window."""
+    """Whether a kernel returns the elements of its slab only, as sweeps do, and not those of its window."""
     coarser: tuple[Coarsening, ...] = ()
-    """Of each target, the elements for which each of its own stands; none where all are of the shape of the sources."""
+    """Coarsening of each target; empty if all targets have the shape of the sources."""
     processes: int = 1
-    """Processes among which the ranks are shared out."""
+    """Number of processes that share the ranks."""
     budget: int = 0
     """Bytes that each process may hold."""
     costs: Costs = field(default=COSTS, compare=False, repr=False)
     """Costs of this machine."""
 
     def shapes_made(self, shape: Sequence[int], targets: Sequence[Stored]) -> list[tuple[int, ...]]:
-        """Return the shape that is made for each target of so much of the sources."""
+        """Return the shape of each target for a part of the sources with this shape."""
         return [coarse.shape(shape) for coarse in self.coarser] or [tuple(shape)] * len(targets)
 
     def bytes_made(self, shape: Sequence[int], targets: Sequence[Stored]) -> int:
-        """Bytes, decoded, that are made for all targets of so much of the sources."""
+        """Return the decoded bytes of all targets for a part of the sources with this shape."""
         made = zip(self.shapes_made(shape, targets), targets, strict=True)
         return sum(math.prod(each) * target.itemsize for each, target in made)
 
 
 TERMS = tuple(field.name for field in fields(SlabTerms))
-"""Their names: plans by the thousand are looked at."""
+"""Names of the terms, kept because thousands of plans are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabOptions(SlabTerms):
-    """All that may be asked of a pass over slabs; what is left out is chosen."""
+    """Options of a pass over slabs; omitted ones are chosen."""
 
     workspace: int | float | Callable[[tuple[int, ...]], int] | None = None
-    """Bytes that the kernel holds beside its blocks and its results, or as a float multiples of its blocks; or what
-    gives the bytes for a slab of some shape."""
+    """Bytes of the kernel in addition to its blocks and results; as a float, multiples of its blocks; or a function
+    that returns the bytes for a slab's shape.
+    """
     reuse: bool = True
-    """Whether what two windows share is handed on in memory instead of being read again."""
+    """Whether elements shared by two windows are passed on in memory instead of being read again."""
     axis: int | None = None
-    """The axis along which slabs follow one another."""
+    """Axis along which slabs follow one another."""
     height: int | None = None
-    """Elements of a slab along it."""
+    """Elements of a slab along that axis."""
     heights: Sequence[int | None] | None = None
-    """Elements of a slab along each axis; None, or -1, for all of it."""
+    """Elements of a slab along each axis; None, or -1, for the whole axis."""
     edges: Edges | None = None
-    """Where the regions of ranks begin along each axis, and the extent, where they are given."""
+    """Start of each rank's region along each axis, and the extent; None to choose regions."""
     ranks: int | None = None
-    """Ranks, at most: no more than there are slabs, and in one process fewer, where not all fit; by default one."""
+    """Maximum number of ranks: at most the number of slabs, and in one process fewer if not all fit; by default one."""
     past_cache_above: float = math.inf
-    """Bytes: where more is written, or of a loop read, that goes past the system's cache, and what is read, too."""
+    """Bytes written by a pass, or read by a loop, above which local files bypass the system's cache."""
 
     def along(self, ndim: int, names: Sequence[str | None] | None) -> Self:
-        """Return the same with axes as numbers, and one depth and height for each, where some axes are named."""
+        """Return the options with axes as numbers, and one depth and height for each axis."""
         numbers = {name: axis for axis, name in enumerate(names or ()) if name is not None}
         boundary: Any = self.boundary
         if isinstance(boundary, Mapping):
@@ -109,7 +110,7 @@ class SlabOptions(SlabTerms):
         )
 
     def checked(self, shape: tuple[int, ...]) -> Self:
-        """Give the same with the depth in each axis."""
+        """Return the options with the depth in each axis, or raise if any is invalid."""
         depth, axis, height, prefetch = self.depth, self.axis, self.height, self.prefetch
         given: Any = depth
         depths: tuple[Any, ...] = tuple(given) if is_sequence(given) else (given,) * len(shape)
@@ -137,7 +138,7 @@ class SlabOptions(SlabTerms):
         return replace(self, depth=tuple(map(int, depths)), heights=heights, height=height)
 
     def check_whole(self, shape: Sequence[int], heights: Sequence[int | None]) -> None:
-        """Refuse slabs that cut groups of elements for which one of a target stands."""
+        """Raise if slabs cut the groups of elements of a coarser target."""
         for axis, (height, extent) in enumerate(zip(heights, shape, strict=False)):
             unit = math.lcm(*(coarse.unit(axis, extent) for coarse in self.coarser))
             if height is not None and height < extent and height % unit:
@@ -146,10 +147,9 @@ class SlabOptions(SlabTerms):
                 )
 
     def verified(self) -> Self:
-        """The same with a larger halo, to see whether a kernel sees farther than its depth.
+        """Return the options with a larger halo, to check whether a kernel sees farther than its depth.
 
-        Where something stands beyond the edges of an axis, and the kernel sees no neighbours along it, it may need all
-        of that axis as it is.
+        With a boundary other than ``"none"``, an axis without neighbours stays as it is: the kernel may need all of it.
         """
         assert isinstance(self.depth, tuple), "options have been checked"
         each = zip(self.depth, of_each(self.boundary, len(self.depth)), strict=True)
@@ -160,19 +160,19 @@ class SlabOptions(SlabTerms):
         return replace(self, margin=margin, depth=tuple(d + m for d, m in zip(self.depth, margin, strict=True)))
 
     def _stays(self, axis: int) -> bool:
-        """Whether along an axis each element of a target is that of the sources in its place."""
+        """Return whether targets have the sources' resolution along an axis."""
         return all(coarse.factor(axis) == 1 for coarse in self.coarser)
 
     def shape_of(self, sources: Sequence[Stored]) -> tuple[int, ...]:
-        """Extent of each axis of the whole array: sources may be the files of one rank."""
+        """Return the extent of each axis of the whole array: sources may be the files of one rank."""
         return tuple(each[-1] for each in self.edges) if self.edges else sources[0].grid.shape
 
     def cut_as(self, **cut: Any) -> Self:
-        """The same for slabs that have been cut before: those of one plan are those of another."""
+        """Return the options for slabs cut before: those of one plan are those of another."""
         return replace(self, **({"height": None} | cut))
 
     def _checked_heights(self, shape: tuple[int, ...]) -> tuple[int | None, ...] | None:
-        """Of windows cut along any axes, where they are asked for: None for all of an axis."""
+        """Return the requested heights of windows along each axis: None for the whole axis."""
         asked = self.heights
         if asked is None:
             return None
@@ -190,5 +190,5 @@ class SlabOptions(SlabTerms):
 
     @property
     def terms(self) -> Document:
-        """The terms that a plan keeps."""
+        """Terms that a plan keeps."""
         return {name: getattr(self, name) for name in TERMS}

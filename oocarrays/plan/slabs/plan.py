@@ -1,8 +1,8 @@
-"""Passes over slabs as plans: what they hold, and what they read, write and send.
+"""Passes over slabs as plans: their memory, reads, writes and messages.
 
-Where slabs lie, and what each takes of others, stands in `oocarrays.plan.slabs.geometry`.
+The positions of slabs, and the sources of their halos, are in `oocarrays.plan.slabs.geometry`.
 
-slabs    ▐███▌███▌███▌███▌██▌      cut alike where they lie alike to chunks and edges: counted once for all
+    slabs    ▐███▌███▌███▌███▌██▌      cut alike where they lie alike to chunks and edges: counted once for all
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from oocarrays.plan.slabs.options import COSTS
 
 @lru_cache(8)
 def slab_traffic(plan: SlabGeometry) -> Traffic:
-    """Count what all ranks together read and write, in a run without faults."""
+    """Return the traffic of all ranks together, in a run without faults."""
     begun = reduce(add, map(_at_once, (plan.targets[n] for n in gathered(plan))), Traffic(tasks=_ends(plan)))
     return reduce(add, (_times(_of(plan, slab), n) for slab, n in alike(plan)), begun)
 
 
 @lru_cache(8)
 def slab_tasks(plan: SlabGeometry) -> int:
-    """Tasks of a pass, told without a look at what they read and write."""
+    """Return the number of tasks of a pass, without computing its reads and writes."""
     return _ends(plan) + sum(n * _tasks(plan, slab) for slab, n in alike(plan))
 
 
 def _ends(plan: SlabGeometry) -> int:
-    """Tasks that are of no slab: they begin, gather, finish."""
+    """Return the number of tasks outside slabs: they begin, gather, finish."""
     return 3 if gathered(plan) else 2
 
 
 def _at_once(target: Stored) -> Traffic:
-    """Count what is written of a target that has been gathered."""
+    """Return the traffic of writing a gathered target."""
     return _write(plan_section_write(target, all_of(target).axes))
 
 
 def _tasks(plan: SlabGeometry, slab: Slab) -> int:
-    """Tasks of one slab: as many are given as are taken."""
+    """Return the number of tasks of one slab: it sends as many pieces as it receives."""
     return 3 + len(plan.givers(slab)) + len(plan.fetchers(slab))
 
 
@@ -67,20 +67,20 @@ def _times(traffic: Traffic, n: int) -> Traffic:
 
 
 def _of(plan: SlabGeometry, slab: Slab) -> Traffic:
-    """Count what is read for one slab, and written."""
+    """Return the traffic of one slab."""
     tasks = Traffic(tasks=_tasks(plan, slab))
     reads = (_read(each) for each in _readings(plan, slab))
     return reduce(add, (*reads, *(_written(plan, slab, number) for number in written(plan))), tasks)
 
 
 def reading(stored: Stored, axes: Axes, *, packed: bool = False) -> SectionPlan:
-    """How a part of a source is read."""
+    """Return the plan of reading a part of a source."""
     most = buffer_bytes(stored, math.prod(map(len, axes)))
     return SectionPlan.of(stored, axes, COSTS, packed=packed, most=most)
 
 
 def buffer_bytes(stored: Stored, elements: int) -> int:
-    """Bytes of a buffer for reading so many elements: it holds no more than they are."""
+    """Return the bytes of a buffer for reading this number of elements, never more than they have."""
     most = BUFFER_BYTES if stored.local else STORE_BUFFER_BYTES
     return min(most, max(elements, 1) * stored.itemsize)
 
@@ -101,7 +101,7 @@ def _readings(plan: SlabGeometry, slab: Slab) -> Iterator[SectionPlan]:
 
 
 def _placed(plan: SlabGeometry, stored: Stored, halo: tuple[int, ...], rank: int, axes: Axes) -> tuple[Stored, Axes]:
-    """The array file in which a rank has elements of the array, and their places there."""
+    """Return the array file that contains a rank's elements, and their indices in it."""
     if plan.shared:
         return stored, axes
     region = plan.region(rank)
@@ -117,7 +117,7 @@ def _taken(elements: Taken) -> Taken:
 
 
 def lies_packed(part: Section, whole: Section) -> bool:
-    """Whether a part of an array in C order lies in it in one piece."""
+    """Return whether a part of an array in C order is contiguous in it."""
     cut = [axis for axis, (n, m) in enumerate(zip(part.shape, whole.shape, strict=True)) if n != m]
     return not cut or math.prod(part.shape[: cut[-1]]) <= 1
 
@@ -152,8 +152,10 @@ def _write(made: SectionWritePlan) -> Traffic:
 
 
 def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Iterator[Axes]:
-    """The elements of a slab that lie in chunks of which its rank has written a part before, as a box an axis: those
-    that it shares with the slab before it along that one, and with none along the axes before."""
+    """Yield the elements of a slab in chunks that its rank has partly written before, as one box per axis.
+
+    The box of an axis contains the elements shared with the previous slab along it, and none shared along earlier axes.
+    """
     core, region = plan.core(slab), plan.region(slab.rank)
     stored, _ = _placed(plan, target, (), slab.rank, core.axes)
     parts = [
@@ -166,7 +168,7 @@ def _begun(plan: SlabGeometry, slab: Slab, target: Stored) -> Iterator[Axes]:
 
 
 def _split(core: range, region: range, zero: int, chunk: int, *, backwards: bool) -> tuple[range, range]:
-    """A band, less the elements in a chunk that reaches into the one before it: those, and the rest."""
+    """Split a band into the elements in a chunk that reaches into the previous band, and the rest."""
     start, stop = core.start, core.stop
     if backwards:
         edge = zero + (stop - zero) // chunk * chunk if stop < region.stop else stop
@@ -178,45 +180,45 @@ def _split(core: range, region: range, zero: int, chunk: int, *, backwards: bool
 
 
 SLAB_BYTES = 12 * 2**10
-"""Bytes of the tasks of a slab, as Dask keeps and orders them, ..."""
+"""Bytes of the tasks of a slab, as Dask stores and orders them, ..."""
 SLAB_TASKS = 5
-"""... of which there are so many, where two others give to it."""
+"""... for a slab with this number of tasks, when two others send to it."""
 COMPARED_BYTES = 2**20
-"""Bytes that a rank takes to compare results with those of a larger halo, piece by piece."""
+"""Bytes of a rank for comparing results with those of a larger halo, piece by piece."""
 CUT = ("edges", "axis", "heights")
-"""Fields of a plan that say which slab is which."""
+"""Fields of a plan that determine its slabs."""
 RESULTS = 2
-"""Results that a rank has at one time: one is computed while the one before it is written."""
+"""Number of results of a rank at one time: one is computed while the previous one is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCopies:
-    """Copies of sources in scratch, made before a pass, which reads them instead."""
+    """Copies of sources in scratch, made before a pass that reads them."""
 
     sources: tuple[Stored, ...]
-    """All sources, as they are stored."""
+    """All sources, as stored."""
     times_decoded: float
-    """How often a chunk is decoded for the copy of a source, at most."""
+    """Maximum number of times a chunk is decoded for the copy of a source."""
     memory: Memory
-    """Held at one time while they are made, at most."""
+    """Peak memory of making the copies."""
     traffic: Traffic
-    """Requests and bytes that they take, beside the pass."""
+    """Requests and bytes of making the copies, without the pass."""
     seconds: float
-    """Predicted."""
+    """Predicted seconds of making the copies."""
     scratch_bytes: int
-    """Bytes of disk at one time, at most."""
+    """Peak bytes of scratch on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabPlan(SlabGeometry, Holding):
-    """How arrays of one shape pass through a window, and what that takes."""
+    """Frozen plan of a pass over slabs: geometry, memory and cost."""
 
     copies: SourceCopies | None = None
-    """Copies that the pass reads; then ``sources`` are as these are stored."""
+    """Copies that the pass reads; then ``sources`` describe the copies."""
     pass_seconds: float = field(default=0.0, compare=False)
     """Predicted seconds of the pass, with a kernel as fast as a few copies of its blocks."""
     alternatives: tuple[Alternative, ...] = field(default=(), compare=False)
-    """The ways to cut slabs that were compared."""
+    """Cuts that were compared."""
 
     @property
     def seconds(self) -> float:
@@ -246,20 +248,20 @@ class SlabPlan(SlabGeometry, Holding):
         ]
 
     def cut_fact(self, name: str = "") -> tuple[Value, ...]:
-        """Return the number of slabs, and their cut."""
+        """Return the number of slabs, with their cut."""
         if len(self.cut_axes) > 1:
             return f"{self.count}{name} of ", self.heights
         return (f"{self.count}{name} of height {self.height} along axis {self.axis}",)
 
     def reuse_fact(self) -> tuple[Value, ...]:
-        """Return the bytes that are not read again, and those that are."""
+        """Return the bytes saved by reuse, and those that are read again."""
         if not self.reuse:
             return ("none: slabs are read with their halo",)
         again = self.again_bytes
         return "saves ", Bytes(self.saved_bytes), *((", ", Bytes(again), " are read again") if again else ())
 
     def _made(self) -> Facts:
-        """Shapes of targets that differ from the sources, and when these are written."""
+        """Return the shapes of targets that differ from the sources, and the gathered ones."""
         if not self.coarser:
             return []
         shapes, kept = (
@@ -270,7 +272,7 @@ class SlabPlan(SlabGeometry, Holding):
         return [("targets", (*shapes, *later))]
 
     def _copied(self) -> Facts:
-        """Chunks of copies that are read instead of sources, and what they take."""
+        """Return the chunks of copies that replace sources, and their cost."""
         if self.copies is None:
             return []
         pairs = zip(self.copies.sources, self.sources, strict=True)
@@ -286,19 +288,18 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def cut(self) -> Document:
-        """Which slab is which: as options take it, to cut the same ones."""
+        """Fields that determine the slabs, in the form of options, for repeating the cut."""
         return {name: getattr(self, name) for name in CUT}
 
     @property
     def memory(self) -> Memory:
-        """Held by one process at one time, at most: windows, what is handed on, results, what codecs and the kernel
-        need."""
+        """Peak memory of one process: windows, passed-on elements, results, codecs, and the kernel."""
         copying = self.copies.memory if self.copies else Memory()
         return largest(self.bare + self._coding, self._gathering, copying)
 
     @property
     def bare(self) -> Memory:
-        """The same without what codecs need."""
+        """Peak memory of one process without codecs."""
         kept = {"gathered": sum(gathered_bytes(self))} if self.coarser else {}
         return self.of_rank * self.ranks_here + Memory.of(
             **kept,
@@ -309,7 +310,7 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def _slab_bytes(self) -> int:
-        """Bytes of the tasks of a slab: of windows cut along several axes by how many give to one."""
+        """Bytes of the tasks of a slab; for windows cut along several axes, by the number of senders."""
         if len(self.cut_axes) < 2:
             return SLAB_BYTES
         return SLAB_BYTES * (2 + neighbours(self)) // SLAB_TASKS
@@ -327,13 +328,13 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def _lacking_elements(self) -> int:
-        """Elements of a window that its neighbours hand to it, at most."""
+        """Maximum number of elements of a window that its neighbours send."""
         given = [0 if way == "handed" or not self.reuse else d for way, d in zip(self.ways, self.depth, strict=True)]
         return max(math.prod(self.largest(self.depth)) - math.prod(self.largest(given)), 0)
 
     @property
     def _kept_elements(self) -> int:
-        """Elements that are kept for rows of windows to come, at most: of each window that has some of it."""
+        """Maximum number of elements kept for later rows of windows, from each window that shares some."""
         if "kept" not in self.ways:
             return 0
         order, wide, most = self.cut_axes, self.largest(self.depth), [self.along(a).most_bands for a in self.cut_axes]
@@ -347,13 +348,13 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def fits(self) -> bool:
-        """Whether it keeps to its budget."""
+        """Whether the plan fits its budget."""
         bare = self.bare.nbytes
         return bare <= self.budget and self.memory.nbytes <= self.budget
 
     @property
     def _gathering(self) -> Memory:
-        """Held when all slabs are written: what was gathered, and one target of it in its own order."""
+        """Memory after all slabs: the gathered targets, and one of them in its own order."""
         if not self.coarser:
             return Memory()
         coding = (plan_section_write(each, all_of(each).axes).held_bytes for each in self._gathered)
@@ -372,12 +373,12 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def result_bytes(self) -> int:
-        """Bytes of what the kernel gives for the largest window, for all targets together."""
+        """Bytes of the kernel's results for the largest window, for all targets together."""
         return self.bytes_made(self.largest(self.depth), self.targets)
 
     @property
     def _coding(self) -> Memory:
-        """Held beside slabs where one is read and another written, at most."""
+        """Maximum memory in addition to slabs while one is read and another written."""
         wide = self.largest([0 if way == "handed" else d for way, d in zip(self.ways, self.depth, strict=True)])
         each = product({*self.sources, *self.among}, self._starts)
         reads = (_reading_bytes(source, _longest(source, start, wide)) for source, start in each)
@@ -392,7 +393,7 @@ class SlabPlan(SlabGeometry, Holding):
         return Memory.of(codecs=max(reads, default=0) + max(writes, default=0)) * self.ranks_here
 
     def _lies_as_stored(self, target: Stored) -> bool:
-        """Whether what a kernel gives is written from where it is: whole plain chunks, each in one piece."""
+        """Whether a kernel's results are written without a copy: whole plain chunks, each contiguous."""
         core, chunk, first = self.largest((0,) * len(self.shape)), target.grid.chunks, (0,) * len(self.shape)
         if not self.cores_only or not can_change(target) or target.order or any(map(mod, self.heights, chunk)):
             return False
@@ -400,7 +401,7 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def _starts(self) -> list[tuple[int, ...]]:
-        """Where slabs are read from: the first one, and where they are cut along several axes one inside."""
+        """Start of the first slab, and if slabs are cut along several axes, of one inside."""
         first = (0,) * len(self.shape)
         if len(self.cut_axes) < 2:
             return [first]
@@ -413,35 +414,34 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of all sources, decoded."""
+        """Decoded bytes of all sources."""
         return math.prod(self.shape) * sum(source.itemsize for source in self.sources)
 
     @property
     def read_bytes(self) -> int:
-        """Bytes, decoded, that are read of all sources: with reuse all that is stored, once."""
+        """Decoded bytes read of all sources; with reuse each stored element once."""
         return read_elements(self) * sum(source.itemsize for source in self.sources)
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that reuse saves from being read again."""
+        """Bytes that reuse saves."""
         return self.alone.read_bytes - self.read_bytes
 
     @property
     def alone(self) -> SlabPlan:
-        """The same slabs, where each reads all that it needs: nothing is handed on."""
+        """Plan of the same slabs without reuse."""
         again: Way = "again"
         return replace(self, ways=(again,) * len(self.ways))
 
     @property
     def again_bytes(self) -> int:
-        """Bytes, decoded, that are read for one window when they have been read for another; whole chunks, where they
-        are coded."""
+        """Decoded bytes read for one window after another has read them; whole chunks if they are coded."""
         coded = sum(source.padded_bytes for source in self.sources if source.coded)
         return max(self.read_bytes - self.source_bytes, self.passing.decoded_bytes - coded if coded else 0)
 
     @property
     def traffic(self) -> Traffic:
-        """Requests and bytes of a run without faults; of chunks that are coded, stored bytes are an estimate."""
+        """Requests and bytes of a run without faults; stored bytes are an estimate if chunks are coded."""
         return self.passing + self.copies.traffic if self.copies else self.passing
 
     @property
@@ -451,17 +451,17 @@ class SlabPlan(SlabGeometry, Holding):
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of disk that copies take at one time, at most."""
+        """Peak bytes of the copies on disk."""
         return self.copies.scratch_bytes if self.copies else 0
 
     @property
     def times_decoded(self) -> float:
-        """How often the chunks of a source are decoded on average, of the source for which that is most."""
+        """Average number of times the chunks of a source are decoded, the maximum of all sources."""
         return max((self.copies.times_decoded if self.copies else 0.0, *self.decodings))
 
     @property
     def decodings(self) -> tuple[float, ...]:
-        """How often the pass decodes the chunks of each source, on average; 0 of one that is not coded."""
+        """Average number of times the pass decodes the chunks of each source; 0 if it is not coded."""
         return tuple(self._decoded(number) if source.coded else 0.0 for number, source in enumerate(self.sources))
 
     def _decoded(self, number: int) -> float:
@@ -477,11 +477,11 @@ class SlabPlan(SlabGeometry, Holding):
 
 @lru_cache(2**12)
 def _reading_bytes(stored: Stored, axes: tuple[range, ...]) -> int:
-    """Kept, for cuts are looked at by the thousand, and many are alike in what a slab has of an array."""
+    """Return the bytes of reading a box, cached because thousands of cuts share few boxes."""
     return reading(stored, axes).held_bytes
 
 
 def _longest(stored: Stored, start: Sequence[int], wide: Sequence[int]) -> tuple[range, ...]:
-    """Return the most that an array file has of a window."""
+    """Return the longest part of a window in an array file."""
     extents = stored.grid.shape
     return tuple(range(min(a, n), min(a + w, n)) for a, w, n in zip(start, wide, extents, strict=True))

@@ -1,11 +1,11 @@
-"""Sweeps of a stencil, fused: how far they reach, and in which tiles and steps they are made.
+"""Fused sweeps of a stencil: their reach, and their tiles and steps.
 
     halo 3     ░░░███████░░░        sweep 1: right in all but the outermost neighbours
-               ·░░███████░░·        sweep 2: the region in which values are right shrinks by the depth
-               ··░███████░··        sweep 3: what is left is the slab, as three plain sweeps make it, bit for bit
+               ·░░███████░░·        sweep 2: the region with right values shrinks by the depth
+               ··░███████░··        sweep 3: the slab remains, equal to three plain sweeps bit for bit
 
-A part of an array is swept tile by tile; each tile goes down the first axis in steps of a few rows, a sweep `depth`
-rows behind the one before it, so that no row is swept twice and everything stays in a second cache.
+A part of an array is swept tile by tile. Each tile goes down the first axis in steps of a few rows, a sweep `depth`
+rows behind the previous one, so that no row is swept twice and everything stays in a second cache.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from oocarrays.mapping.grid import ceil_div
 from oocarrays.mapping.layouts.halo import Boundaries, of_axis
 
 BLOCK_BYTES = 2**18
-"""Bytes of a kernel's block, about: it holds a few such arrays at a time, in a second cache."""
+"""Approximate bytes of a kernel's block: a second cache contains a few such arrays at a time."""
 CALL_ELEMENTS = 2**12
-"""Elements that are swept in the time of a call of the kernel, ..."""
+"""Elements swept in the time of a call of the kernel, ..."""
 WAITING_ELEMENTS = 2**15
-"""... and where threads sweep together: at the end of each numpy call a thread waits for the interpreter's lock."""
+"""... and for threads that sweep together: after each numpy call a thread waits for the interpreter's lock."""
 LARGEST, SMALLER = 5, (2, 0)
-"""Blocks of up to ``2**LARGEST * BLOCK_BYTES`` are looked at; smaller where these leave no room for all threads."""
+"""Blocks of up to ``2**LARGEST * BLOCK_BYTES`` are compared; smaller ones if these leave no room for all threads."""
 CACHES = 1 / 7
-"""The time of an element goes with this power of what a block has more than `BLOCK_BYTES`."""
+"""Exponent of the time per element as a function of a block's size over `BLOCK_BYTES`."""
 RUN_ELEMENTS = 2**6
-"""Elements that are swept in the time that each contiguous run of them adds."""
+"""Elements swept in the additional time of each contiguous run."""
 PARTS = tuple(round(2 ** (step / 2)) for step in range(40))
-"""Tiles along an axis that are looked at."""
+"""Candidate numbers of tiles along an axis."""
 Ends = Sequence[tuple[int, int]]
-"""Where something begins and ends along each axis."""
+"""Start and end along each axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepStep:
-    """One step down a tile: rows of the first axis, by the number of sweeps that they have seen."""
+    """One step down a tile: rows of the first axis, by number of completed sweeps."""
 
     made: tuple[tuple[int, int], ...]
-    """Rows that are read, and those that each sweep then adds."""
+    """Rows read, and rows added by each sweep."""
     windows: tuple[tuple[int, int], ...]
-    """Rows of the kernel's block in each sweep, which may stand beyond the edges; what was read, before the first."""
+    """Rows of the read block, then of the kernel's block in each sweep; they may lie beyond the edges."""
     first: bool
-    """Whether no step has come before it."""
+    """Whether it is the first step."""
     last: bool
-    """Whether none follows."""
+    """Whether it is the last step."""
 
     @property
     def top(self) -> int:
@@ -58,32 +58,32 @@ class SweepStep:
 
     @property
     def bottom(self) -> int:
-        """The row behind the last one of any block."""
+        """One past the last row of any block."""
         return max(upper for _, upper in self.windows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweeps:
-    """Sweeps of one kernel that are made in one pass."""
+    """Sweeps of one kernel in one pass."""
 
     shape: tuple[int, ...]
     """Extent of each axis of the whole array, in elements."""
     count: int
-    """How many."""
+    """Number of sweeps."""
     depth: tuple[int, ...]
-    """Neighbours that one sweep needs on each side, in each axis."""
+    """Number of neighbours that one sweep needs on each side, in each axis."""
     boundary: Boundaries
-    """What stands beyond the edges."""
+    """Boundary condition beyond the edges."""
     tile: tuple[int, ...]
     """Rows of a step, and elements of a tile along each other axis."""
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """Neighbours that all sweeps together need on each side, in each axis."""
+        """Number of neighbours that all sweeps together need on each side, in each axis."""
         return tuple(self.count * depth for depth in self.depth)
 
     def needed(self, axis: int, part: tuple[int, int], after: int) -> tuple[int, int]:
-        """The elements that must be right after so many sweeps, for a part to be right after the last."""
+        """Return the elements that must be right after ``after`` sweeps, for a part to be right after the last."""
         reach = (self.count - after) * self.depth[axis]
         lower, upper = part[0] - reach, part[1] + reach
         if of_axis(self.boundary, axis) == "periodic":
@@ -91,11 +91,11 @@ class Sweeps:
         return max(lower, 0), min(upper, self.shape[axis])
 
     def span(self, axis: int, part: tuple[int, int]) -> tuple[int, int]:
-        """All that sweeps of a part go through along an axis, with what stands beyond the edges."""
+        """Return the range of an axis that sweeps of a part read, including values beyond the edges."""
         return self._clipped(axis, part[0] - self.reach[axis], part[1] + self.reach[axis])
 
     def _clipped(self, axis: int, lower: int, upper: int) -> tuple[int, int]:
-        """Clip a range that may go beyond the edges to what a block has of it."""
+        """Clip a range to the array and the boundary values that a block contains."""
         boundary = of_axis(self.boundary, axis)
         if boundary == "periodic":
             return lower, upper
@@ -103,12 +103,12 @@ class Sweeps:
         return max(lower, -beyond), min(upper, self.shape[axis] + beyond)
 
     def tiles(self, core: Ends) -> Iterator[list[tuple[int, int]]]:
-        """A part of the array, cut evenly along each axis but the first."""
+        """Yield tiles of a part of the array, cut evenly along each axis but the first."""
         for across in product(*(_even(ends, n) for ends, n in zip(core[1:], self.tile[1:], strict=True))):
             yield [core[0], *across]
 
     def steps(self, rows: tuple[int, int]) -> Iterator[SweepStep]:
-        """The way down a tile; the last step is so long that none before it ends within reach of the edge."""
+        """Yield the steps down a tile; the last one is so long that none before it ends within reach of the edge."""
         start, stop = rows
         starts = [start, *range(start + self.tile[0], stop - self.reach[0] - self.depth[0], self.tile[0])]
         for lower, upper in zip(starts, [*starts[1:], stop], strict=True):
@@ -125,20 +125,20 @@ class Sweeps:
         return SweepStep(made=tuple(made), windows=tuple(windows), first=first, last=last)
 
     def block_bytes(self, itemsize: int) -> int:
-        """Bytes of the largest block that a kernel is given."""
+        """Return the bytes of the kernel's largest block."""
         rows = self.tile[0] + 3 * (self.reach[0] + self.depth[0])
         most = (n + 2 * max(reach, 1) for n, reach in zip(self.shape, self.reach, strict=True))
         sides = [rows, *(n + 2 * reach for n, reach in zip(self.tile[1:], self.reach[1:], strict=True))]
         return math.prod(map(min, sides, most)) * itemsize
 
     def held_bytes(self, itemsize: int) -> int:
-        """Bytes of the buffer of a step, and of the rows that are kept of each sweep; not what the kernel holds."""
+        """Return the bytes of a step's buffer and of the rows kept of each sweep, without the kernel's own."""
         wide = (n + 2 * reach for n, reach in zip(self.tile[1:], self.reach[1:], strict=True))
         return self.block_bytes(itemsize) + 2 * self.reach[0] * math.prod(wide) * itemsize
 
 
 def _even(ends: tuple[int, int], most: int) -> list[tuple[int, int]]:
-    """A range in pieces of about the same length."""
+    """Return a range cut into pieces of about the same length."""
     (lower, upper), parts = ends, ceil_div(ends[1] - ends[0], most)
     cuts = [lower + (upper - lower) * part // parts for part in range(parts + 1)]
     return list(pairwise(cuts))
@@ -155,11 +155,11 @@ def fitting_tile(
     largest: int = LARGEST,
     together: bool = False,
 ) -> tuple[tuple[int, ...], float]:
-    """The tile that costs least, and what it costs: the sweeps of a plain element in cache are 1.
+    """Return the cheapest tile, and its cost: the sweeps of a plain element in cache are 1.
 
-    What counts is what is swept twice at its sides, the rows of a block's halo, calls, and what is not in cache.
-    Threads that sweep ``together`` hinder each other at every call: they take blocks of megabytes. Where threads share
-    a slab there are so many ``tiles`` at least, if it can be cut so. No block is larger than ``largest`` asks for.
+    The cost includes repeated sweeps at its sides, the rows of a block's halo, calls, and cache misses. Threads
+    that sweep ``together`` hinder each other at every call: they use blocks of megabytes. If threads share a slab,
+    it is cut into at least ``tiles`` tiles, if possible. ``largest`` limits the size of a block.
     """
     thinned = PARTS[:: max(len(shape) - 1, 1)]
     lengths = [

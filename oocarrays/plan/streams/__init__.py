@@ -1,1 +1,1 @@
-"""Streams of the cells of an array: modes, segments, blocks and directories, as arithmetic."""
+"""Streams of the cells of an array: arithmetic of modes, segments, blocks and directories."""

@@ -1,13 +1,14 @@
-"""Buffers of cells: each takes bytes of its own stream, and gives whole blocks when it is full.
+"""Buffers of cells: each collects bytes of its own stream, and releases whole blocks when it is full.
 
-    cell 3   ▓▓▓▓▓▓··   + 5 bytes   ──►  a whole block ▓▓▓▓▓▓▓▓ goes out, and ▓▓▓····· stays
+    cell 3   ▓▓▓▓▓▓··   + 5 bytes   ──►  a whole block ▓▓▓▓▓▓▓▓ is released, and ▓▓▓····· remains
 
 The bytes of IB go through one such set of buffers, and the pointers of its directory through another (sections 5.2.2
-and Figures 6 and 7). All cells of a call are moved together, in the largest units that they allow.
+and Figures 6 and 7). All cells of a call are moved together, in the largest possible units.
 
-cell 5, bytes 60 … 70 of NB, b = 8   ──►  row 7 from byte 4, 4 bytes;  row 8 from byte 0, 6 bytes
+    cell 5, bytes 60 … 70 of NB, b = 8   ──►  row 7 from byte 4, 4 bytes;  row 8 from byte 0, 6 bytes
 
-A row is one block of every cell. Chunks hold some rows of some cells, so that every piece is a run of bytes of a chunk.
+A row is one block of every cell. Chunks contain some rows of some cells, so that every piece is a run of bytes of a
+chunk.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from oocarrays.plan.streams.units import UNITS, before, in_units, spread, spread
 
 
 class Pieces(NamedTuple):
-    """Runs of bytes in chunks, and where they go in a result."""
+    """Runs of bytes in chunks, with their positions in a result."""
 
     chunk: np.ndarray
     """Number of the chunk."""
     place: np.ndarray
-    """Bytes of the chunk before it."""
+    """Byte offset in the chunk."""
     into: np.ndarray
-    """Bytes of the result before it."""
+    """Byte offset in the result."""
     count: np.ndarray  # type: ignore[assignment]
-    """Bytes of it."""
+    """Number of bytes."""
 
     def by_chunk(self) -> list[tuple[int, Pieces]]:
         if len(self.chunk) == 1:
@@ -44,7 +45,7 @@ class Pieces(NamedTuple):
 
 
 class Chunking(NamedTuple):
-    """The cells and rows of one chunk of a segment of NB or CB."""
+    """Cells and rows of one chunk of a segment of NB or CB."""
 
     block: int
     """Bytes of a block."""
@@ -53,7 +54,7 @@ class Chunking(NamedTuple):
     width: int
     """Cells of a chunk."""
     columns: int
-    """Chunks beside each other, for all cells."""
+    """Chunks side by side, for all cells."""
 
     @property
     def nbytes(self) -> int:
@@ -77,14 +78,14 @@ class Chunking(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The parts of bytes of some cells in each segment, and beyond what is there."""
+    """Bytes of some cells in each segment, and beyond the end of the streams."""
 
     nb: tuple[np.ndarray, np.ndarray, np.ndarray]
-    """Of each cell the first byte in the segment, the bytes, and where they are in a result."""
+    """First byte of each cell in the segment, number of bytes, and offset in a result."""
     cb: tuple[np.ndarray, np.ndarray, np.ndarray]
     ib: tuple[np.ndarray, np.ndarray, np.ndarray]
     beyond: tuple[np.ndarray, np.ndarray, np.ndarray]
-    """The first byte beyond the end of the stream, counted from there."""
+    """Bytes beyond the end of the stream; the first byte is counted from there."""
 
 
 def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, ends: np.ndarray) -> Segments:
@@ -100,7 +101,7 @@ def segments(offsets: np.ndarray, counts: np.ndarray, nb_end: int, cb_end: int, 
 
 
 LONG = 128
-"""Units of a run that is copied by itself."""
+"""Units from which a run is copied separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +109,9 @@ class CellRun:
     """Blocks of some cells, one cell after the other."""
 
     cells: np.ndarray
-    """The cells, rising."""
+    """Cells, ascending."""
     counts: np.ndarray
-    """Bytes of each that are data; what is left of its last block is padding."""
+    """Data bytes of each cell; the rest of its last block is padding."""
     data: np.ndarray
     """Bytes of all blocks, whole blocks of each cell."""
 
@@ -128,19 +129,19 @@ class Buffers:
         self._width = block
 
     def push(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
-        """Take bytes of some cells, and give the whole blocks that come of them."""
+        """Add bytes of some cells, and return the completed blocks."""
         if len(cells) == self.cells and len(cells) and self._is_level(counts):
             return self._push_level(int(counts[0]), values.reshape(-1).view(np.uint8))
         self._narrow(counts)
         return self._push_each(cells, counts // self._unit, in_units(values, self._unit))
 
     def _narrow(self, counts: np.ndarray) -> None:
-        """Move bytes in units that all that was pushed is made of."""
+        """Reduce the unit to a divisor of all pushed byte counts."""
         common = int(np.bitwise_or.reduce(counts)) if len(counts) else 0
         self._unit = unit_of(self._unit, common)
 
     def _is_level(self, counts: np.ndarray) -> bool:
-        """Whether all cells have as much in their buffers, and get as much."""
+        """Return whether all buffers are equally full, and receive equally many bytes."""
         first, level = counts[0], self.fill[0]
         return bool((counts == first).all() and (self.fill == level).all())
 
@@ -161,7 +162,7 @@ class Buffers:
         return CellRun(cells=np.arange(self.cells), counts=np.full(self.cells, going * unit), data=data)
 
     def _push_each(self, cells: np.ndarray, counts: np.ndarray, values: np.ndarray) -> CellRun:
-        """Push in units: ``counts`` and ``values`` are so many of them."""
+        """Push in units: ``counts`` and ``values`` are in units."""
         width = self.block // self._unit
         had = (self.fill[cells] // self._unit).astype(np.int64)
         total = had + counts
@@ -183,7 +184,7 @@ class Buffers:
         self, cells: np.ndarray, whole: np.ndarray, had: np.ndarray, values: np.ndarray, starts: np.ndarray,
         going: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
-        """Whole blocks of full buffers: what was in them, and then what is new."""
+        """Return the whole blocks of full buffers: the old bytes, then the new ones."""
         width = self.block // self._unit
         out = np.empty(int(whole.sum()) * width, values.dtype)
         first = before(whole)
@@ -193,14 +194,14 @@ class Buffers:
         return out
 
     def flush(self) -> CellRun:
-        """Give what is in the buffers, each padded to a block."""
+        """Return the contents of the buffers, each padded to a block."""
         cells = np.flatnonzero(self.fill)
         counts = self.fill[cells].astype(np.int64)
         rows = self.data.reshape(self.cells, self.block).take(cells, 0)
         if len(cells) and bool((counts == counts[0]).all()):
             rows[:, int(counts[0]) :] = self.padding
         else:
-            unit = self._unit  # of which all that was pushed is made
+            unit = self._unit  # divides all pushed byte counts
             padding = np.full(unit, self.padding, np.uint8).view(UNITS[unit])
             rows.view(UNITS[unit])[np.arange(0, self.block, unit) >= counts[:, None]] = padding
         self.fill[:] = 0
@@ -209,12 +210,12 @@ class Buffers:
 
     @staticmethod
     def held_bytes(cells: int, block: int) -> int:
-        """Bytes that the buffers of so many cells take."""
+        """Return the bytes of the buffers of ``cells`` cells."""
         return cells * (block + np.dtype(np.int32).itemsize)
 
 
 def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray, counts: np.ndarray) -> None:
-    """Copy runs of units: long ones, which are few and have most of what irregular events bring, one by one."""
+    """Copy runs of units: long ones one by one, as irregular events have few of them with most of the bytes."""
     long = np.flatnonzero(counts >= LONG)
     for to, start, count in zip(into[long].tolist(), of[long].tolist(), counts[long].tolist(), strict=True):
         out[to : to + count] = values[start : start + count]
@@ -224,20 +225,20 @@ def _move(out: np.ndarray, into: np.ndarray, values: np.ndarray, of: np.ndarray,
 
 
 def _beside(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Put rows beside others."""
+    """Return rows joined side by side."""
     out = np.empty((len(left), left.shape[1] + right.shape[1]), left.dtype)
     out[:, : left.shape[1]], out[:, left.shape[1] :] = left, right
     return out
 
 
 NOTHING = CellRun(cells=np.empty(0, np.int64), counts=np.empty(0, np.int64), data=np.empty(0, np.uint8))
-"""A run of no blocks."""
+"""Run without blocks."""
 
 
 def grouped(cells: np.ndarray, items: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Put events in the order of their cells, those of a cell as they came: the cells, how many of each, and all items.
+    """Group events by cell in order of arrival: return the cells, the number of events of each, and all items.
 
-    A cell and the place of an event make one number, and these are sorted: numpy sorts plain numbers many times faster
+    A cell and the index of an event make one number, and these are sorted: numpy sorts plain numbers many times faster
     than it finds an order.
     """
     bits = max(len(cells) - 1, 1).bit_length()

@@ -1,15 +1,15 @@
-"""Calls: what a program asks of the streams of some cells at one time, as plain bytes.
+"""Calls: the requests of a program for the streams of some cells at one time, as plain bytes.
 
-level    all cells, as many bytes each     values with one row for each cell, wherever they lie in memory
-events   items in any order                a row of bytes for each, and its cell
-runs     some cells, each its own number   bytes of all, one cell after the other
+    level    all cells, as many bytes each     values with one row for each cell, at any stride in memory
+    events   items in any order                a row of bytes for each, and its cell
+    runs     some cells, each its own number   bytes of all, one cell after the other
 
-NB  no buffering             all cells, b bytes each, contiguous      ──► a row of the array, as it is in memory
+    NB  no buffering             all cells, b bytes each, contiguous      ──► a row of the array, as it is in memory
     CB  collective buffering     all cells, the same number of bytes      ──► buffers of all cells, full together
     IB  independent buffering    some cells, each its own number of bytes ──► a buffer of each cell, and superblocks
 
-Tests are those of section 4.2 and 5.2 of Moore, Hatcher and Quinn, in their order. A file goes from NB to CB to IB as
-it is written, and never back: what is written once in IB is followed by IB.
+The tests are those of section 4.2 and 5.2 of Moore, Hatcher and Quinn, in their order. A file goes from NB to CB to IB
+as it is written, and never back: after one write in IB, all further ones use IB.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ import numpy as np
 
 Mode = Literal["NB", "CB", "IB"]
 MODES: tuple[Mode, ...] = ("NB", "CB", "IB")
-"""From the fastest to the most general."""
+"""Modes from the fastest to the most general."""
 
 
 class ModeAnswer(NamedTuple):
-    """The answer of one rank to the tests of a call: what the ranks tell each other."""
+    """Result of one rank's tests of a call, exchanged between ranks."""
 
     mode: Mode
-    """The fastest mode that its own cells allow."""
+    """Fastest mode that its own cells allow."""
     nbytes: int
-    """Bytes of each of its cells; -1 where they differ."""
+    """Bytes of each of its cells; -1 if they differ."""
     everywhere: bool
     """Whether all of its cells take part."""
 
 
 def write_mode(current: Mode, nbytes: int, everywhere: bool, contiguous: bool, block: int) -> Mode:
-    """Find the mode of a write at the end of all streams."""
+    """Return the mode of a write at the end of all streams."""
     if current == "IB" or not everywhere or nbytes < 0:
         return "IB"
     if current == "CB" or not contiguous or (block and nbytes != block):
@@ -46,7 +46,7 @@ def write_mode(current: Mode, nbytes: int, everywhere: bool, contiguous: bool, b
 
 
 def read_mode(offset: int, nbytes: int, block: int, nb_end: int, cb_end: int) -> Mode:
-    """Find the mode of a read of the same bytes of all streams."""
+    """Return the mode of a read of the same bytes of all streams."""
     if offset < 0 or nbytes < 0 or offset + nbytes > cb_end:
         return "IB"
     if block and offset + nbytes <= nb_end and offset % block == 0 and nbytes % block == 0:
@@ -55,7 +55,7 @@ def read_mode(offset: int, nbytes: int, block: int, nb_end: int, cb_end: int) ->
 
 
 def agreed(found: Iterable[ModeAnswer]) -> ModeAnswer:
-    """Reduce what the ranks found to what all of them do."""
+    """Return the common mode, bytes and participation of all ranks."""
     each = list(found)
     mode = MODES[max((MODES.index(one.mode) for one in each), default=0)]
     sizes = {one.nbytes for one in each}
@@ -66,41 +66,41 @@ def agreed(found: Iterable[ModeAnswer]) -> ModeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Values for all cells, as many bytes each."""
+    """Values for all cells, with the same number of bytes each."""
 
     values: np.ndarray
     """Items, with the cells along the first axis."""
     nbytes: int
     """Bytes of each cell."""
     is_contiguous: bool
-    """Whether the values of a cell follow those of the cell before it where they came from."""
+    """Whether the values of consecutive cells were adjacent in the caller's memory."""
 
     def found(self, current: Mode, block: int) -> ModeAnswer:
-        """Find the mode of the call, as far as these cells can tell."""
+        """Return the mode of the call, as far as these cells determine it."""
         return ModeAnswer(write_mode(current, self.nbytes, True, self.is_contiguous, block), self.nbytes, True)
 
     @property
     def rows(self) -> np.ndarray:
-        """The bytes of each cell, in a row."""
+        """Bytes of each cell, in a row."""
         values = np.ascontiguousarray(self.values)
         return values.reshape(-1).view(np.uint8).reshape(len(values), self.nbytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """Items for some cells, in the order in which they come."""
+    """Items for some cells, in order of arrival."""
 
     cells: np.ndarray
-    """The cell of each item, of those of the file."""
+    """Cell of each item, by its number in the file."""
     items: np.ndarray
-    """A row of bytes for each."""
+    """Row of bytes for each item."""
 
     def found(self, current: Mode, block: int) -> ModeAnswer:
-        """Find the mode of the call: independent."""
+        """Return the mode of the call: independent."""
         return ModeAnswer("IB", -1, False)
 
     def as_runs(self) -> CellBytes:
-        """Return the same, sorted by cell."""
+        """Return the items as bytes sorted by cell."""
         order = np.argsort(self.cells, kind="stable")
         cells, counts = np.unique(self.cells, return_counts=True)
         data = np.ascontiguousarray(self.items[order]).reshape(-1)
@@ -112,14 +112,14 @@ class CellBytes:
     """Bytes for some cells."""
 
     cells: np.ndarray
-    """The cells, rising, of those of the file."""
+    """Cells, ascending, by their numbers in the file."""
     counts: np.ndarray
-    """Bytes of each."""
+    """Number of bytes of each cell."""
     data: np.ndarray
-    """The bytes, one cell after the other."""
+    """Bytes, one cell after the other."""
 
     def found(self, current: Mode, block: int) -> ModeAnswer:
-        """Find the mode of the call: independent."""
+        """Return the mode of the call: independent."""
         return ModeAnswer("IB", -1, False)
 
 

@@ -1,15 +1,15 @@
-"""The directory of IB: which blocks of the segment a cell's stream is made of.
+"""Directory of IB: the blocks of the segment that form a cell's stream.
 
     first[cell] ──► entry │ cell │ next │ pointer │ pointer │ …   ──► entry │ cell │ next │ …   ──► −1
 
-A pointer is a block of the segment and the bytes from there on, which may run over several blocks of one superblock:
-``block << 24 | bytes``. Entries are written with no next, as their blocks are; when a file is closed they are gone
-through backwards and linked (section 5.2.4, Figure 7). Their cells alone are enough to do that again.
+A pointer is a block of the segment and the bytes from there on, which may span several blocks of one superblock:
+``block << 24 | bytes``. Entries are written without next, together with their blocks. When a file is closed, they are
+traversed backwards and linked (section 5.2.4, Figure 7). Their cells alone suffice to repeat that.
 
     level entry │ −2 − cell │ cells │ pointer │        as many bytes of each of these cells, one after the other
 
-Cells that fill together need no pointer each: one entry says where the blocks of all of them begin. Of each cell,
-blocks lie in the order of its stream, whoever points to them.
+Cells that fill together need no pointer each: one entry has the start of the blocks of all of them. The blocks of each
+cell are in the order of its stream, in both kinds of entries.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy as np
 from oocarrays.plan.streams.units import before, spread
 
 BITS = 24
-"""Bits of a pointer that count bytes."""
+"""Number of bits of a pointer for its bytes."""
 MOST_RUN = 1 << BITS
-"""Bytes of a run are fewer than this: superblocks are no larger than half of it."""
+"""Exclusive upper bound for the bytes of a run: superblocks are at most half as large."""
 NONE = -1
 """No entry, no block, no cell: the fill value of a directory."""
 HEAD = 2
 """Words of an entry before its pointers: its cell, and the next entry."""
 LEVEL = -2
-"""The first word of a level entry is this, less the first of its cells; the second is how many they are."""
+"""First word of a level entry is this minus its first cell; the second is the number of cells."""
 
 
 def cut(start: int, lengths: np.ndarray, superblock: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut runs that lie one after the other from ``start`` on where superblocks end."""
+    """Cut consecutive runs from ``start`` on at the ends of superblocks."""
     starts = start + before(lengths)
     ends = starts + lengths
     pieces = (ends - 1) // superblock - starts // superblock + 1
@@ -44,7 +44,7 @@ def cut(start: int, lengths: np.ndarray, superblock: int) -> tuple[np.ndarray, n
 
 
 def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return a pointer to each run: where it begins, in blocks, and its bytes."""
+    """Return a pointer to each run: its start, in blocks, and its bytes."""
     made: np.ndarray = blocks << BITS | counts
     return made
 
@@ -52,7 +52,7 @@ def pointers(blocks: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def level_entries(
     cells: np.ndarray, counts: np.ndarray, blocks: np.ndarray, nbytes: int, pointers_each: int
 ) -> np.ndarray:
-    """Return level entries: of each the first cell, how many there are, and where their blocks begin."""
+    """Return level entries: the first cell of each, the number of cells, and the start of their blocks."""
     entries = np.full((len(cells), HEAD + pointers_each), NONE, np.int64)
     entries[:, 0], entries[:, 1] = LEVEL - cells, counts
     entries[:, HEAD] = pointers(blocks, np.full(len(cells), nbytes))
@@ -63,15 +63,15 @@ class LevelEntries(NamedTuple):
     """Level entries, each for the cells from ``lower`` to ``upper``."""
 
     lower: np.ndarray
-    """The first cell of each."""
+    """First cell of each entry."""
     upper: np.ndarray
-    """The cell after its last."""
+    """One past its last cell."""
     place: np.ndarray
-    """Bytes of the segment before the blocks of its first cell."""
+    """Byte offset of the blocks of its first cell in the segment."""
     nbytes: np.ndarray
     """Bytes of each cell."""
     stride: np.ndarray
-    """Bytes from cell to cell: whole blocks."""
+    """Bytes from cell to cell, in whole blocks."""
 
 
 def levels_of(entries: np.ndarray, block: int) -> LevelEntries:
@@ -82,20 +82,20 @@ def levels_of(entries: np.ndarray, block: int) -> LevelEntries:
 
 
 class Extents(NamedTuple):
-    """Runs of bytes that streams are made of, by cell, and for each cell in the order of its stream."""
+    """Runs of bytes that form streams, by cell and in the order of each stream."""
 
     owner: np.ndarray
-    """Which of the cells that were asked for each belongs to."""
+    """Index of the owner among the requested cells."""
     offset: np.ndarray
-    """Bytes of the stream's IB part before it."""
+    """Byte offset in the stream's IB part."""
     place: np.ndarray
-    """Bytes of the segment before it."""
+    """Byte offset in the segment."""
     count: np.ndarray  # type: ignore[assignment]
-    """Bytes of it."""
+    """Number of bytes."""
 
 
 def extents_of(cells: np.ndarray, entries: np.ndarray, block: int) -> Extents:
-    """Return the extents of some cells, out of entries that stand in the order in which they were written."""
+    """Return the extents of some cells, from entries in the order of writing."""
     if not len(cells):
         return Extents(*(np.empty(0, np.int64) for _ in Extents._fields))
     is_level = entries[:, 0] <= LEVEL
@@ -108,7 +108,7 @@ def extents_of(cells: np.ndarray, entries: np.ndarray, block: int) -> Extents:
 
 
 def _pointed(cells: np.ndarray, entries: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Owner, place and bytes of what entries of one cell point to, cell by cell."""
+    """Return owner, place and bytes of the pointers in entries of one cell, cell by cell."""
     at = np.searchsorted(cells, entries[:, 0])
     at[at == len(cells)] = 0
     mine = np.flatnonzero(cells[at] == entries[:, 0])
@@ -120,7 +120,7 @@ def _pointed(cells: np.ndarray, entries: np.ndarray, block: int) -> tuple[np.nda
 
 
 def _leveled(cells: np.ndarray, entries: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Owner, place and bytes of what level entries say of some cells."""
+    """Return owner, place and bytes of some cells from level entries."""
     found = levels_of(entries, block)
     first = np.searchsorted(cells, found.lower)
     each = np.searchsorted(cells, found.upper) - first
@@ -130,7 +130,7 @@ def _leveled(cells: np.ndarray, entries: np.ndarray, block: int) -> tuple[np.nda
 
 
 def _extents(owner: np.ndarray, place: np.ndarray, count: np.ndarray) -> Extents:
-    """Say of runs that stand in the order of streams how many bytes of the stream come before each."""
+    """Return runs in the order of streams with their offsets in the stream."""
     all_before = before(count)
     first = np.concatenate(([True], owner[1:] != owner[:-1])) if len(owner) else np.empty(0, bool)
     offset = all_before - np.maximum.accumulate(np.where(first, all_before, 0)) if len(owner) else all_before
@@ -138,7 +138,7 @@ def _extents(owner: np.ndarray, place: np.ndarray, count: np.ndarray) -> Extents
 
 
 def are_whole(entries: np.ndarray, cells: int, block: int, superblock: int) -> np.ndarray:
-    """Return of each entry whether its cells may be there, and its blocks lie in one superblock."""
+    """Return for each entry whether its cells are valid, and its blocks lie in one superblock."""
     is_level = entries[:, 0] <= LEVEL
     lower = np.where(is_level, LEVEL - entries[:, 0], entries[:, 0])
     count = np.where(is_level, entries[:, 1], 1)
@@ -153,7 +153,8 @@ def are_whole(entries: np.ndarray, cells: int, block: int, superblock: int) -> n
 
 
 def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what of some bytes of each cell lies where: in the segment, in a result, and how many bytes."""
+    """Return the requested bytes of each cell as runs: place in the segment, offset in a result, and number of
+    bytes."""
     lower, upper = offsets[extents.owner], (offsets + counts)[extents.owner]
     begin = np.maximum(extents.offset, lower)
     length = np.minimum(extents.offset + extents.count, upper) - begin
@@ -164,7 +165,7 @@ def overlaps(extents: Extents, offsets: np.ndarray, counts: np.ndarray) -> tuple
 
 
 def linked(entries: np.ndarray, first_id: int, head: np.ndarray) -> np.ndarray:
-    """Link the entries of one superblock, those after it being linked: the same with their nexts."""
+    """Return the entries of one superblock linked to each other and to those after it, which are linked already."""
     there = np.flatnonzero(entries[:, 0] >= 0)
     order = there[np.argsort(entries[there, 0], kind="stable")]
     cells = entries[order, 0]

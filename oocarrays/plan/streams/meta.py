@@ -1,10 +1,10 @@
-"""What a stream file says of itself: cells, ranks, and how far each segment is valid.
+"""Metadata of a stream file: cells, ranks, and the valid length of each segment.
 
     byte of a stream   0 …… nb_end …… cb_end …… length[cell]
     lies in            NB         CB        IB
 
-It is what the paper keeps in its .meta file; here it is an attribute of the group. A segment holds what this says, and
-whatever lies beyond that was written by somebody who was not heard of again.
+The paper keeps it in a .meta file; here it is an attribute of the group. Data in a segment beyond its valid length
+belongs to a process that has not settled, and may have died.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from oocarrays.plan.streams.buffers import Buffers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterFacts:
-    """The work of a process, as the file is to say it."""
+    """State of a writing process, for the file's metadata."""
 
     nb: int
     """Bytes of each stream in NB."""
     cb: int
     """Bytes of each stream in CB."""
     ends: tuple[tuple[int, tuple[int, int]], ...]
-    """Of its ranks that write in IB, their number, and where they are in data and directory."""
+    """Number of each rank that writes in IB, with its position in data and directory."""
     blocks: tuple[int, int]
     """Bytes of a block of NB and of CB."""
     ib: Independent
@@ -40,7 +40,7 @@ class WriterFacts:
 
 
 def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) -> Meta:
-    """Return what a file is to say once all of its ranks have settled."""
+    """Return the metadata of a file after all of its ranks have settled."""
     one, ranks, ib = facts[0], meta.cells.ranks, meta.ib
     nb_block = max(each.blocks[0] for each in facts)
     nb = Regular(block=nb_block if one.nb else 0, nbytes=one.nb)
@@ -55,48 +55,48 @@ def committed(meta: Meta, facts: list[WriterFacts], *, begins_ib: bool = False) 
 
 
 VERSION = 1
-"""Of this description."""
+"""Version of this format."""
 KEY = "oocarrays:streams"
-"""The attribute of a group that is a stream file."""
+"""Attribute of a group that is a stream file."""
 CHUNK_BYTES = 2**22
-"""Bytes of the cells of a chunk, at most, where an axis can be cut."""
+"""Maximum bytes of the cells of a chunk, if an axis can be cut."""
 NB_GATHERED = 2**18
-"""Bytes of a row that is a chunk by itself; smaller ones are gathered."""
+"""Minimum bytes of a row that is a chunk by itself; smaller ones are gathered."""
 SUPERBLOCK_BYTES = 2**21
 """Bytes that a rank writes at once in IB."""
 IB_BLOCK, LEAST_IB_BLOCK = 64, 16
-"""Bytes of a buffer of IB: the paper's, which is best here, too, and the least."""
+"""Bytes of a buffer of IB: the paper's value, which is best here, too, and the minimum."""
 CB_BLOCK = 64
 """Bytes of a buffer of CB."""
 WRITING_BYTES, READING_BYTES = 440, 200
-"""Bytes of each cell that are held beside buffers of IB, at most, where cells write and while a directory is read."""
+"""Maximum bytes of each cell in addition to buffers of IB, while cells write and while a directory is read."""
 POINTERS, LEAST_POINTERS = 6, 2
-"""Pointers of an entry of the directory, as the paper found best, and the fewest."""
+"""Pointers of an entry of the directory, the paper's best value, and the minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """The cells of a file, and how they are dealt to ranks and to chunks: along the first axis, in blocks."""
+    """Cells of a file, distributed over ranks and chunks along the first axis, in blocks."""
 
     shape: tuple[int, ...]
     """Extent of each axis."""
     ranks: int
-    """Logical processors that write."""
+    """Number of logical processors that write."""
     rank_rows: int
-    """Rows along the first axis of each rank."""
+    """Rows of each rank along the first axis."""
     chunk_rows: int
-    """Rows along the first axis of a chunk of one step; ranks begin where chunks do."""
+    """Rows of a chunk of one step along the first axis; ranks begin at chunk boundaries."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], ranks: int, cell_bytes: int = 8) -> Cells:
-        """Deal cells to ranks, in chunks of a convenient size."""
+        """Distribute cells over ranks, in chunks of a convenient size."""
         rows = ceil_div(max(shape[0] if shape else 1, 1), ranks)
         nbytes = rows * math.prod(shape[1:]) * cell_bytes
         chunk = ceil_div(rows, min(max(ceil_div(nbytes, CHUNK_BYTES), 1), rows))
         return cls(shape=shape, ranks=ranks, rank_rows=ceil_div(rows, chunk) * chunk, chunk_rows=chunk)
 
     def redealt(self, ranks: int) -> Cells:
-        """Deal the same cells to other ranks, which begin where chunks do."""
+        """Distribute the same cells over other ranks, which begin at chunk boundaries."""
         rows = ceil_div(max(self.shape[0] if self.shape else 1, 1), ranks)
         return replace(self, ranks=ranks, rank_rows=ceil_div(rows, self.chunk_rows) * self.chunk_rows)
 
@@ -120,49 +120,49 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regular:
-    """A segment of NB or CB: rows of one block of each cell."""
+    """Segment of NB or CB: rows of one block of each cell."""
 
     block: int = 0
-    """Bytes of a block; 0 where the segment has none."""
+    """Bytes of a block; 0 if the segment is empty."""
     nbytes: int = 0
-    """Bytes of each stream in it."""
+    """Bytes of each stream in the segment."""
 
     @property
     def rows(self) -> int:
-        """Rows that are there, the last of which may be in part."""
+        """Number of rows; the last one may be partial."""
         return ceil_div(self.nbytes, self.block) if self.block else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Independent:
-    """The segment of IB: superblocks, and a directory of them, both dealt to ranks in turn."""
+    """Segment of IB: superblocks and their directory, both assigned to ranks in turn."""
 
     block: int = 0
-    """Bytes of a block; 0 where the segment is empty."""
+    """Bytes of a block; 0 if the segment is empty."""
     superblock: int = 0
-    """Bytes of a superblock: whole blocks."""
+    """Bytes of a superblock, in whole blocks."""
     pointers: int = 0
     """Pointers of an entry of the directory."""
     entries: int = 0
     """Entries of a superblock of the directory."""
     base: tuple[int, int] = (0, 0)
-    """Superblocks of data and of the directory that were there when those who write now began."""
+    """Superblocks of data and of the directory at the start of the current writers."""
     ranks: int = 0
-    """Ranks that have written since."""
+    """Number of ranks that have written since."""
     ends: tuple[tuple[int, int], ...] = ()
-    """Of each of these ranks, bytes of data and entries of the directory, in superblocks of its own."""
+    """Bytes of data and entries of the directory of each of these ranks, in its own superblocks."""
     is_linked: bool = False
     """Whether entries have their nexts, and each cell its first entry and its length."""
 
     @property
     def superblocks(self) -> tuple[int, int]:
-        """Superblocks of data and of the directory that are there, with those between that nobody has written."""
+        """Superblocks of data and of the directory, including unwritten ones between written ones."""
         data = [self.last(rank, end[0], self.superblock, 0) for rank, end in enumerate(self.ends)]
         directory = [self.last(rank, end[1], self.entries, 1) for rank, end in enumerate(self.ends)]
         return max([self.base[0], *data]), max([self.base[1], *directory])
 
     def last(self, rank: int, end: int, each: int, which: int) -> int:
-        """Superblocks up to the last one of a rank that has come to ``end``."""
+        """Return the number of superblocks up to the last one of a rank that has reached ``end``."""
         return self.base[which] + rank + self.ranks * (ceil_div(end, each) - 1) + 1 if end else self.base[which]
 
     def valid_entries(self, superblock: int) -> int:
@@ -175,24 +175,24 @@ class Independent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """A stream file."""
+    """Metadata of a stream file."""
 
     cells: Cells
-    """Its cells, and the ranks that wrote last."""
+    """Cells of the file, and the ranks of the last writers."""
     dtype: Any
-    """What an item is read as, as numpy's description of a type."""
+    """Type of an item for reading, as numpy's description of a type."""
     nb: Regular = Regular()
-    """The first segment."""
+    """First segment."""
     cb: Regular = Regular()
-    """The second one."""
+    """Second segment."""
     ib: Independent = Independent()
-    """The third one."""
+    """Third segment."""
     is_closed: bool = False
-    """Whether it was closed; where not, somebody writes it, or has died."""
+    """Whether the file was closed; otherwise a process is writing it, or has died."""
 
     @property
     def item(self) -> np.dtype:
-        """The type that an item is read as."""
+        """Type of an item for reading."""
         return type_of(self.dtype)
 
     @property
@@ -206,7 +206,7 @@ class Meta:
         return self.nb.nbytes + self.cb.nbytes
 
     def with_item(self, dtype: Any) -> Meta:
-        """Return the same, read as items of another type."""
+        """Return the metadata with another type of items."""
         return self if dtype is None else replace(self, dtype=described(element_type(dtype)))
 
     def as_json(self) -> Document:
@@ -214,7 +214,7 @@ class Meta:
 
 
 def meta_from(found: Any, place: str) -> Meta:
-    """Read what `Meta.as_json` wrote."""
+    """Return the metadata from the output of `Meta.as_json`."""
     try:
         if found["version"] != VERSION:
             raise DescriptorError(f"{place} holds streams of version {found['version']}; this one reads {VERSION}")
@@ -231,7 +231,7 @@ def meta_from(found: Any, place: str) -> Meta:
 
 
 def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int] | None = None) -> Independent:
-    """Choose the blocks of IB for so many cells of a process: as large as fit a third of its budget."""
+    """Choose the largest blocks of IB for a process's ``cells`` cells that fit a third of its budget."""
     asked = asked or {}
     block, count = IB_BLOCK, POINTERS
     room = min(budget // 3, budget * 3 // 4 - WRITING_BYTES * cells)
@@ -247,7 +247,7 @@ def independent(cells: int, itemsize: int, budget: int, asked: Mapping[str, int]
 
 
 def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: bool) -> None:
-    """Refuse a budget in which the buffers of all cells of a process do not fit, whatever mode it comes to."""
+    """Raise if the buffers of all cells of a process do not fit a budget in every mode."""
     ib = meta.ib
     block, pointers = (ib.block, ib.pointers) if ib.block else (LEAST_IB_BLOCK, LEAST_POINTERS)
     buffers = Buffers.held_bytes(cells, block) + Buffers.held_bytes(cells, 8 * pointers) if writes else 0
@@ -257,7 +257,7 @@ def check_budget(meta: Meta, cells: int, ranks: int, budget: int, *, writes: boo
 
 
 def described(item: np.dtype) -> Any:
-    """Return a type as plain values that JSON has."""
+    """Return a type as plain JSON values."""
     if item.subdtype is not None:
         return {"base": described(item.subdtype[0]), "shape": list(item.subdtype[1])}
     if item.names is None:
@@ -295,6 +295,6 @@ def _type_of_fields(said: Document) -> np.dtype:
 
 
 def ended(meta: Meta) -> Meta:
-    """Return the same for those who write next: their superblocks come after all that are there."""
+    """Return the metadata for the next writers: their superblocks follow all present ones."""
     ib = replace(meta.ib, base=meta.ib.superblocks, ranks=0, ends=(), is_linked=False)
     return replace(meta, ib=ib, is_closed=False)

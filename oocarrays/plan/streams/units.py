@@ -1,4 +1,4 @@
-"""Bytes in the largest units that they can be moved in, and runs of them spread out one by one.
+"""Bytes in the largest possible units, and runs expanded to indices.
 
 runs      (start 0, 3 units) (start 7, 2 units)   ──► indices 0 1 2 7 8
 
@@ -19,23 +19,22 @@ from oocarrays.mapping.grid import ceil_div
 
 
 class ValuesCut(NamedTuple):
-    """A block of values: a part of those of cells that follow one another."""
+    """Block of values: a part of those of consecutive cells."""
 
     lower: int
-    """The first cell."""
+    """First cell."""
     upper: int
-    """The last one, and one more."""
+    """One past the last cell."""
     start: int
     """Items of these cells before the part."""
     stop: int
-    """The last item of the part, and one more."""
+    """One past the last item of the part."""
 
 
 def cell_chunks(items: np.ndarray, most: int) -> tuple[tuple[int, ...], ...]:
     """Cut the axes of cells, so that a block has about ``most`` items, and its cells follow one another.
 
-    The first axis is cut; an axis whose rows are larger than that on the average is cut at every row, and the next one
-    with it.
+    The first axis is cut. An axis with a mean row larger than that is cut at every row, and the next axis is cut, too.
     """
     chunks: list[tuple[int, ...]] = []
     for axis, extent in enumerate(items.shape):
@@ -51,7 +50,7 @@ def cell_chunks(items: np.ndarray, most: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _filled(sizes: np.ndarray, most: int) -> tuple[int, ...]:
-    """Rows that follow one another, as many as have so many items; at least one."""
+    """Return lengths of consecutive rows with up to ``most`` items together, at least one row each."""
     ends, lengths, start = np.cumsum(sizes), [], 0
     while start < len(sizes):
         had = ends[start - 1] if start else 0
@@ -62,7 +61,7 @@ def _filled(sizes: np.ndarray, most: int) -> tuple[int, ...]:
 
 
 def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int) -> list[ValuesCut]:
-    """Return the blocks of values of blocks of cells, each of at most so many items."""
+    """Return the blocks of values of blocks of cells, each of at most ``most`` items."""
     ends, cuts, lower = np.concatenate(([0], np.cumsum(items.reshape(-1)))), [], 0
     for cells in _sizes(chunks):
         upper = lower + cells
@@ -75,7 +74,7 @@ def value_cuts(items: np.ndarray, chunks: tuple[tuple[int, ...], ...], most: int
 
 
 def _sizes(chunks: tuple[tuple[int, ...], ...]) -> list[int]:
-    """Cells of each block, in the order of an array."""
+    """Return the cells of each block, in C order."""
     sizes = np.ones(1, np.int64)
     for lengths in chunks:
         sizes = (sizes[:, None] * np.array(lengths, np.int64)).reshape(-1)
@@ -83,7 +82,7 @@ def _sizes(chunks: tuple[tuple[int, ...], ...]) -> list[int]:
 
 
 def parts_of(counts: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return whose items those from ``start`` to ``stop`` are: cells, the first item of each, and how many."""
+    """Return the cells of the items from ``start`` to ``stop``, the first item of each, and their number."""
     ends = np.cumsum(counts)
     first = int(np.searchsorted(ends, start, "right"))
     last = min(int(np.searchsorted(ends, stop, "left")) + 1, len(counts))
@@ -96,11 +95,11 @@ def parts_of(counts: np.ndarray, start: int, stop: int) -> tuple[np.ndarray, np.
 
 
 UNITS: dict[int, np.dtype] = {np.dtype(name).itemsize: np.dtype(name) for name in ("u1", "u2", "u4", "u8", "c16")}
-"""Types that numpy moves as they are, by their bytes."""
+"""Types that numpy copies unchanged, by their bytes."""
 MOST_WIDTHS = 16
-"""Of runs of so many different lengths, those of one length are copied as rows."""
+"""Maximum number of distinct run lengths at which runs of one length are copied as rows."""
 FEW_RUNS, LONG_RUN = 64, 512
-"""Runs that are copied one by one, and the bytes of one that is long enough for that."""
+"""Maximum number of runs that are copied one by one, and minimum bytes of runs that always are."""
 
 
 def unit_of(*sizes: int) -> int:
@@ -110,7 +109,7 @@ def unit_of(*sizes: int) -> int:
 
 
 def in_units(data: np.ndarray, unit: int) -> np.ndarray:
-    """View contiguous bytes as units, in one axis."""
+    """Return a view of contiguous bytes as units, in one axis."""
     units: np.ndarray = data.reshape(-1).view(np.uint8).view(UNITS[unit])
     return units
 
@@ -122,7 +121,7 @@ def spread(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def spreads(counts: np.ndarray, *starts: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the indices of runs that are as long wherever they start."""
+    """Yield the indices of runs of the same lengths for each array of starts."""
     had = before(counts)
     numbers = np.arange(int(had[-1] + counts[-1]) if len(counts) else 0)
     for each in starts:
@@ -137,7 +136,7 @@ def before(counts: np.ndarray) -> np.ndarray:
 
 
 def side_by_side(items: np.ndarray, calls: int, width: int) -> np.ndarray:
-    """Put what each cell wrote in many calls side by side."""
+    """Return the bytes of each cell from several calls, joined side by side."""
     unit = unit_of(width)
     rows = in_units(items, unit).reshape(calls, -1, width // unit)
     together = rows[:, :, 0].T if unit == width else rows.transpose(1, 0, 2)
@@ -169,7 +168,7 @@ def copy_runs(out: np.ndarray, into: np.ndarray, data: np.ndarray, of: np.ndarra
 
 
 def copy_columns(out: np.ndarray, into: slice, data: np.ndarray, where: slice) -> None:
-    """Copy bytes of columns of one table to those of another one, in the largest units that they can be moved in."""
+    """Copy bytes of columns of one table to those of another one, in the largest possible units."""
     unit = unit_of(out.shape[1], data.shape[1], into.start, where.start, into.stop - into.start)
     here, there = (slice(each.start // unit, each.stop // unit) for each in (into, where))
     out.view(UNITS[unit])[:, here] = data.view(UNITS[unit])[:, there]
