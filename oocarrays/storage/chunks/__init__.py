@@ -1,1 +1,1 @@
-"""The chunks of one array file: read, written, changed in part, and copied."""
+"""Chunks of one array file: reading, writing, partial updates, and copying."""

@@ -1,9 +1,9 @@
-"""Laying out pieces of chunks as they are stored, and placing them in unfinished chunks.
+"""Assembly of chunk pieces in storage order, and their placement in unfinished chunks.
 
-    source chunks ─► stage: pieces of many chunks, or rows of a long one, as the target has them ─► their runs in files
+    source chunks ─► stage: pieces of many chunks, or rows of a long one, in target order ─► their runs in files
 
-A piece of nothing but the fill value is not placed: a chunk of which nothing is placed is not stored at all. Where
-others place something in that chunk, the fill value is placed before it gets its name.
+A piece that holds only the fill value is not placed, and a chunk without placed pieces is not stored. If other pieces
+of that chunk are placed, the fill value is placed before the chunk gets its name.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from oocarrays.storage.pool import shaped
 from oocarrays.storage.stores.store_blobs import blobs_of
 
 MOST_KEYS = 2**13
-"""Keys of chunks that are known at one time, about a MiB of them."""
+"""Maximum number of cached chunk keys, about a MiB of them."""
 Take = Callable[[Section, np.ndarray], None]
-"""Puts elements of the source, of which the section is given, in a buffer of ``counts + pieces``, as `scatter` does."""
+"""Function that copies the elements of a source section into a buffer of ``counts + pieces``, as `scatter` does."""
 
 
 class Assembler:
-    """Places pieces in the chunks of one plain array file."""
+    """Assembler that places pieces in the chunks of one plain array file."""
 
     def __init__(self, file: ArrayFile, meter: Meter, mark: str, *, past_cache: bool) -> None:
         blobs = blobs_of(file.zarr)
@@ -43,10 +43,10 @@ class Assembler:
         self.grid, self.dtype, self._order = file.stored.grid, file.dtype, file.stored.order
         self.chunks = UnfinishedChunks(blobs, mark, file.stored.chunk_bytes, past_cache=past_cache)
         self.key = lru_cache(MOST_KEYS)(file.chunk_key)
-        """The key of a chunk; each box asks for those of the same chunks again."""
+        """Key of a chunk, cached because each box requests keys of the same chunks."""
         self._fill = fill_bits(file)
         self.fill_is_zeros = not any(self._fill)
-        """Whether what nobody has placed is the fill value."""
+        """Whether unwritten bytes equal the fill value."""
 
     def place(
         self,
@@ -58,12 +58,12 @@ class Assembler:
         take: Take,
         kept: Collection[str] = (),
     ) -> Iterator[tuple[Index, str, int | None]]:
-        """Place the same piece of some chunks side by side, unless it holds nothing but the fill value.
+        """Place the same piece of adjacent chunks, unless it holds only the fill value.
 
         Yields
         ------
         tuple
-            Index and key of each chunk, and a checksum of what was placed, as of `sum_of`; None where nothing was.
+            Index and key of each chunk, and the checksum of its placed piece, as in `sum_of`; None if none was placed.
         """
         parts = list(_tiles(piece, tile)) if set(counts) <= {1} else [piece]
         if len(parts) > 1:
@@ -83,7 +83,7 @@ class Assembler:
             yield index, key, checksum(elements)
 
     def _place_long(self, index: Index, key: str, parts: list[Section], stage: np.ndarray, take: Take) -> int | None:
-        """Place a long piece, some rows at a time; those of the fill value only where there are others."""
+        """Place a long piece a few rows at a time; place rows of the fill value only if other rows differ."""
         before: list[Section] = []
         placed: int | None = None
         for part in parts:
@@ -91,7 +91,7 @@ class Assembler:
             if placed is None and is_fill(laid, self._fill):
                 before.append(part)
                 continue
-            if before:  # for which the stage is used
+            if before:  # the fill value overwrites the stage, so it is refilled
                 self._put_fill(key, before, stage)
                 before, laid = [], self._laid(index, (1,) * len(index), part, stage, take)
             self.chunks.write_runs(key, self._starts(part), byte_view(laid))
@@ -99,7 +99,7 @@ class Assembler:
         return placed
 
     def place_fill(self, index: Index, piece: Section, stage: np.ndarray, tile: Index) -> None:
-        """Place the fill value, whether or not anything else is in the chunk."""
+        """Place the fill value, whether or not the chunk holds other pieces."""
         self._put_fill(self.key(index), _tiles(piece, tile), stage)
 
     def _put_fill(self, key: str, parts: Iterable[Section], stage: np.ndarray) -> None:
@@ -109,7 +109,7 @@ class Assembler:
             self.chunks.write_runs(key, self._starts(part), byte_view(laid))
 
     def _starts(self, part: Section) -> list[int]:
-        """Where the runs of a part begin in a chunk's file."""
+        """Return the byte offsets at which the runs of a part start in a chunk's file."""
         starts: list[int] = (
             element_runs(turned_section(part, self._order), turned(self.grid.chunks, self._order))[0]
             * self.dtype.itemsize
@@ -117,8 +117,7 @@ class Assembler:
         return starts
 
     def _laid(self, first: Index, counts: Index, part: Section, stage: np.ndarray, take: Take) -> np.ndarray:
-        """A part of some chunks as they have it, one behind another, axes as they lie; the fill value beyond the
-        array's edge."""
+        """Return a part of several chunks in chunk-major storage order, with the fill value beyond the array's edge."""
         laid = chunk_major(stage, counts, part.shape, self.dtype, self._order)
         lower = tuple(i * c + l for i, c, l in zip(first, self.grid.chunks, part.lower, strict=True))
         ends = [l + k * m for l, k, m in zip(lower, counts, part.shape, strict=True)]
@@ -130,43 +129,43 @@ class Assembler:
         return self._lying(laid)
 
     def _lying(self, laid: np.ndarray) -> np.ndarray:
-        """The same elements with a chunk's axes in the order in which they lie."""
+        """Return the same elements with each chunk's axes in storage order."""
         others = laid.ndim - len(self.grid.chunks)
         return laid.transpose([*range(others), *turned(range(others, laid.ndim), self._order)])
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ stored chunks
 
     def _sum(self, laid: np.ndarray) -> int:
-        """A checksum of some elements, which is 0 of the fill value: it is there whether or not it was placed."""
+        """Return a checksum of elements, 0 for the fill value, so that it is equal whether or not that was placed."""
         return 0 if is_fill(laid, self._fill) else checksum(byte_view(laid))
 
     def sum_of(self, chunk: np.ndarray, piece: Section, tile: Index) -> int:
-        """The checksum that `place` has given for a piece of a chunk, of what is there now."""
+        """Return the checksum of a piece of a stored chunk, comparable with that from `place`."""
         return sum(self._sum(np.ascontiguousarray(self._lying(chunk[part.slices]))) for part in _tiles(piece, tile))
 
     def read(self, index: Index) -> np.ndarray | None:
-        """Read a chunk, whether or not it has its name; None where there is no such file, or it is cut short."""
+        """Return a finished or unfinished chunk; None if no such file exists, or if it is incomplete."""
         data = self.chunks.read(self.key(index))
         return None if data is None else chunk_major(data, (), self.grid.chunks, self.dtype, self._order)
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ finishing
 
     def finish(self, index: Index) -> bool:
-        """Give a chunk its name; whether it had none."""
+        """Rename an unfinished chunk to its final name; return False if it has no unfinished file."""
         if not self.chunks.finish(self.key(index)):
             return False
         self.meter.add(write_requests=1, written_bytes=self.file.stored.chunk_bytes)
         return True
 
     def skip(self, index: Index, *, fresh: bool) -> None:
-        """Store nothing of a chunk: it holds nothing but the fill value."""
+        """Store no file for a chunk that holds only the fill value; delete an old one unless the array is ``fresh``."""
         if not fresh:
             self.chunks.discard(self.key(index))
         self.meter.add(skipped_chunks=1)
 
 
 def _tiles(piece: Section, tile: Index) -> Iterator[Section]:
-    """A piece in rows of its first long axis."""
+    """Yield a piece in blocks of rows along its first axis longer than the tile."""
     lengths: list[Any] = list(zip(piece.lower, piece.upper, tile, strict=True))
     long = [axis for axis, (l, u, t) in enumerate(lengths) if u - l > t]
     if not long:

@@ -1,11 +1,11 @@
-"""Stored arrays copied: every object under an array's path, its metadata last, and nothing decoded.
+"""Copies of stored arrays: every object under an array's path, its metadata last, without decoding.
 
     source/air/  0.0  0.1  1.0  .zarray        target/air/   0.0       part 0 of 2: by a digest of the key
                   │    │    │      │    ─►                   0.1  1.0  part 1 of 2
                   └────┴────┴──────┴──                       .zarray   when all parts are copied
 
-Whoever copies a part lists the keys for himself: nobody has to hold a list of all of them. To another Zarr format
-elements without a fixed size go by way of Zarr: it decodes and encodes each chunk.
+Each worker lists the keys itself, so no process holds a list of all keys. For another Zarr format, elements without a
+fixed size are converted by Zarr, which decodes and encodes each chunk.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from oocarrays.storage.stores.aside import keeps_drafts
 from oocarrays.storage.stores.joined import layers
 
 KEYS_AT_ONCE = 1000
-"""Keys of a store that are held at one time."""
+"""Maximum number of a store's keys held at one time."""
 
 
 def copy_part(
@@ -53,7 +53,7 @@ def copy_part(
     receipts: Unkept = UNKEPT,
     fresh: bool = True,
 ) -> None:
-    """Copy a part of an array's objects; what is there already is replaced, each object at once."""
+    """Copy a part of an array's objects, replacing each existing object atomically."""
     place = source.store_path
     here, there = local_folder(place.store, place.path), local_folder(target)
 
@@ -71,7 +71,7 @@ def copy_part(
 
 
 def copy_documents(source: zarr.Array, target: StoreLike, *, meter: Meter, durable: bool) -> None:
-    """Copy the metadata documents of an array whose chunks are copied: from then on there is an array."""
+    """Copy the metadata documents of an array after its chunks; they make the target an array."""
     asked = ((name, sync((source.store_path / name).get())) for name in DOCUMENTS)
     found = {name: each.to_bytes() for name, each in asked if each is not None}
     with translated("write", target):
@@ -80,7 +80,7 @@ def copy_documents(source: zarr.Array, target: StoreLike, *, meter: Meter, durab
 
 
 def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *, durable: bool) -> None:
-    """Make the draft of an array for the elements of another in another Zarr format, unless it is there."""
+    """Create the draft of an array that holds the elements of ``source`` in another Zarr format, unless it exists."""
     settings: Any = target_settings(source, tuple(source.chunks), zarr_format=zarr_format)
     with translated("write", target):
         if not is_node(target):
@@ -90,7 +90,7 @@ def begin_conversion(source: zarr.Array, target: StoreLike, zarr_format: int, *,
 def convert_part(
     source: zarr.Array, target: StoreLike, part: tuple[int, int], *, meter: Meter, receipts: Unkept = UNKEPT
 ) -> None:
-    """Write a part of an array's chunks again in another Zarr format, by way of Zarr; parameters as of `copy_part`."""
+    """Rewrite a part of an array's chunks in another Zarr format through Zarr; parameters as of `copy_part`."""
     made, grid = open_array(target, mode="r+", unfinished=True), ChunkGrid.of(source.shape, tuple(source.chunks))
     for index in np.ndindex(*grid.counts):
         key = made.metadata.encode_chunk_key(index)
@@ -105,13 +105,13 @@ def convert_part(
 
 
 def _converted(source: zarr.Array, made: zarr.Array, section: tuple[slice, ...], key: str) -> np.ndarray | None:
-    """Write a chunk of one array in another; the bytes that are stored of it, None where it holds nothing."""
+    """Copy a chunk between arrays through Zarr; return its stored bytes, or None if it was not stored."""
     try:
         with translated("read", source.store_path, full=True):
             chunk = source[section]
     except OocError:
         raise
-    except Exception as error:  # whatever a codec has to say
+    except Exception as error:  # codecs raise various errors
         raise CorruptChunkError(f"the chunk of {source.store_path} at {section} cannot be decoded: {error}") from error
     with translated("write", made.store_path):
         made[section] = chunk
@@ -123,12 +123,12 @@ def _converted(source: zarr.Array, made: zarr.Array, section: tuple[slice, ...],
 
 
 def is_in_part(key: str, part: int, parts: int) -> bool:
-    """Return whether the object under ``key`` is in one of ``parts``, in every process and at any time."""
+    """Return whether the object under ``key`` belongs to ``part`` of ``parts``, by a hash equal in every process."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) % parts == part
 
 
 def _is_of_array(key: str) -> bool:
-    """Return whether a key is a chunk, and not a document, nor of what a run has left there."""
+    """Return whether a key is a chunk, as opposed to a document, a journal record or a partial file."""
     return key.partition("/")[0] not in (FOLDER, NOTE, MADE, SOURCE, *SAYING) and not PARTIAL.search(key)
 
 
@@ -141,7 +141,7 @@ def _copy_files(here: str, there: str, mine: Callable[[str], bool], meter: Meter
 
 
 def _remove_files(here: str, there: str, mine: Callable[[str], bool]) -> None:
-    """Remove what was copied once and has no original any more."""
+    """Delete copied files that no longer exist in the source."""
     for key in list(_files(there)) if os.path.isdir(there) else ():
         copy = os.path.join(there, key)
         if mine(key) and not os.path.lexists(os.path.join(here, key)):
@@ -151,13 +151,11 @@ def _remove_files(here: str, there: str, mine: Callable[[str], bool]) -> None:
 
 
 def _files(folder: str) -> Iterator[str]:
-    """The keys of an array's files."""
     with translated("read", folder):
         yield from filter(_is_of_array, files_below(folder, skip=FOLDER, strict=True))
 
 
 def _copy_file(path: str, copy: str) -> int:
-    """Copy a file, and return its bytes."""
     with replacing_file(copy) as partial:
         make_folders(os.path.dirname(copy))
         check_regular(path)
@@ -191,7 +189,7 @@ async def _copy_objects(
 
 
 async def _describe(source: StorePath, target: StorePath) -> None:
-    """Have an array be there before its chunks come, whoever copies its documents."""
+    """Copy the documents before the chunks, for stores that require an array first, unless the target has them."""
     for name in DOCUMENTS:
         found = await (source / name).get(default_buffer_prototype())
         if found is not None and not await (target / name).exists():
@@ -199,7 +197,7 @@ async def _describe(source: StorePath, target: StorePath) -> None:
 
 
 async def _remove_objects(source: StorePath, target: StorePath, mine: Callable[[str], bool], at_once: int) -> None:
-    """Remove what was copied once and has no original any more."""
+    """Delete copied objects that no longer exist in the source."""
 
     async def remove(key: str) -> None:
         if not await source.store.exists(_prefix(source) + key):
@@ -215,7 +213,7 @@ def _prefix(place: StorePath) -> str:
 
 
 async def _listed(source: StorePath, mine: Callable[[str], bool]) -> AsyncIterator[list[str]]:
-    """The keys of a part, some at a time."""
+    """Yield the keys of a part, in batches of at most `KEYS_AT_ONCE`."""
     prefix = _prefix(source)
     keys: list[str] = []
     async for found in source.store.list_prefix(prefix):

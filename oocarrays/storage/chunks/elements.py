@@ -1,7 +1,7 @@
-"""Where elements lie in chunks: tiles and runs of a piece, byte ranges, copies into chunk-major buffers, fill values.
+"""Positions of elements in chunks: tiles and runs, byte ranges, copies into chunk-major buffers, fill values.
 
 chunk  · · · ·      piece ▒ of shape (2, 2): runs of 2 elements that start at 5 and 9,
-       · ▒ ▒ ·      one byte range from 5 to 11, or tiles of as many rows as a cache holds
+       · ▒ ▒ ·      one byte range from 5 to 11, or tiles of as many rows as fit in a cache
        · ▒ ▒ ·
 """
 
@@ -20,12 +20,12 @@ from oocarrays.storage.pool import copy
 
 
 def fill_bits(file: ArrayFile) -> bytes:
-    """Return the bytes of an element that is not stored."""
+    """Return the bytes of the fill value, which elements of a missing chunk have."""
     return np.full(1, file.fill_value, file.dtype).tobytes()
 
 
 def is_fill(chunk: np.ndarray, fill: bytes) -> bool:
-    """Return whether every element has the very bits of the fill value."""
+    """Return whether every element equals the fill value bit by bit."""
     elements = chunk.reshape(-1)
     if elements[:1].tobytes() != fill or elements[-1:].tobytes() != fill:
         return False
@@ -34,7 +34,7 @@ def is_fill(chunk: np.ndarray, fill: bytes) -> bool:
 
 
 def cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
-    """The tiles of a piece, the last axis running fastest."""
+    """Yield the tiles of a piece, the last axis varying fastest."""
     counts = [ceil_div(n, t) for n, t in zip(piece.shape, tile, strict=True)]
     for index in product(*map(range, counts)):
         lower = tuple(l + i * t for l, i, t in zip(piece.lower, index, tile, strict=True))
@@ -42,24 +42,24 @@ def cut(piece: Section, tile: tuple[int, ...]) -> Iterator[Section]:
 
 
 def _steps(chunks: tuple[int, ...], itemsize: int) -> list[int]:
-    """Bytes from an element of a chunk to the next one along each axis."""
+    """Return the stride of each axis of a chunk in bytes."""
     return [math.prod(chunks[axis + 1 :]) * itemsize for axis in range(len(chunks))]
 
 
 def byte_span(part: Section, chunks: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Where the first element of ``part`` begins in a chunk, and where the last one ends, in bytes."""
+    """Return the byte offsets in a chunk of the start of the first element of ``part`` and the end of the last."""
     steps = _steps(chunks, itemsize)
     start = sum(l * step for l, step in zip(part.lower, steps, strict=True))
     return start, sum((u - 1) * step for u, step in zip(part.upper, steps, strict=True)) + itemsize
 
 
 def strided(elements: np.ndarray, shape: tuple[int, ...], chunks: tuple[int, ...]) -> np.ndarray:
-    """Return the piece of ``shape`` whose first element begins ``elements``, which lie as in a chunk."""
+    """View ``elements``, a byte range of a chunk, as the piece of ``shape`` that starts at its first element."""
     return np.lib.stride_tricks.as_strided(elements, shape, _steps(chunks, elements.itemsize), writeable=False)
 
 
 def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, int]:
-    """Where the contiguous runs of ``part`` start in a chunk, and how long each is, in elements."""
+    """Return the start of each contiguous run of ``part`` in a chunk, and the common length, in elements."""
     axis = len(chunks)
     length = 1
     while axis and (axis == len(chunks) or part.shape[axis] == chunks[axis]):
@@ -74,7 +74,7 @@ def element_runs(part: Section, chunks: tuple[int, ...]) -> tuple[np.ndarray, in
 
 
 def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarray | object) -> None:
-    """Copy ``data``, the elements of ``section``, to where they lie in a chunk-major buffer."""
+    """Copy ``data``, the elements of ``section``, to their positions in a chunk-major buffer."""
     ndim = buffer.ndim // 2
     here = section.relative_to(origin)
     axes = [list(_chunk_runs(l, u, c)) for l, u, c in zip(here.lower, here.upper, buffer.shape[ndim:], strict=True)]
@@ -88,13 +88,13 @@ def scatter(buffer: np.ndarray, origin: Index, section: Section, data: np.ndarra
 
 
 def _chunk_major(data: np.ndarray, shape: tuple[int, ...], ndim: int) -> np.ndarray:
-    """Return the same elements with every axis cut in chunks, and the chunks' axes first."""
+    """Return the same elements with every axis split into chunks, and the chunk axes first."""
     cut = data.reshape([n for axis in zip(shape[:ndim], shape[ndim:], strict=True) for n in axis])
     return cut.transpose([*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)])
 
 
 def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield each run of alike chunks of an interval as slices: of chunks, of elements in each, and of the interval."""
+    """Yield each run of equally covered chunks as slices of chunks, of elements in each, and of the interval."""
     for start, stop in chunk_runs(lower, upper, chunk):
         first, inside = divmod(start, chunk)
         last = ceil_div(stop, chunk)
@@ -103,7 +103,7 @@ def _chunk_runs(lower: int, upper: int, chunk: int) -> Iterator[tuple[slice, sli
 
 
 def common(there: Section, here: Section, data: np.ndarray | None) -> Iterator[tuple[Section, np.ndarray | None]]:
-    """Yield the part of ``here`` that lies in the chunk at ``there``: nothing, or one part."""
+    """Yield the intersection of ``here`` with the chunk at ``there``, if any, and its elements."""
     part = there.intersection(here)
     if part is not None:
         yield part, None if data is None else data[part.relative_to(there.lower).slices]

@@ -1,10 +1,10 @@
-"""Where chunks lie in local files: each in a file of its own, or many in a shard.
+"""Locations of chunks in local files, one file per chunk or many chunks per shard, and access to chunks through Zarr.
 
-box of chunks     ┌ shard ┬ shard ┐       an index is read once, and tells of all chunks of the box in its shard
+box of chunks     ┌ shard ┬ shard ┐       an index is read once, and locates all chunks of the box in its shard
                   │ ▪ ▪ ▪ │ ▪ ▪   │
 
-zarr-python   asks a store for bytes         the store counts them as they pass
-zarrs         reads and writes files itself  a chunk counts as many bytes as are stored of it
+zarr-python   requests bytes from a store    the store counts transferred bytes
+zarrs         reads and writes files itself  a chunk counts with its stored size
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Slices = tuple[slice, ...]
 
 
 class CountingStore(Wrapped[Store]):
-    """A store that counts what is read from it and written to it: requests, and stored bytes.
+    """Store that counts requests and transferred bytes.
 
-    A shard of which Zarr asks for its index and then for chunks, as at the edge of an array, is read whole, once.
+    If Zarr requests parts of a shard, its index and then chunks, the shard is read whole, once.
     """
 
     def __init__(self, store: Store, meter: Meter) -> None:
@@ -50,7 +50,7 @@ class CountingStore(Wrapped[Store]):
         return type(self)(store, self._meter)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under a key, or some of its bytes; what is missing counts as nothing."""
+        """Return the contents of a key, or a byte range of them; a missing key is not counted."""
         if byte_range is None:
             return await self._whole(key, prototype)
         if key not in self._shards:
@@ -65,17 +65,17 @@ class CountingStore(Wrapped[Store]):
         return found
 
     def forget(self, key: str) -> None:
-        """Let go of the shard under a key, of which nothing more is asked for."""
+        """Release the cached shard under a key after its last use."""
         self._shards.pop(key, None)
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put bytes under a key."""
+        """Store bytes under a key."""
         await super().set(key, value)
         self._meter.add(write_requests=1, written_bytes=len(value))
 
 
 class ThroughZarr:
-    """An array whose chunks Zarr decodes and encodes, with a meter of what that reads and writes."""
+    """Array with chunks decoded and encoded by Zarr, and a meter of its transfers."""
 
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
         array = file.zarr
@@ -85,7 +85,7 @@ class ThroughZarr:
         self._place, self._folder, self._meter = array.store_path, file.presence.place, meter
 
     def read(self, section: Slices, key: str) -> np.ndarray:
-        """Read a chunk: the elements of ``section``, stored under ``key``."""
+        """Return a chunk: the elements of ``section``, stored under ``key``."""
         if isinstance(self._folder, str):
             check_regular(f"{self._folder}/{key}")
         data = np.asarray(self._array[section])
@@ -104,7 +104,7 @@ class ThroughZarr:
             self._meter.add(write_requests=int(nbytes is not None), written_bytes=nbytes or 0)
 
     def _stored_bytes(self, key: str) -> int | None:
-        """Bytes under ``key``; None where there is nothing."""
+        """Return the size of ``key`` in bytes, or None if it does not exist."""
         assert isinstance(self._folder, str), "what zarrs reads and writes is in files"
         try:
             return os.stat(f"{self._folder}/{key}").st_size
@@ -113,12 +113,11 @@ class ThroughZarr:
 
 
 def through_zarr(file: ArrayFile, meter: Meter) -> ThroughZarr | None:
-    """Where Zarr codes the chunks of a file, what reads and writes them; None where we code them."""
+    """Return access through Zarr if Zarr codes the chunks of a file; None if we code them."""
     return ThroughZarr(file, meter) if file.chain.pipeline in ("zarr", "zarrs") else None
 
 
 def _in_store(array: zarr.Array, store: Store) -> zarr.Array:
-    """Return the same array, by way of another store."""
     opened = array.async_array
     again: Any = type(opened)(
         metadata=opened.metadata, store_path=StorePath(store, array.store_path.path), config=opened.config
@@ -127,24 +126,24 @@ def _in_store(array: zarr.Array, store: Store) -> zarr.Array:
 
 
 MISSING = -1
-"""What the index of a shard says of a chunk that is not stored, read with a sign."""
+"""Signed value of an index entry for a chunk that is not stored."""
 
 
 class FoundChunks(NamedTuple):
-    """Of chunks that are stored, in their order."""
+    """Stored chunks of a box, in order."""
 
     numbers: np.ndarray
-    """Which of those asked for they are."""
+    """Number of each among the requested chunks."""
     files: np.ndarray
-    """Their open files."""
+    """Open file of each."""
     offsets: np.ndarray
-    """Where they begin in them, in bytes."""
+    """Offset of each in its file, in bytes."""
     nbytes: np.ndarray
-    """Their bytes."""
+    """Size of each in bytes."""
 
 
 class Places:
-    """Where the chunks of an array file lie in local files."""
+    """Locations of an array file's chunks in local files."""
 
     def __init__(self, file: ArrayFile, meter: Meter, *, scattered: bool = False) -> None:
         self._file = file
@@ -158,7 +157,7 @@ class Places:
         self._indices = ShardedBlobs(blobs, self._shard, meter) if self._shard else None
 
     def find(self, chunks: tuple[range, ...], files: dict[str, int]) -> FoundChunks:
-        """Those of a box of chunks that are stored."""
+        """Return the stored chunks of a box."""
         if self._shard and self._indices:
             return self._in_shards(chunks, files, self._shard, self._indices)
         found = []
@@ -175,7 +174,7 @@ class Places:
     def _in_shards(
         self, chunks: tuple[range, ...], files: dict[str, int], layout: ShardLayout, indices: ShardedBlobs
     ) -> FoundChunks:
-        """Return the same, a shard after the other: what the index says of all its chunks at once."""
+        """Return the stored chunks of a box, shard by shard, from one read of each index."""
         numbers, boxes = _cut(chunks, layout)
         opened, places = np.empty(numbers.shape, np.int64), np.empty((*numbers.shape, 2), np.int64)
         keys = [self._file.chunk_key(shard) for shard, _ in boxes]
@@ -183,7 +182,7 @@ class Places:
         for key in keys:
             files[key] = file = self._open(key)
             sizes.append(0 if file < 0 else os.fstat(file).st_size)
-            if file >= 0:  # the device brings it while other shards are opened
+            if file >= 0:  # the device reads it while other shards are opened
                 want(file, max(sizes[-1] - layout.index_bytes, 0) if layout.at_end else 0, layout.index_bytes)
         for key, size, (_, here) in zip(keys, sizes, boxes, strict=True):
             opened[here] = files[key]
@@ -194,7 +193,7 @@ class Places:
         return FoundChunks(stored, opened.reshape(-1)[stored], places[stored, 0], places[stored, 1])
 
     def _check_shard(self, key: str, size: int, entries: np.ndarray) -> None:
-        """Refuse a shard that does not hold what its index says."""
+        """Raise if a shard's index contains chunks outside its file, or of a wrong size."""
         stored = entries[entries[:, 0] != MISSING].view(np.uint64)
         if not len(stored):
             return
@@ -234,7 +233,7 @@ class Places:
 
 
 def _cut(chunks: tuple[range, ...], layout: ShardLayout) -> tuple[np.ndarray, list[tuple[Index, tuple[slice, ...]]]]:
-    """Return the number of each chunk of a box in its shard; and each shard, with the part of the box that is in it."""
+    """Return the number of each chunk of a box in its shard, and each shard with its part of the box."""
     number = np.zeros((1,) * len(chunks), np.int64)
     along = []
     for axis, (indices, count, step) in enumerate(zip(chunks, layout.counts, layout.steps, strict=True)):
@@ -245,7 +244,7 @@ def _cut(chunks: tuple[range, ...], layout: ShardLayout) -> tuple[np.ndarray, li
 
 
 def _shards(indices: range, count: int) -> Iterator[tuple[int, slice]]:
-    """Each shard along one axis, and which of ascending indices of chunks are in it."""
+    """Yield each shard along one axis, with the slice of the ascending chunk indices in it."""
     low = 0
     while low < len(indices):
         shard = indices[low] // count

@@ -3,8 +3,8 @@
     ChunkReader.tiles(indices, section)   byte ranges of plain chunks, a tile at a time
     ChunkReader.whole(indices, chunks)    whole chunks, decoded
 
-The tile is PASSION's way to sieve turned round (Thakur 1995, section 5.5.1): what is read is cut so that it stays in
-a core's cache until it is copied.
+The tile inverts PASSION's sieving (Thakur 1995, section 5.5.1): each read is cut so that it stays in a core's cache
+until it is copied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Blob = LocalBlob | StoreBlob | PartBlob
 
 
 class ChunkReader:
-    """Reads the chunks of one array file."""
+    """Reader of the chunks of one array file."""
 
     def __init__(self, file: ArrayFile, meter: Meter, *, read_ahead: bool = False, requests: int = 1) -> None:
         assert file.stored.order is None, "elements that lie in another order are read by a TurnedReader"
@@ -50,16 +50,16 @@ class ChunkReader:
         self._through = through_zarr(file, meter)
 
     def announce(self, indices: Iterable[Index]) -> None:
-        """Let the system fetch what will be read next, while something else is done."""
+        """Ask the system to prefetch these chunks in the background, if read-ahead is on."""
         if self._read_ahead:
             self._blobs.announce(map(self.file.place_of, indices))
 
     def tiles(
         self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]
     ) -> Iterator[tuple[Section, np.ndarray | None]]:
-        """The elements of plain chunks that lie in ``within``, tile by tile; None for a chunk that is missing.
+        """Yield the elements of plain chunks inside ``within``, tile by tile; None for a missing chunk.
 
-        The array is overwritten by the next tile.
+        The next tile overwrites the array.
         """
         bounce = np.empty(tile, self.dtype)
         with self._batch() as missing:
@@ -75,8 +75,10 @@ class ChunkReader:
                     yield piece, None
 
     def sieved(self, indices: Iterable[Index], within: Section) -> Iterator[tuple[Section, np.ndarray | None]]:
-        """The elements of plain chunks that lie in ``within``, each chunk's by one byte range from the first to the
-        last of them, what lies between left out; None for a missing chunk."""
+        """Yield the elements of plain chunks inside ``within``, one byte range per chunk; None for a missing chunk.
+
+        The range extends from the chunk's first such element to its last; elements between them are skipped.
+        """
         wanted, spans = list(indices), []
         for index in wanted:
             origin, piece = self._piece(index, within)
@@ -97,11 +99,11 @@ class ChunkReader:
                 yield piece, strided(data.view(self.dtype), piece.shape, self.grid.chunks)
 
     def _batch(self) -> Missing:
-        """Tell of what is missing of some chunks when they have been read."""
+        """Return a collector that reports missing chunks after a batch is read."""
         return Missing(self.file.presence, self.meter, self.file.axes)
 
     def _piece(self, index: Index, within: Section) -> tuple[Index, Section]:
-        """Return a chunk's first element, and what it has of ``within``."""
+        """Return a chunk's first element, and its intersection with ``within``."""
         section = self.grid.section(index)
         piece = section.intersection(within)
         assert piece is not None, "a touched chunk shares an element with the region"
@@ -125,14 +127,14 @@ class ChunkReader:
     def whole(
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
-        """Whole chunks, each in the next of ``chunks`` and cut to the array; None for one that is missing."""
+        """Yield whole chunks, each read into the next of ``chunks`` and clipped to the array; None if missing."""
         with self._batch() as missing:
             yield from self.whole_or(missing, indices, chunks)
 
     def whole_or(
         self, missing: Missing, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
-        """The same of a larger batch: what is missing is added to what that lacks."""
+        """Yield whole chunks as `whole` does, as part of a larger batch: missing chunks are added to ``missing``."""
         for index, chunk in self._each_whole(indices, chunks):
             if chunk is None:
                 missing.add(index)
@@ -158,7 +160,7 @@ class ChunkReader:
     def _whole_through(
         self, through: ThroughZarr, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
-        """Copy what Zarr decodes: who keeps several chunks holds the memory that is planned for them, and no more."""
+        """Copy chunks decoded by Zarr, so that a caller that keeps several holds only the planned memory."""
         for index, out in zip(indices, chunks, strict=False):
             section = self.grid.section(index)
             chunk = out[section.relative_to(section.lower).slices]
@@ -175,7 +177,7 @@ class ChunkReader:
             yield index, None if data is None else out[section.relative_to(section.lower).slices]
 
     def _take(self, data: np.ndarray, name: str, out: np.ndarray) -> None:
-        """Fill ``out`` with the elements of a stored chunk."""
+        """Decode a stored chunk into ``out``."""
         if self._codec is None:
             self._check_bytes(name, len(data))
             byte_view(out)[:] = data.data
@@ -197,7 +199,7 @@ class ChunkReader:
         self._take(all_bytes(blob), name, out)
 
     def _name(self, index: Index) -> str:
-        """Return a chunk's key, and its number where it is in a shard."""
+        """Return a chunk's key, with its number if it is in a shard."""
         key = self.file.place_of(index)
         return key if isinstance(key, str) else f"{key.number} in {key.shard}"
 
@@ -206,7 +208,7 @@ class ChunkReader:
             raise CorruptChunkError(f"{name} has {nbytes} bytes; a chunk has {self.file.stored.chunk_bytes}")
 
     def _through_zarr(self, through: ThroughZarr, index: Index, out: np.ndarray) -> bool:
-        """Read a chunk as Zarr has it; return False if it is missing, which Zarr reads as fill values."""
+        """Read a chunk through Zarr; return False if it is missing, which Zarr reads as fill values."""
         try:
             data = through.read(self.grid.section(index).slices, self.file.chunk_key(index))
         except RunError:
@@ -215,7 +217,7 @@ class ChunkReader:
             raise StoreFailure(
                 f"cannot read chunk {self.file.chunk_key(index)} of {self.file.name}: {error}"
             ) from error
-        except Exception as error:  # codecs of any kind raise what they like
+        except Exception as error:  # codecs raise various errors
             raise CorruptChunkError(
                 f"chunk {self.file.chunk_key(index)} of {self.file.name} cannot be decoded: {error}"
             ) from error

@@ -1,20 +1,19 @@
-"""Writing a part of a shard: what nothing is written of goes along as it is stored, neither decoded nor coded again.
+"""Partial writes of shards: unchanged chunks are copied in their stored form, neither decoded nor encoded.
 
 stored     ┌─────────┬─────────┬─────────┬───────┐
            │ chunk 0 │ chunk 2 │ chunk 1 │ index │      one request
            └─────────┴─────────┴─────────┴───────┘
 written    ┌─────────┬───────────┬─────────┬───────┐
-           │ chunk 0 │ chunk 1 ░ │ chunk 2 │ index │    the shard is replaced at once
+           │ chunk 0 │ chunk 1 ░ │ chunk 2 │ index │    the shard is replaced atomically
            └─────────┴───────────┴─────────┴───────┘
 
-threads of a process       a lock of `BUCKETS`, by the chunk's place             any store
-    processes, local files     a byte of the array's metadata file, by its key       kept by the operating system
+threads of a process       a lock of `BUCKETS`, by the chunk's location          any store
+    processes, local files     a byte of the array's metadata file, by its key       held by the operating system
 
-The byte is locked, not read or written. The file (``zarr.json``, ``.zarray``) is there already, so that nothing is left
-for other readers, copies of groups or `clean` to trip over, and a dead process's locks are gone with it. An ``flock``
-on the chunk would need one that is stored; on its folder, it would let no two chunks be written side by side. What
-replaces the metadata while sections are written (to resize the array, to set attributes) ends this protection for
-those who are in the middle of a chunk then.
+The byte is locked, not read or written. The metadata file (``zarr.json``, ``.zarray``) already exists, so no lock files
+appear to other readers, copies of groups or `clean`. A dead process's locks end with it. An ``flock`` on the chunk
+needs a stored chunk; one on its folder excludes concurrent writes of other chunks. Replacing the metadata during
+section writes (to resize the array, to set attributes) ends this protection for writes in progress.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ from oocarrays.storage.pool import Pool, numpy_bytes, shaped
 from oocarrays.storage.stores.store_blobs import all_bytes, blobs_of
 
 BUCKETS = tuple(threading.Lock() for _ in range(1024))
-"""Two chunks that share one wait for each other, and that is all: a thread holds one at a time."""
+"""Locks of chunks by hash. Chunks that share one wait for each other; no deadlock, as a thread holds one at a time."""
 
 
 class ChunkLocks:
-    """The locks of the chunks, or shards, of one array file."""
+    """Locks of the chunks, or shards, of one array file."""
 
     def __init__(self, file: ArrayFile) -> None:
         self._key, self._place = file.chunk_key, file.name
@@ -62,9 +61,9 @@ class ChunkLocks:
 
     @contextmanager
     def held(self, index: tuple[int, ...]) -> Iterator[None]:
-        """Keep others from changing a chunk: threads of this process, and in local files other processes.
+        """Exclude changes of a chunk by other threads of this process and, in local files, by other processes.
 
-        Between processes nothing protects chunks in other stores.
+        In other stores, chunks are not protected between processes.
         """
         key = self._key(index)
         with BUCKETS[zlib.crc32(f"{self._place}/{key}".encode()) % len(BUCKETS)]:
@@ -76,24 +75,24 @@ class ChunkLocks:
 
 
 def _document(path: str) -> str:
-    """Return where a document of metadata is, or its draft."""
+    """Return the path of a metadata document, or of its draft."""
     return path if os.path.exists(path) else draft_key(path)
 
 
 @contextmanager
 def _byte_lock(path: str, byte: int) -> Iterator[None]:
-    """Hold a byte of a file, past its end as it may be; nothing where there are no such locks."""
+    """Lock a byte of a file, which may lie past its end; do nothing where such locks are unavailable."""
     file = _locked(path, byte)
     try:
         yield
     finally:
         if file is not None:
-            _set_lock(file, byte, fcntl.F_UNLCK)  # a child of this process may have the file open, too
+            _set_lock(file, byte, fcntl.F_UNLCK)  # a child of this process may also have the file open
             let_go(file)
 
 
 def _locked(path: str, byte: int) -> int | None:
-    """Return the file, open, with the byte locked; None where that cannot be had."""
+    """Return the file, open, with the byte locked; None where locks are unavailable."""
     while hasattr(fcntl, "F_OFD_SETLKW"):
         try:
             with translated("lock a chunk in", path, but=(PermissionError, FileNotFoundError)):
@@ -107,17 +106,17 @@ def _locked(path: str, byte: int) -> int | None:
         except OSError:
             os.close(file)
             return None
-        os.close(file)  # it was replaced while we waited
+        os.close(file)  # it was replaced during the wait
     return None
 
 
 def _set_lock(file: int, byte: int, kind: int) -> None:
-    """``struct flock``: kind, whence, start, length and process, which is 0 for locks of an open file."""
+    """Apply a ``struct flock``: kind, whence, start, length and process, which is 0 for locks of an open file."""
     fcntl.fcntl(file, fcntl.F_OFD_SETLKW, struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0))
 
 
 class Sharded:
-    """Reads, changes and replaces shards."""
+    """Writer that reads, changes and replaces shards."""
 
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         assert file.chain.shard is not None, "only shards are written chunk by chunk"
@@ -130,7 +129,7 @@ class Sharded:
         self._fill = fill_bits(file)
 
     def __call__(self, unit: Written) -> None:
-        """Write what is written of one shard."""
+        """Write the changed elements of one shard."""
         key = self.file.chunk_key(unit.index)
         with self._locks.held(unit.index):
             old = None if unit.whole else self._read(key)
@@ -151,7 +150,7 @@ class Sharded:
             self._pool.give(memory)
 
     def _read(self, key: str) -> np.ndarray | None:
-        """Return a shard as it is stored, in one request; None where it is not."""
+        """Return a stored shard, read in one request, or None if it does not exist."""
         data = self._local(self._blobs, key) if isinstance(self._blobs, LocalBlobs) else self._fetched(key)
         if data is not None:
             self.meter.add(read_requests=1, read_bytes=len(data))
@@ -173,7 +172,7 @@ class Sharded:
         return data
 
     def _stored(self, unit: Written, old: np.ndarray | None, chunk: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """The stored chunks of a shard as they become, by their numbers; ``chunk`` is written again and again."""
+        """Yield the stored chunks of the new shard by number; ``chunk`` is a buffer that is reused."""
         changed = {self._layout.place(inner.index)[1]: inner for inner in unit.cut(self._layout.chunks)}
         entries, name = self._entries(old, unit.index)
         for number, (offset, nbytes) in enumerate(entries):
@@ -184,7 +183,7 @@ class Sharded:
                 yield number, there
 
     def _entries(self, old: np.ndarray | None, index: tuple[int, ...]) -> tuple[list[list[int]], str]:
-        """Offset and length of each chunk of a shard, and what it is called."""
+        """Return the offset and length of each chunk of a shard, and the shard's name for messages."""
         layout, name = self._layout, f"{self.file.chunk_key(index)} of {self.file.name}"
         if old is None:
             return [[NOT_STORED, NOT_STORED]] * layout.count, name
@@ -196,7 +195,7 @@ class Sharded:
         return entries, name
 
     def _changed(self, inner: Written, there: np.ndarray | None, chunk: np.ndarray, name: str) -> np.ndarray | None:
-        """Return the stored bytes of a chunk as it becomes; None where it holds the fill value only."""
+        """Return the stored bytes of a changed chunk; None if it holds only the fill value."""
         if inner.whole or there is None:
             chunk[...] = self.file.fill_value
         else:

@@ -1,10 +1,10 @@
-"""Chunks whose elements lie in another order of the axes, read and written with the array's own axes.
+"""Chunks with elements stored in another axis order, read and written with the array's own axes.
 
     array    0 1 2      chunk in its file   0 3 1 4 2 5       order (1, 0): column by column
              3 4 5
 
-Here axes are turned, on the way in and on the way out: those who read and write bytes see an array whose chunks lie in
-C order, those who ask see the array, in views of the same memory. Thakur 1995, section 5.4.1 (storage order).
+Axes are permuted here on input and output. The byte readers and writers see an array with chunks in C order; callers
+see the array, in views of the same memory. Thakur 1995, section 5.4.1 (storage order).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def chunk_major(
 
 
 class TurnedReader:
-    """Reads the chunks of an array file as `ChunkReader` does, in views with the array's own axes."""
+    """Reader of an array file's chunks, like `ChunkReader`, in views with the array's own axes."""
 
     def __init__(self, file: ArrayFile, meter: Meter, **how: Any) -> None:
         assert file.stored.order is not None, "axes are turned where elements lie in another order"
@@ -55,23 +55,23 @@ class TurnedReader:
         self._reader = ChunkReader(file.lying, meter, **how)
 
     def announce(self, indices: Iterable[Index]) -> None:
-        """Let the system fetch what will be read next."""
+        """Ask the system to prefetch these chunks."""
         self._reader.announce(self._turned(indices))
 
     def tiles(self, indices: Iterable[Index], within: Section, tile: tuple[int, ...]) -> Iterator[Part]:
-        """The elements of plain chunks that lie in ``within``, tile by tile."""
+        """Yield the elements of plain chunks inside ``within``, tile by tile."""
         return self._back_in(
             self._reader.tiles(self._turned(indices), turned_section(within, self._order), turned(tile, self._order))
         )
 
     def sieved(self, indices: Iterable[Index], within: Section) -> Iterator[Part]:
-        """The same, each chunk's by one byte range."""
+        """Yield the elements of plain chunks inside ``within``, read with one byte range per chunk."""
         return self._back_in(self._reader.sieved(self._turned(indices), turned_section(within, self._order)))
 
     def whole(
         self, indices: Iterable[Index], chunks: Iterable[np.ndarray]
     ) -> Iterator[tuple[Index, np.ndarray | None]]:
-        """Whole chunks, each in the memory of the next of ``chunks``, which is in one piece."""
+        """Yield whole chunks, each read into the next of ``chunks``, which must be contiguous."""
         shape = turned(self.grid.chunks, self._order)
         rooms = (chunk.reshape(-1).reshape(shape) for chunk in chunks)
         for index, data in self._reader.whole(self._turned(indices), rooms):
@@ -86,7 +86,7 @@ class TurnedReader:
 
 
 class TurnedWriter:
-    """Writes whole chunks of an array file as `ChunkWriter` does, given with the array's own axes."""
+    """Writer of an array file's whole chunks, like `ChunkWriter`, from arrays with the array's own axes."""
 
     def __init__(self, file: ArrayFile, meter: Meter, **how: Any) -> None:
         assert file.stored.order is not None, "axes are turned where elements lie in another order"
@@ -94,7 +94,7 @@ class TurnedWriter:
         self._writer = ChunkWriter(file.lying, meter, **how)
 
     def write_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept = UNKEPT) -> None:
-        """Store whole chunks, each padded to its full length; one that lies as it is stored is not copied."""
+        """Store whole chunks, each padded to its full length; a chunk already in storage order is not copied."""
         self._writer.write_all(((turned(i, self._order), self._lying(chunk)) for i, chunk in chunks), receipts)
 
     def _lying(self, chunk: np.ndarray) -> np.ndarray:

@@ -1,11 +1,11 @@
-"""Unfinished chunks: files into which pieces are written in their places, by many writers, in any order.
+"""Unfinished chunks: files that receive pieces at their offsets, from many writers, in any order.
 
-    c/0/3.4f1c….partial     ██··██····██        a piece touches no byte that is not its own, so nothing is lost
-    c/0/3                   ████████████        the name that it gets when all are in it: readers see all of it
+    c/0/3.4f1c….partial     ██··██····██        a piece writes only its own bytes, so none are lost
+    c/0/3                   ████████████        its final name, once complete: readers see the whole chunk
 
-The name tells one plan of one run from all others: who goes on with it finds what was placed, and who does not takes
-the file for what a dead run has left. Room for a whole chunk is taken when the first piece comes, so that a full device
-is seen soon, and what nobody has placed is zeros.
+The name is unique to one plan of one run. A resumed run finds the placed pieces; for other runs the file is the
+leftover of a dead run. Space for a whole chunk is allocated with the first piece, so that a full device is detected
+early, and unwritten bytes are zeros.
 """
 
 from __future__ import annotations
@@ -38,21 +38,19 @@ from oocarrays.storage.local.pages import libc
 from oocarrays.storage.local.syncing import before_naming, written
 
 MOST_FILES = 4096
-"""Files that a process has open at one time, at most; and no more than half of what the system allows it."""
+"""Maximum number of files that a process has open at one time, and at most half of the system's limit."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """An open file."""
-
     file: int
-    """Its number."""
+    """File descriptor."""
     users: int = 0
-    """Writers that are at it."""
+    """Number of writers that use it."""
 
 
 class UnfinishedChunks:
-    """The unfinished chunks of one plain array in a local folder. Threads may share it."""
+    """The unfinished chunks of one plain array in a local folder; thread-safe."""
 
     def __init__(
         self, folder: str | LocalBlobs, mark: str, nbytes: int, *, past_cache: bool = False, most: int | None = None
@@ -66,23 +64,23 @@ class UnfinishedChunks:
         self._close_all = weakref.finalize(self, _close, self._files)
 
     def path(self, key: str) -> str:
-        """Where a chunk is while it is unfinished."""
+        """Return the path of an unfinished chunk."""
         return self._blobs.path(partial_name(key, self.mark))
 
     def final(self, key: str) -> str:
-        """Where a chunk is when it has its name."""
+        """Return the path of a finished chunk."""
         return self._blobs.path(key)
 
     def is_there(self, key: str) -> bool:
-        """Return whether anything has been placed in a chunk that has not got its name."""
+        """Return whether a chunk has an unfinished file."""
         return os.path.exists(self.path(key))
 
     def write(self, key: str, offset: int, data: memoryview) -> None:
-        """Place bytes in a chunk."""
+        """Write bytes of a chunk at an offset."""
         self.write_runs(key, [offset], data)
 
     def write_runs(self, key: str, offsets: list[int], data: memoryview) -> None:
-        """Place runs of equal length, which lie one behind the other in ``data``."""
+        """Write runs of equal length, which are consecutive in ``data``, at their offsets."""
         length = len(data) // max(len(offsets), 1)
         there: _Open | None = None
         try:
@@ -97,7 +95,7 @@ class UnfinishedChunks:
                     there.users -= 1
 
     def _taken(self, key: str) -> _Open:
-        """A chunk's file with one writer more; it stays open for whoever comes next."""
+        """Return a chunk's open file and count one more user; it stays open for later writers."""
         with self._lock:
             there = self._files.get(key)
             if there is None:
@@ -108,7 +106,7 @@ class UnfinishedChunks:
             return there
 
     def _close_some(self) -> None:
-        """Close the files that were used longest ago, where more than the most are open; the newest stays."""
+        """Close the least recently used idle files beyond the maximum, except the newest."""
         more, newest = max(len(self._files) - self._most, 0), next(reversed(self._files))
         idle = (key for key, each in self._files.items() if not each.users and key != newest)
         for key in list(islice(idle, more)):
@@ -136,7 +134,7 @@ class UnfinishedChunks:
         return open_regular(path, flags, mode_of(path))
 
     def finish(self, key: str) -> bool:
-        """Give a chunk its name: nothing of it is missing. Return whether anything was placed in it."""
+        """Rename a complete chunk to its final name; return False if it has no unfinished file."""
         with self._lock:
             there = self._files.pop(key, None)
         path, final = self.path(key), self.final(key)
@@ -150,7 +148,7 @@ class UnfinishedChunks:
         return False
 
     def reopen(self, key: str) -> None:
-        """Take the name of a chunk away again: something has to be placed in it once more."""
+        """Rename a finished chunk back to its unfinished name, to write another piece."""
         final = self.final(key)
         if not self.is_there(key):
             with suppress(FileNotFoundError):
@@ -158,12 +156,12 @@ class UnfinishedChunks:
                 written(final)
 
     def discard(self, key: str) -> None:
-        """Remove a chunk, whether or not it has its name."""
+        """Delete a chunk, finished or unfinished."""
         self._blobs.remove(key)
         self._blobs.remove(partial_name(key, self.mark))
 
     def read(self, key: str) -> np.ndarray | None:
-        """The bytes of a chunk, whether or not it has its name; None where it is not there as a whole."""
+        """Return the bytes of a finished or unfinished chunk; None if it is missing or has a wrong size."""
         for path in (self.final(key), self.path(key)):
             with suppress(FileNotFoundError):
                 data = np.fromfile(path, np.uint8)
@@ -171,7 +169,7 @@ class UnfinishedChunks:
         return None
 
     def placed(self, key: str) -> None:
-        """Say that something has been placed in a chunk, which has to be on the device before that is relied on."""
+        """Register a chunk's unfinished file for syncing, after pieces were written."""
         written(self.path(key))
 
     def close(self) -> None:
@@ -180,13 +178,13 @@ class UnfinishedChunks:
 
 
 def allowed_files() -> int:
-    """Files that may be open at one time: half of what the system allows this process, which has others."""
+    """Return the maximum number of open files: half of the system's limit, as the process needs others."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_FILES if soft == resource.RLIM_INFINITY else max(min(soft // 2, MOST_FILES), 1)
 
 
 def take_room(file: int, nbytes: int) -> None:
-    """Make an open file so long, and take the room for it where the file system does that without writing."""
+    """Set an open file's length, and allocate its space if the file system can do so without writing."""
     fallocate = getattr(libc(), "fallocate", None)
     if fallocate is not None and nbytes:
         if not fallocate(file, 0, ctypes.c_int64(0), ctypes.c_int64(nbytes)):

@@ -1,6 +1,6 @@
-"""Units of writing, each one chunk or shard: which of the values go there, and to which places.
+"""Units of writing, each one chunk or shard: the values it receives, and their positions in it.
 
-values      a b c d e f g h             what is written of a box of the chunk is put where it lies in it
+values      a b c d e f g h             values of a box of the chunk are copied to their positions in it
 chunk           ░c░░d░░e░
 box              [░░d░]
 """
@@ -21,41 +21,41 @@ from oocarrays.storage.pool import copy
 
 
 class Written(Protocol):
-    """A chunk, or shard, of which something is written, its axes as they are stored."""
+    """A chunk or shard that is written in whole or in part, with its axes in storage order."""
 
     @property
     def index(self) -> Index:
-        """Which one."""
+        """Index of the chunk or shard."""
 
     @property
     def whole(self) -> bool:
-        """Whether all that it has of the array is written."""
+        """Whether all its elements inside the array are written."""
 
     def covers(self, box: Section) -> bool:
-        """Return whether all of a box is written, what is beyond the array's edge too."""
+        """Return whether every element of a box is written and lies inside the array."""
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
-        """Put what is written of a box in its elements."""
+        """Copy the written values of a box to their positions in ``data``."""
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Written]:
-        """Cut what is written of a shard into a unit for each of its chunks."""
+        """Split a shard into a unit for each of its chunks that is written."""
 
 
 class Unit:
-    """A chunk, or shard, of which a section is written."""
+    """A chunk or shard with a section that is written."""
 
     def __init__(self, grid: ChunkGrid, parts: tuple[AxisPart, ...], axes: Axes, values: np.ndarray) -> None:
         self.index = tuple(part.chunk for part in parts)
         self.whole = all(part.whole for part in parts)
-        """Whether all that it has of the array is written."""
+        """Whether all its elements inside the array are written."""
         self.lower = tuple(i * c for i, c in zip(self.index, grid.chunks, strict=True))
-        """Its first element."""
+        """Index of its first element."""
         self.extents = grid.shape
-        """Of the array."""
+        """Shape of the array."""
         self._axes, self._values, self._chunks = axes, values, grid.chunks
 
     def places(self, box: Section) -> tuple[Any, list[slice | np.ndarray]]:
-        """Of what is written in a box of the unit the places among all values, and in the box."""
+        """Return the positions of a box's written elements among all values, and in the box."""
         there, inside = [], []
         for taken, n, first, l, u in zip(self._axes, self.extents, self.lower, box.lower, box.upper, strict=True):
             place, part = within(taken, first + l, min(first + u, n))
@@ -68,7 +68,7 @@ class Unit:
         return self._values[(*there, ...)]
 
     def covers(self, box: Section) -> bool:
-        """Return whether all of a box is written, what is beyond the array's edge too."""
+        """Return whether every element of a box is written and lies inside the array."""
         return self.whole and all(l + u <= n for l, u, n in zip(self.lower, box.upper, self.extents, strict=True))
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
@@ -82,7 +82,7 @@ class Unit:
                 data[place] = part
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
-        """Cut what is written of a shard into a unit for each of its chunks."""
+        """Split a shard into a unit for each of its chunks that is written."""
         upper = (min(l + c, n) for l, c, n in zip(self.lower, self._chunks, self.extents, strict=True))
         axes = common(self._axes, Section(self.lower, tuple(upper)))
         values, grid = self.values(Section((0,) * len(chunks), self._chunks)), ChunkGrid.of(self.extents, chunks)
@@ -91,7 +91,7 @@ class Unit:
 
 
 def _place(inside: list[slice | np.ndarray]) -> Any:
-    """Return an index of a product of slices and sorted indices."""
+    """Return an index for a product of slices and sorted indices."""
     if all(isinstance(part, slice) for part in inside):
         return (*inside, ...)
     return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

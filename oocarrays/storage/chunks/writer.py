@@ -1,10 +1,10 @@
-"""Writing the chunks of one array file: whole chunks, or whole shards, each replaced at once.
+"""Writers of the chunks of one array file: whole chunks or shards, each replaced atomically, and pieces of scratch.
 
 chunk file   ··████··············     a piece: the byte runs of its own elements
                      ········███·███·····     its neighbour's, at the same time or in another process
 
-A piece touches no byte that is not its own, so nothing is read, and nothing is lost. A file gets its full length from
-whoever comes first; what nobody has written yet is a hole.
+A piece writes only its own bytes, so it reads nothing and overwrites no other piece. Each writer first sets a file's
+full length; unwritten bytes are holes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from oocarrays.storage.stores.store_blobs import StoreBlobs, blobs_of
 
 
 class PieceWriter:
-    """Writes sections of one plain local array file."""
+    """Writer of sections of one plain local array file."""
 
     def __init__(self, file: ArrayFile, meter: Meter) -> None:
         assert not file.stored.coded, "pieces are bytes of plain chunks"
@@ -75,12 +75,12 @@ class PieceWriter:
             raise RunError(f"{self._folder} is not there on this worker: scratch must be shared, or has been removed")
         make_folders(os.path.dirname(path))
         file = open_regular(path, os.O_WRONLY | os.O_CREAT, mode_of(path))
-        os.truncate(file, self.file.stored.chunk_bytes)  # each writer asks for the same length: that loses nothing
+        os.truncate(file, self.file.stored.chunk_bytes)  # every writer sets the same length, so no data is lost
         return file
 
 
 class ChunkWriter:
-    """Writes whole chunks of one array file, or whole shards. What holds nothing but the fill value is not stored."""
+    """Writer of whole chunks or shards of one array file; those that hold only the fill value are not stored."""
 
     def __init__(
         self,
@@ -106,9 +106,9 @@ class ChunkWriter:
         self._through = through_zarr(file, meter)
 
     def _turn(self) -> AbstractContextManager[Any]:
-        """Wait for the device, where chunks go to it uncoded and past the cache: one rank writes, the others read.
+        """Return the device lock if chunks are written uncoded and past the cache: one rank writes while others read.
 
-        Without turns ranks fall into step: all read, then all write, and processors and device wait for each other.
+        Without the lock, ranks fall into step: all read, then all write, and processors and device wait for each other.
         """
         return self._device if self._past_cache and not self.file.stored.coded else nullcontext()
 
@@ -137,14 +137,14 @@ class ChunkWriter:
                 written.result()
 
     def _skip(self, index: Index, receipts: Unkept) -> None:
-        """Store nothing: a chunk holds nothing but the fill value."""
+        """Store no file for a chunk that holds only the fill value."""
         if not self._fresh:
             self._blobs.remove(self.file.chunk_key(index))
         receipts.absent(self.file.chunk_key(index))
         self.meter.add(skipped_chunks=1)
 
     def replace(self, index: Index, chunk: np.ndarray, receipts: Unkept = UNKEPT) -> None:
-        """Store one whole chunk, or remove what is there where it holds nothing but the fill value, and then return."""
+        """Store one whole chunk synchronously, or delete its file if it holds only the fill value."""
         if self._is_fill(chunk):
             self._blobs.remove(self.file.chunk_key(index))
             receipts.absent(self.file.chunk_key(index))
@@ -155,11 +155,11 @@ class ChunkWriter:
             self._put_bytes(index, self._encode(chunk), chunk.nbytes, receipts)
 
     def _room(self, chunk: np.ndarray) -> np.ndarray | None:
-        """Memory for the bytes of a shard; None where chunks stand alone."""
+        """Return a buffer for the bytes of a shard; None for an array without shards."""
         return None if self._shard is None else self._pool.take(most_shard_bytes(self.file.chain, chunk.itemsize))
 
     def _made(self, chunk: np.ndarray, out: np.ndarray | None) -> tuple[memoryview, int]:
-        """Return the stored bytes of a chunk, or of a shard packed in ``out``; and how many bytes went into a codec."""
+        """Return the stored bytes of a chunk, or of a shard packed in ``out``, and the number of bytes encoded."""
         if self._shard is None or out is None:
             return self._encode(chunk), chunk.nbytes if self._codec else 0
         nbytes, elements = pack_shard(self._shard, chunk, self._encode, self._is_fill, out)
@@ -168,7 +168,7 @@ class ChunkWriter:
     def _put_made(
         self, index: Index, data: memoryview, encoded_bytes: int, out: np.ndarray | None, receipts: Unkept
     ) -> None:
-        """Store what was made, and let others have the memory of a shard."""
+        """Store encoded bytes, and return a shard's buffer to the pool."""
         try:
             self._put_bytes(index, data, encoded_bytes, receipts)
         finally:
@@ -176,7 +176,7 @@ class ChunkWriter:
                 self._pool.give(out)
 
     def _send_all(self, chunks: Iterable[tuple[Index, np.ndarray]], receipts: Unkept) -> None:
-        """The same over a network: each chunk is on its way while the next is encoded, or waits for its answer."""
+        """Store chunks over a network: encode the next ones while earlier transfers are in progress."""
         assert isinstance(self._blobs, StoreBlobs), "what travels is in a store"
         with self._blobs.putting() as under_way:
             for index, chunk in chunks:
@@ -200,7 +200,7 @@ class ChunkWriter:
         self.meter.add(encoded_bytes=chunk.nbytes)
 
     def _look(self, index: Index, chunk: np.ndarray, receipts: Unkept) -> None:
-        """Keep what Zarr has stored of a chunk; it skips more than we do, as zeros of either sign."""
+        """Record the stored size of a chunk written by Zarr, which omits more chunks, such as zeros of either sign."""
         key, folder = self.file.chunk_key(index), self.file.folder
         if folder is None:
             is_skipped = default_buffer_prototype().nd_buffer.from_numpy_array(chunk).all_equal(self.file.fill_value)
@@ -225,7 +225,7 @@ class ChunkWriter:
         with translated("write", f"{key} of {self.file.name}", full=True):
             data = chunk[section.relative_to(section.lower).slices]
             local = self.file.folder is not None
-            kept = data if local else data.copy()  # a store in memory keeps what it is given
+            kept = data if local else data.copy()  # a store in memory keeps a reference
             through.write(section.slices, key, kept)
             if self.file.folder is not None:
                 written(os.path.join(self.file.folder, key))

@@ -1,1 +1,1 @@
-"""How chunks are coded: codecs, and shards that hold many chunks."""
+"""Coding of chunks: codecs, and shards that hold many chunks."""

@@ -1,10 +1,10 @@
-"""Codecs that are bound to a type of elements, or to a range of values, when an array of other elements has them.
+"""Codecs bound to a data type or a range of values, adapted to an array of other elements.
 
-delta, shuffle, quantize, blosc                 bound to a type: made again for the new one, where that means the same
-fixedscaleoffset, astype, categorize, ...       bound to values: left out of what is computed, for it has other values
+delta, shuffle, quantize, blosc                 bound to a type: adapted to the new one, if the meaning is unchanged
+fixedscaleoffset, astype, categorize, ...       bound to values: dropped for computed elements, which have other values
 zstd, gzip, lz4, bitround of floats, ...        bound to neither: kept
 
-Codecs of both formats are known by the name that numcodecs has for them.
+Codecs of both formats are identified by their numcodecs names.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from oocarrays.plan.documents import Document, Settings
 from oocarrays.storage.foreign.filters import BYTE_FILTERS
 
 FORMAT_3 = "numcodecs."
-"""The names of codecs of numcodecs in format 3 begin with it."""
+"""Prefix of the format 3 names of numcodecs codecs."""
 OF_VALUES = frozenset(("fixedscaleoffset", "astype", "categorize", "cast_value", "scale_offset"))
-"""Codecs that hold some values of a type only."""
+"""Codecs that represent only some values of a type."""
 SCALED = ("fixedscaleoffset", "scale_offset")
-"""Those that hold numbers around an offset."""
+"""Codecs that represent numbers around an offset."""
 OF_TEXTS = frozenset(("vlen-utf8", "vlen-bytes", "vlen-array", "json2", "msgpack2", "pickle"))
-"""Codecs of elements of any length."""
+"""Codecs of variable-length elements."""
 FLOATING = {"zfpy": ("i4", "i8", "f4", "f8"), "pcodec": ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8")}
-"""Codecs of numbers, and the types that they take."""
+"""Codecs of numbers, and the types that they support."""
 
 
 def codec_name(codec: Any) -> str:
@@ -40,7 +40,7 @@ def codec_name(codec: Any) -> str:
 
 
 def rebound(codecs: Sequence[Any], old: np.dtype, new: np.dtype) -> tuple[list[Any], list[str]]:
-    """Return the codecs for computed elements of another type, or the same, and the names of those left out."""
+    """Return the codecs for computed elements of another type, or the same, and the names of dropped ones."""
     made = [(codec_name(codec), _rebound(codec, old, new)) for codec in codecs]
     kept = [codec for _, codec in made if codec is not None]
     return kept, [name for name, codec in made if codec is None and name not in OF_TEXTS]
@@ -56,7 +56,7 @@ def _rebound(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
 
 
 def _delta(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
-    """Differences are exact between integers; those of a narrower type hold some values only."""
+    """Adapt delta to integers, between which differences are exact; drop it with a narrower storage type."""
     if _is_narrow(codec):
         return None
     if old == new:
@@ -65,13 +65,13 @@ def _delta(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
 
 
 def _is_narrow(codec: Any) -> bool:
-    """Return whether elements are stored as a type of their own, which may not hold them all."""
+    """Return whether elements are stored as a separate type, which may not represent them all."""
     settings = _settings(codec)
     return bool(settings.get("astype")) and np.dtype(settings["astype"]) != np.dtype(settings["dtype"])
 
 
 def _quantize(codec: Any, old: np.dtype, new: np.dtype) -> Any | None:
-    if new.kind != "f" or new.itemsize < 4 or _is_narrow(codec):  # it scales numbers up: of two bytes few fit
+    if new.kind != "f" or new.itemsize < 4 or _is_narrow(codec):  # it scales numbers up; few fit in two bytes
         return None
     return codec if old == new else _with(codec, dtype=new.str)
 
@@ -92,7 +92,7 @@ def _shuffle(codec: Any, old: np.dtype, new: np.dtype) -> Any:
 
 
 def _blosc(codec: Any, old: np.dtype, new: np.dtype) -> Any:
-    """It shuffles bytes of elements of a size; where it names none, it takes that of its buffer."""
+    """Adapt the element size of the shuffle; a codec without one uses the item size of its buffer."""
     return _with(codec, typesize=new.itemsize) if old != new and "typesize" in _settings(codec) else codec
 
 
@@ -109,18 +109,18 @@ def _settings(codec: Any) -> Document:
 
 
 def _with(codec: Any, **changed: Any) -> Any:
-    """Return a codec with other settings; a type that differences had of its own goes with the type of elements."""
+    """Return a codec with other settings; a separate storage type of differences is replaced by the element type."""
     settings = {key: value for key, value in _settings(codec).items() if key != "astype"} | changed
     if isinstance(codec, numcodecs.abc.Codec):
         return numcodecs.get_codec(settings)
     return type(codec).from_dict({"name": codec.to_dict()["name"], "configuration": settings})
 
 
-# ---------------------------------------------------------------------- whether elements come back
+# ---------------------------------------------------------------------- round trip of elements
 
 
 def check_filters(settings: Settings, array: zarr.Array) -> None:
-    """Refuse filters through which elements do not come back: Zarr is tried on a few, in memory."""
+    """Raise if filters do not restore elements, as tested by Zarr on a few elements in memory."""
     names = [codec_name(codec) for codec in array.filters]
     if array.dtype.kind not in "biufcmM" or {*names} <= {"transpose", *OF_TEXTS, *BYTE_FILTERS}:
         return
@@ -128,7 +128,7 @@ def check_filters(settings: Settings, array: zarr.Array) -> None:
     apart = {"shards": None} if "shards" in settings else {}
     try:
         kept, why = _come_back(zarr.create_array({}, **settings | {"shape": few, "chunks": few} | apart)), ""
-    except Exception as error:  # noqa: BLE001  codecs raise what they like
+    except Exception as error:  # noqa: BLE001  codecs raise various errors
         kept, why = False, f" ({type(error).__name__}: {error})"
     if not kept:
         raise UnsupportedError(
@@ -138,7 +138,7 @@ def check_filters(settings: Settings, array: zarr.Array) -> None:
 
 
 def _come_back(array: Any) -> bool:
-    """Return whether a few elements that are written to an empty array are read again as they were."""
+    """Return whether a few elements written to an empty array are read back unchanged."""
     given = _probe(array.shape, array.dtype, array.filters)
     array[...] = given
     found = array[...]
@@ -146,14 +146,14 @@ def _come_back(array: Any) -> bool:
 
 
 def _probe(shape: Sequence[int], dtype: np.dtype, filters: Sequence[Any]) -> np.ndarray:
-    """Return elements that filters of their type hold, in no symmetric order where differences of both signs fit."""
+    """Return elements that the filters can represent, unsorted, with differences of both signs if possible."""
     values = np.asarray(_values(dtype, filters), None if dtype.kind in "mM" else dtype)
     places = np.arange(math.prod(shape)) ** 2 % 7 % len(values)
     return values[places].reshape(shape).astype(dtype)
 
 
 def _values(dtype: np.dtype, filters: Sequence[Any]) -> Sequence[Any]:
-    """Return several elements that filters of their type hold."""
+    """Return several values that the filters can represent."""
     scaled = next((_settings(each) for each in filters if codec_name(each) in SCALED), None)
     narrow = [_settings(each)["astype"] for each in filters if _is_narrow(each) and scaled is None]
     if scaled is not None:

@@ -1,13 +1,13 @@
-"""How the chunks of one array are coded, and the shortest way through it.
+"""Coding of an array's chunks, and its fastest implementation.
 
-plain       the elements as they are in memory, in some order of the axes: no codec at all
-numcodecs   one compressor over plain bytes: numcodecs decodes straight into our buffer
-zarrs       anything else that the optional `zarrs` pipeline takes, in local files
+plain       the elements as in memory, in some order of the axes: no codec
+numcodecs   codecs over plain bytes: numcodecs decodes directly into our buffer
+zarrs       any other codecs that the optional `zarrs` pipeline supports, in local files
 zarr        the rest, through zarr-python
 
-An order of the axes other than their own (``transpose``, or format 2's ``order="F"``) is no codec: what is stored is
-the chunk of a transposed array. The chunks of a shard (Zarr 3, ``sharding_indexed``) are read and made one by one where
-they are of the first two kinds.
+A permuted axis order (``transpose``, or format 2's ``order="F"``) does not count as a codec: the stored chunk is that
+of a transposed array. The chunks of a shard (Zarr 3, ``sharding_indexed``) are read and encoded one by one if they are
+of the first two kinds.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from oocarrays.storage.foreign.filters import Chained, FilterCodec, chained
 Pipeline = Literal["plain", "numcodecs", "zarrs", "zarr"]
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 DECODE_IN_PLACE = ("zstd", "blosc")
-"""Codecs that decode into a buffer of ours, and need none of their own."""
+"""Codecs that decode directly into our buffer, without a buffer of their own."""
 MOST_BYTES = {"blosc": 2**31 - 17, "lz4": 0x7E000000, "numcodecs.lz4": 0x7E000000}
-"""Bytes of the largest chunk that a codec takes, where it counts with 32 bits."""
+"""Maximum chunk size in bytes of codecs that use 32-bit lengths."""
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """How the bytes of a chunk are made of its elements, and who does it."""
+    """Coding of a chunk's elements as bytes, and the library that performs it."""
 
     pipeline: Pipeline
-    """Who decodes and encodes."""
+    """Library that decodes and encodes."""
     compressor: numcodecs.abc.Codec | None = None
-    """What numcodecs makes bytes with."""
+    """Codec of numcodecs that encodes the bytes."""
     shard: ShardLayout | None = None
-    """How chunks lie in a shard; None where each stands alone, or where Zarr handles the shard whole."""
+    """Layout of chunks in a shard; None without shards, or if Zarr handles whole shards."""
     order: tuple[int, ...] | None = None
-    """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
+    """The axes from the slowest to the fastest in a stored chunk; None for C order."""
 
     @property
     def lying(self) -> Chain:
-        """The same of an array whose axes stand in the order in which elements lie."""
+        """The chain of the same array with its axes in storage order."""
         if self.order is None:
             return self
         return replace(self, shard=self.shard and self.shard.turned(self.order), order=None)
 
     @property
     def name(self) -> str | None:
-        """The codec's name in the cost model, or None where there is none."""
+        """Name of the codec in the cost model; None without a codec."""
         if self.compressor is not None:
             return str(self.compressor.codec_id)
         return None if self.pipeline == "plain" else self.pipeline
@@ -81,7 +81,7 @@ def chain_of(array: zarr.Array) -> Chain:
 
 
 def _format_2(metadata: Any) -> Chain:
-    """In format 2 elements are stored in the byte order that they have in memory."""
+    """Return the chain of an array in format 2, which stores elements in the byte order that they have in memory."""
     filters, columns = tuple(metadata.filters or ()), metadata.order == "F" and len(metadata.shape) > 1
     compressor = chained([*filters, metadata.compressor]) if filters else metadata.compressor
     if filters and compressor is None:
@@ -105,7 +105,7 @@ def _format_3(codecs: Sequence[Any], dtype: np.dtype) -> Chain:
     each = [numcodec_of(codec) for codec in codecs[1:]]
     compressor = each[0] if len(each) == 1 else None if None in each else chained(each)
     if isinstance(codecs[1], BloscCodec) and codecs[1].typesize != dtype.itemsize:
-        compressor = None  # numcodecs shuffles elements of the size that they have
+        compressor = None  # numcodecs shuffles by the actual element size
     return (
         Chain(pipeline="zarr")
         if compressor is None
@@ -121,7 +121,7 @@ def _native_bytes(codec: Any, dtype: np.dtype) -> bool:
 
 
 def numcodec_of(codec: Any) -> numcodecs.abc.Codec | None:
-    """Return the codec of numcodecs that does the same as one of Zarr's, or None."""
+    """Return the numcodecs equivalent of a Zarr codec, or None."""
     if isinstance(codec, FilterCodec):
         return codec.codec
     if isinstance(codec, BytesBytesCodec) and getattr(codec, "codec_name", "").startswith("numcodecs."):
@@ -138,21 +138,21 @@ def numcodec_of(codec: Any) -> numcodecs.abc.Codec | None:
 
 
 def most_coded_bytes(nbytes: int) -> int:
-    """Return the most bytes that a compressor makes of ``nbytes`` that do not compress, with room for its headers."""
+    """Return the maximum encoded size of ``nbytes`` incompressible bytes, including room for headers."""
     return nbytes + nbytes // 128 + 2**16
 
 
 BLOSC_BYTES = 2**22
-"""What blosc takes beside a chunk and its bytes, at most, and what the allocator keeps of that."""
+"""Maximum memory of blosc besides input and output, including freed memory that the allocator retains."""
 ZSTD_BYTES = {9: 2**24, 12: 3 * 2**24, 22: 6 * 2**24}
-"""What zstd takes at levels up to these; below, up to `LIGHT_LEVEL`, it is less than a MiB."""
+"""Memory of zstd in bytes by maximum level; up to `LIGHT_LEVEL` it is less than a MiB."""
 LIGHT_LEVEL = 6
 CONTEXTS = 12
-"""Times a chunk's bytes that a codec takes so at most: of small chunks it takes less."""
+"""Maximum ratio of a codec's memory to a chunk's bytes, which limits it for small chunks."""
 
 
 def context_bytes(codec: numcodecs.abc.Codec | None, nbytes: int) -> tuple[int, int]:
-    """Return the bytes that a codec allocates beside input and output: to decode, and to encode, a chunk."""
+    """Return the bytes that a codec allocates besides input and output, to decode and to encode a chunk."""
     name, most = getattr(codec, "codec_id", None), CONTEXTS * nbytes
     if name == "blosc":
         return min(BLOSC_BYTES, most), min(BLOSC_BYTES, most)
@@ -168,7 +168,7 @@ def most_shard_bytes(chain: Chain, itemsize: int) -> int:
 
 
 def check_codecs(array: zarr.Array) -> None:
-    """Refuse chunks that are larger than a codec takes."""
+    """Raise if chunks exceed a codec's maximum size."""
     chunks, nbytes = array.chunks, math.prod(array.chunks) * array.dtype.itemsize
     for codec in (*array.filters, *array.compressors):
         name = codec.codec_id if isinstance(codec, numcodecs.abc.Codec) else codec.to_dict().get("name")
@@ -186,7 +186,7 @@ def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: o
         elif isinstance(codec, Chained):
             codec.decode(coded, out=out)
             length = out.nbytes
-        elif length in (None, out.nbytes):  # a frame that does not say its length is checked by zstd itself
+        elif length in (None, out.nbytes):  # zstd itself checks a frame that does not state its length
             codec.decode(coded, out=out.reshape(-1).view(np.uint8))
             length = out.nbytes
     except (RuntimeError, ValueError, OSError, EOFError) as error:
@@ -198,7 +198,7 @@ def decode_into(codec: numcodecs.abc.Codec, coded: Any, out: np.ndarray, name: o
 
 
 def decoded_length(codec: numcodecs.abc.Codec, coded: Any) -> int | None:
-    """Bytes that a coded chunk says it holds, or None where it does not say."""
+    """Return the decoded size stated in a coded chunk; None if it is not stated."""
     head = bytes(memoryview(coded)[:18])
     if codec.codec_id == "blosc":
         return _blosc_length(head, len(coded))
@@ -208,7 +208,7 @@ def decoded_length(codec: numcodecs.abc.Codec, coded: Any) -> int | None:
 
 
 def _blosc_length(head: bytes, coded_bytes: int) -> int:
-    """Return the length in a Blosc header; 0 where the chunk was cut, for Blosc itself would read past its end."""
+    """Return the length in a Blosc header; 0 for a truncated chunk, because Blosc itself would read past its end."""
     complete = len(head) >= 16 and int.from_bytes(head[12:16], "little") == coded_bytes
     return int.from_bytes(head[4:8], "little") if complete else 0
 

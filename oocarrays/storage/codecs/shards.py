@@ -1,10 +1,10 @@
-"""Shards: many chunks in one object, with an index that says where each lies (Zarr 3, ``sharding_indexed``).
+"""Shards: many chunks in one object, with an index of their positions (Zarr 3, ``sharding_indexed``).
 
     ┌─────────┬─────────┬─────────┬───────┐
     │ chunk 0 │ chunk 2 │ chunk 1 │ index │      index: offset and length of every chunk, and a checksum;
-    └─────────┴─────────┴─────────┴───────┘             all ones where a chunk holds the fill value only
+    └─────────┴─────────┴─────────┴───────┘             all ones for a chunk that holds only the fill value
 
-A chunk is read as a byte range of its shard. A shard is made whole, by its one owner.
+A chunk is read as a byte range of its shard. A shard is written whole, by a single owner.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ NOT_STORED = 2**64 - 1
 """Offset and length of a chunk that is not stored."""
 CHECKSUM_BYTES = 4
 INDEX_BYTES = 2**24
-"""Bytes of indices that a process keeps."""
+"""Maximum bytes of indices that a process caches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLayout:
-    """How chunks lie in a shard."""
+    """Layout of the chunks in a shard."""
 
     chunks: tuple[int, ...]
-    """Length of a chunk in each axis, in elements."""
+    """Length of a chunk along each axis, in elements."""
     counts: tuple[int, ...]
-    """Chunks of one shard along each axis."""
+    """Number of chunks in a shard along each axis."""
     at_end: bool
-    """Whether the index stands behind the chunks, or before them."""
+    """Whether the index follows the chunks or precedes them."""
     checksum: bool
-    """Whether a checksum follows it."""
+    """Whether a checksum follows the index."""
     order: tuple[int, ...] | None = None
-    """Which axes of the array its own are, where they stand in another order: chunks are numbered along the array's."""
+    """Axes of the array, by own axis, if they are permuted: chunks are numbered along the array's axes."""
 
     def turned(self, order: tuple[int, ...]) -> ShardLayout:
-        """The same shard with its axes in another order."""
+        """Return the layout with its axes in another order."""
         return replace(self, chunks=turned(self.chunks, order), counts=turned(self.counts, order), order=order)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """How much the number of a chunk in its shard grows along each axis."""
+        """Increment of a chunk's number in its shard along each axis."""
         own = turned_back(self.counts, self.order)
         return turned([math.prod(own[axis + 1 :]) for axis in range(len(own))], self.order)
 
     @property
     def count(self) -> int:
-        """Chunks of one shard."""
+        """Number of chunks in a shard."""
         return math.prod(self.counts)
 
     @property
@@ -78,7 +78,7 @@ class ShardLayout:
         return shard, sum(i % n * step for i, n, step in zip(index, self.counts, self.steps, strict=True))
 
     def read_index(self, data: bytes, name: str) -> np.ndarray:
-        """Offset and length of every chunk: ``shape == (count, 2)``."""
+        """Parse an index: offset and length of every chunk, ``shape == (count, 2)``."""
         if len(data) != self.index_bytes:
             raise CorruptChunkError(f"{name} is cut short: its index has {len(data)} bytes, not {self.index_bytes}")
         entries = data[: self.count * ENTRY.itemsize]
@@ -92,7 +92,7 @@ class ShardLayout:
         return data + _checksum(data) if self.checksum else data
 
     def sections(self) -> list[tuple[slice, ...]]:
-        """Where each chunk lies among the elements of its shard, by its number."""
+        """Return the slices of each chunk among the elements of its shard, by number."""
         own = product(*map(range, turned_back(self.counts, self.order)))
         places = (turned(place, self.order) for place in own)
         return [tuple(slice(i * c, (i + 1) * c) for i, c in zip(place, self.chunks, strict=True)) for place in places]
@@ -104,10 +104,10 @@ def _checksum(data: bytes) -> bytes:
 
 
 def layout_of(codec: ShardingCodec, shard: tuple[int, ...]) -> ShardLayout | None:
-    """How a sharding codec lays chunks out in a shard of that shape; None where its index is not as we know it."""
+    """Return the layout of a sharding codec for a shard of that shape; None if its index has an unknown encoding."""
     chunks = tuple(codec.chunk_shape)
     index: tuple[Any, ...] = tuple(codec.index_codecs)
-    location: Any = codec.index_location  # text, or in older versions of zarr a member of an enumeration
+    location: Any = codec.index_location  # text, or an enumeration member in older versions of zarr
     checksum = len(index) == 2 and isinstance(index[1], Crc32cCodec)
     if len(index) != 1 + checksum or not isinstance(index[0], BytesCodec):
         return None
@@ -123,12 +123,12 @@ def layout_of(codec: ShardingCodec, shard: tuple[int, ...]) -> ShardLayout | Non
 
 @dataclass(frozen=True, slots=True)
 class ShardKey:
-    """Where a chunk of a shard is."""
+    """Location of a chunk in a shard."""
 
     shard: str
-    """The key of the shard below the array."""
+    """Key of the shard below the array."""
     number: int
-    """The chunk's number in it."""
+    """Number of the chunk in it."""
 
 
 class ShardedBlobs:
@@ -155,12 +155,12 @@ class ShardedBlobs:
         return PartBlob(blob, offset, nbytes)
 
     def place(self, key: ShardKey) -> tuple[int, int] | None:
-        """Where a chunk begins in its shard, and how long it is, in bytes; None where it is not stored."""
+        """Return the offset and size of a chunk in its shard, in bytes; None if it is not stored."""
         offset, nbytes = map(int, self.index(key.shard)[key.number])
         return None if offset == nbytes == NOT_STORED else (offset, nbytes)
 
     def fetched(self, wanted: Iterable[tuple[ShardKey, RangeByteRequest | None]]) -> Iterator[np.ndarray | None]:
-        """Return the bytes of chunks in a store, or ranges of them, in their order; None for one that is not stored."""
+        """Yield the bytes of chunks in a store, or ranges of them, in order; None for a missing chunk."""
         assert isinstance(self._blobs, StoreBlobs), "local files are opened"
         return self._blobs.fetched(self._in_shard(key, part) for key, part in wanted)
 
@@ -179,21 +179,21 @@ class ShardedBlobs:
             raise CorruptChunkError(f"{shard.name} is cut short: it has {size} bytes, its index says {end}")
 
     def announce(self, keys: Iterable[ShardKey]) -> None:
-        """Ask the system to fetch the shards of chunks that will be wanted, and do not wait for them."""
+        """Ask the system to prefetch the shards of these chunks in the background."""
         self._blobs.announce(dict.fromkeys(key.shard for key in keys))
 
     def index(self, shard: str) -> np.ndarray:
-        """Offset and length of every chunk of a shard. Ranks that ask at one time wait for one request."""
+        """Return the offset and length of every chunk of a shard; concurrent callers share one request."""
         with self._lock:
             known = self._indices.pop(shard, None)
             wanted = known or Future()
-            self._indices[shard] = wanted  # the last one is the one that was used last
+            self._indices[shard] = wanted  # most recently used last
             while len(self._indices) > most_indices(self._layout):
                 self._indices.pop(next(iter(self._indices)))
         if known is None:
             try:
                 wanted.set_result(self._read_index(shard))
-            except BaseException as error:  # noqa: BLE001  who waits for it is to be told, whatever it is
+            except BaseException as error:  # noqa: BLE001  every waiting thread receives the error
                 wanted.set_exception(error)
         return wanted.result()
 
@@ -212,7 +212,7 @@ class ShardedBlobs:
 
 
 def most_indices(layout: ShardLayout) -> int:
-    """Indices of shards that a process keeps."""
+    """Return the maximum number of shard indices that a process caches."""
     return max(INDEX_BYTES // layout.index_bytes, 1)
 
 
@@ -223,7 +223,7 @@ def pack_shard(
     is_fill: Callable[[np.ndarray], bool],
     out: np.ndarray,
 ) -> tuple[int, int]:
-    """Lay the chunks of a shard out in ``out``, with their index."""
+    """Write a shard's encoded chunks and index to ``out``; return its bytes, and the number of elements encoded."""
     nbytes, stored = lay_out(layout, _coded(layout, shard, encode, is_fill), out)
     return nbytes, stored * math.prod(layout.chunks)
 
@@ -231,7 +231,7 @@ def pack_shard(
 def _coded(
     layout: ShardLayout, shard: np.ndarray, encode: Callable[[np.ndarray], Any], is_fill: Callable[[np.ndarray], bool]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """The stored bytes of the chunks of a shard, by their numbers."""
+    """Yield the encoded chunks of a shard with their numbers, except those that hold only the fill value."""
     for number, section in enumerate(layout.sections()):
         place: Any = (*section, ...)
         chunk = np.ascontiguousarray(shard[place])
@@ -240,7 +240,7 @@ def _coded(
 
 
 def lay_out(layout: ShardLayout, chunks: Iterable[tuple[int, np.ndarray]], out: np.ndarray) -> tuple[int, int]:
-    """Lay stored chunks out in ``out``, one behind the other, with their index."""
+    """Write encoded chunks consecutively to ``out``, with their index; return its bytes and the chunk count."""
     entries = np.full((layout.count, 2), NOT_STORED, np.uint64)
     at, stored = 0 if layout.at_end else layout.index_bytes, 0
     for number, data in chunks:

@@ -1,1 +1,1 @@
-"""Array files, groups and local array files: opened, described, created, and whether they are there."""
+"""Array files, groups and local array files: opening, description, creation, and presence checks."""

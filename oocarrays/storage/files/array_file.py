@@ -1,7 +1,7 @@
-"""Array files: opening Zarr arrays, and what readers, writers and planners may know of them.
+"""Array files: opened Zarr arrays, described for readers, writers and planners.
 
-open_array ─► describe ─► ArrayFile   the array, how it is stored, who codes its chunks, whether it is there still
-              preview  ─► Stored      of an array that is not made yet
+open_array ─► describe ─► ArrayFile   the array, its storage, its codec chain, and its presence
+              preview  ─► Stored      of an array that is not created yet
 """
 
 from __future__ import annotations
@@ -66,37 +66,37 @@ from oocarrays.storage.stores.uneven import as_regular, is_uneven, opened_uneven
 
 ZARRS = "zarrs.ZarrsCodecPipeline"
 PYTHON_BYTES = 1024
-"""Bytes that a process holds for each thing that it keeps by name, beside the thing itself."""
+"""Bytes that a process holds per entry of a dictionary, besides the entry's value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayFile:
-    """A Zarr array, with how its chunks are read and written."""
+    """A Zarr array, with a description of its chunks and codecs."""
 
     zarr: zarr.Array
     """The array."""
     stored: Stored
-    """What a planner may know of it."""
+    """Properties of the array for planners."""
     chain: Chain
-    """How its chunks are coded, and who does it."""
+    """Codec chain of its chunks, and the library that runs it."""
     presence: Presence
-    """What tells whether it is there still: of the array as it was opened first, in whatever process."""
+    """Record that detects whether the array still exists; made when it was first opened, in any process."""
     axes: tuple[int, ...] | None = None
-    """Which axes of the Zarr array its own are, where they stand in another order: see `lying`."""
+    """Axes of the Zarr array, by own axis, if they are permuted: see `lying`."""
 
     def __reduce__(self) -> Any:
-        """Pickle it with what is known of it: a scheduler need not see it, and no other array is taken for it."""
+        """Pickle the array with its description; a process that unpickles it checks for the same array."""
         return _carried, (self.zarr, self.stored.shard_chunks is not None, self.presence, self.axes is not None)
 
     @property
     def lying(self) -> ArrayFile:
-        """The same file with its axes in the order in which elements lie in chunks, so that these lie in C order."""
+        """The same file with axes in storage order, in which the elements of its chunks are in C order."""
         order = self.stored.order
         return self if order is None else replace(self, stored=self.stored.lying, chain=self.chain.lying, axes=order)
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of an element in memory: format 3 keeps no byte order, whatever the array was made with."""
+        """Data type of an element in memory, in native byte order for format 3, which records none."""
         dtype: np.dtype = self.zarr.dtype
         return dtype if self.zarr.metadata.zarr_format == 2 else dtype.newbyteorder("=")
 
@@ -110,7 +110,7 @@ class ArrayFile:
 
     @property
     def presences(self) -> tuple[Presence, ...]:
-        """The records of whether the array is there, for all that is read of it: several files have more than one."""
+        """Presence records of all files it reads: several for arrays in several files."""
         return (self.presence,)
 
     @property
@@ -120,18 +120,18 @@ class ArrayFile:
 
     @property
     def in_folder(self) -> bool:
-        """Whether a local directory holds it: told without a look at which that is."""
+        """Whether a local directory holds it; answered without resolving the path."""
         return isinstance(self.presence.place, str)
 
     @property
     def disks(self) -> tuple[str, ...]:
-        """The disks that it is striped over; none where there is one."""
+        """The disks that it is striped over; empty for one disk."""
         joined = joined_in(self.zarr.store_path.store)
         return joined[0].disks if joined else ()
 
     @property
     def disk_of(self) -> Callable[[tuple[int, ...]], int] | None:
-        """A function that tells on which disk a chunk lies, or its shard; None where there is one disk."""
+        """Function from a chunk's index to the number of the disk that holds it or its shard; None for one disk."""
         joined = joined_in(self.zarr.store_path.store)
         if joined is None or not joined[0].disks:
             return None
@@ -145,11 +145,11 @@ class ArrayFile:
         return disk
 
     def chunk_key(self, index: tuple[int, ...]) -> str:
-        """Return the key of a chunk below the array, or of a shard."""
+        """Return the key of a chunk, or of a shard, below the array."""
         return self.zarr.metadata.encode_chunk_key(turned_back(index, self.axes))
 
     def place_of(self, index: tuple[int, ...]) -> str | ShardKey:
-        """Where a chunk is: in a file or object of its own, or in a shard."""
+        """Return the key of a chunk in its own file or object, or its shard key and number."""
         if self.chain.shard is None:
             return self.chunk_key(index)
         shard, number = self.chain.shard.place(index)
@@ -157,7 +157,7 @@ class ArrayFile:
 
 
 def _carried(array: zarr.Array, written: bool, presence: Presence, lying: bool = False) -> ArrayFile:
-    """Return an array file in another process, of an array that has been opened in this one."""
+    """Return the array file of an unpickled array, with the presence record of the process that opened it."""
     file = replace(describe(array, written=written), presence=presence)
     return file.lying if lying else file
 
@@ -185,7 +185,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
             raise NotFoundError(f"no such store: {store}{path and '/'}{path}")
     try:
         array = _document_or_draft(store, mode, path)
-        extents(array.shape)  # Zarr takes those that no index can count
+        extents(array.shape)  # Zarr accepts extents that no index can count
         return array
     except (ContainsGroupError, NodeTypeValidationError):
         raise _is_group(store_path(store) / path) from None
@@ -201,7 +201,7 @@ def _open(store: StoreLike, mode: str, path: str = "") -> zarr.Array:
 
 
 def _is_group(place: StorePath) -> NotFoundError:
-    """Return the error about a group in place of an array, with what to do."""
+    """Return the error for a group where an array is expected, with advice."""
     in_format_3, in_format_2 = node_documents(place, ATTRIBUTES)
     attributes = in_format_2 if in_format_3 is None else in_format_3.get("attributes")
     descriptor = attributes.get(KEY) if isinstance(attributes, dict) else None
@@ -213,7 +213,6 @@ def _is_group(place: StorePath) -> NotFoundError:
 
 
 def _document_or_draft(store: StoreLike, mode: Any, path: str) -> zarr.Array:
-    """Open an array by its metadata document, or else by the draft of it."""
     try:
         return zarr.open_array(store, path=path, mode=mode)  # type: ignore[arg-type]
     except (FileNotFoundError, KeyError) as error:
@@ -224,14 +223,14 @@ def _document_or_draft(store: StoreLike, mode: Any, path: str) -> zarr.Array:
 
 
 def describe_source(array: zarr.Array, missing: Policy) -> ArrayFile:
-    """How an open array is read by a run, which looks at its beginning and end whether it is there with its chunks."""
+    """Describe an open array that a run reads; the run checks at start and end that it and its chunks still exist."""
     file = describe(array, missing=missing)
     check_priced(file.stored, location(array))
     return as_planned(file)
 
 
 def as_planned(file: ArrayFile) -> ArrayFile:
-    """Return an array file that knows how many chunks it has now, or whether it has any, where one request tells."""
+    """Return the array file with its number of chunks, or whether it has any, if one request suffices."""
     there = file.presence
     planned = count_chunks(there.place, there.chunks) if there.chunks else None
     if planned is not None:
@@ -242,13 +241,13 @@ def as_planned(file: ArrayFile) -> ArrayFile:
 
 
 def _names_below(file: ArrayFile) -> int:
-    """Names of chunks, or of folders of them, right below an array."""
+    """Return the number of chunk names, or of folders of them, directly below an array."""
     in_folder = file.chunk_key((0,) * file.zarr.ndim).startswith("c/")
     return 1 if in_folder else file.presence.chunks
 
 
 def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None = None) -> ArrayFile:
-    """How the chunks of an open array are read, or ``written``: the unit of writing is a shard, where there are any."""
+    """Describe an open array for reading, or for writing if ``written``: shards, if any, are the unit of writing."""
     if array.dtype.kind in "OT" or array.dtype.itemsize == 0:
         raise UnsupportedError(f"{location(array)} has dtype {array.dtype}: its elements have no fixed size")
     try:
@@ -265,7 +264,6 @@ def describe(array: zarr.Array, *, written: bool = False, missing: Policy | None
 
 
 def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
-    """Return an array whose shards are read chunk by chunk."""
     layout = chain.shard
     assert layout is not None
     stored = _stored(array, layout.chunks, replace(chain, shard=None))
@@ -275,7 +273,7 @@ def _read_by_chunks(array: zarr.Array, chain: Chain) -> Stored:
 
 
 def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: StoreLike | None = None) -> Stored:
-    """Describe an array in ``chunks`` to planners; these are shards where the chain has any."""
+    """Describe an array in ``chunks`` for planners; these are shards if the chain has any."""
     store = array.store_path if place is None else place
     files = in_files(store)
     local, travels = (
@@ -301,7 +299,7 @@ def _stored(array: zarr.Array, chunks: tuple[int, ...], chain: Chain, place: Sto
 
 
 def _travel_bytes(chain: Chain, chunk_bytes: int, itemsize: int) -> int:
-    """Bytes that a chunk under way takes, as it is stored; those that go through Zarr travel one by one."""
+    """Return the memory in bytes of a stored chunk in transfer; 0 for those that Zarr transfers one by one."""
     if chain.shard is not None:
         return TRAVEL_COPIES * most_shard_bytes(chain, itemsize)
     stored = {"plain": chunk_bytes, "numcodecs": most_coded_bytes(chunk_bytes)}
@@ -316,7 +314,7 @@ def _with_pipeline(array: zarr.Array) -> tuple[zarr.Array, Chain]:
     if chain.pipeline == "zarr" and simple and isinstance(array.store_path.store, LocalStore) and find_spec("zarrs"):
         try:
             return _reopen_with_zarrs(array), Chain(pipeline="zarrs")
-        except Exception:  # noqa: BLE001  it refuses codecs and dtypes in ways of its own; zarr-python takes them
+        except Exception:  # noqa: BLE001  various errors for unsupported codecs and dtypes: use zarr-python
             pass
     return array, chain
 
@@ -329,7 +327,7 @@ def _reopen_with_zarrs(array: zarr.Array) -> zarr.Array:
 
 
 def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tuple[int, int, int]:
-    """Bytes beside a chunk while it is decoded, while it is encoded, and more where it is written behind."""
+    """Return bytes needed besides a chunk to decode it, to encode it, and additionally to write it behind."""
     if chain.shard is not None:
         inner = math.prod(chain.shard.chunks) * itemsize
         _, encoding, behind = _workspace(replace(chain, shard=None), True, inner, itemsize)
@@ -348,9 +346,9 @@ def _workspace(chain: Chain, local: bool, chunk_bytes: int, itemsize: int) -> tu
 
 
 def preview(settings: Settings, store: StoreLike) -> Stored:
-    """Describe the array that these settings would give, without making it where it is to be."""
+    """Describe the array that these settings would create, without creating it."""
     try:
-        with np.errstate(over="ignore"):  # of the fill value, which is checked below
+        with np.errstate(over="ignore"):  # for the fill value, which is checked below
             array = zarr.create_array({}, **settings)
     except WRECKED as error:
         raise UnsupportedError(f"Zarr does not take these settings for the target: {said(error)}") from error
@@ -362,7 +360,7 @@ def preview(settings: Settings, store: StoreLike) -> Stored:
 
 
 def _check_fill(fill: Any, dtype: np.dtype) -> None:
-    """Refuse a fill value that Zarr would make another one: 1.5 would be 1 of integers."""
+    """Raise if Zarr would change a fill value: 1.5 would become 1 in an integer array."""
     lost = None if fill is None else lost_value(np.asarray(fill), dtype)
     if lost is not None:
         raise UnsupportedError(f"fill_value={fill!r} is no value that an array of {dtype} can have")

@@ -1,7 +1,7 @@
-"""Which chunks an array has, as their names say: nothing of them is read.
+"""Chunks of an array, found by name only: no chunk is read.
 
-folder    scandir, name after name, until enough is known
-store     one listing: of what lies right below the array, or of all where that is one page
+folder    scandir, name by name, until the answer is known
+store     one listing: of names directly below the array, or of all keys if they fit in one page
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from oocarrays.storage.local.names import PARTIAL_END
 from oocarrays.storage.stores.remote import is_remote, reason
 
 CHUNK = re.compile(r"c$|c\.|\d")
-"""How names of chunks, and of folders of them, begin."""
+"""Start of the names of chunks, and of folders of chunks."""
 MOST_COUNTED = 100_000
-"""Chunks that are counted at most: about a fifth of a second of a local file system."""
+"""Maximum number of chunks counted: about a fifth of a second on a local file system."""
 PAGE = 1000
-"""Names that an object store gives in one answer."""
+"""Names that an object store returns per response."""
 
 
 def holds_chunks(place: str | StorePath) -> bool:
-    """Return whether there is any chunk of an array in its folder, or in its place in a store."""
+    """Return whether an array has any chunk, in its folder or at its location in a store."""
     if isinstance(place, str):
         return any(True for _ in _files(place))
     seen = any(map(CHUNK.match, _listed(lambda: place.store.list_dir(place.path), place)))
@@ -37,7 +37,7 @@ def holds_chunks(place: str | StorePath) -> bool:
 
 
 def seems_to_hold_chunks(place: str | StorePath) -> bool:
-    """Return whether a chunk is seen there: where it cannot be listed, none is."""
+    """Return whether any chunk is found; False if chunks cannot be listed."""
     try:
         return holds_chunks(place)
     except OocError:
@@ -45,7 +45,7 @@ def seems_to_hold_chunks(place: str | StorePath) -> bool:
 
 
 def count_chunks(place: str | StorePath, most: int) -> int | None:
-    """Return how many chunks are stored, each shard as one; None where that takes long, or cannot be told."""
+    """Return the number of stored chunks, counting shards as one; None if counting is slow or impossible."""
     try:
         if isinstance(place, str):
             count = sum(1 for _ in islice(_files(place), MOST_COUNTED + 1))
@@ -56,7 +56,7 @@ def count_chunks(place: str | StorePath, most: int) -> int | None:
 
 
 def count_all(place: str | StorePath) -> int | None:
-    """Return the same however long that takes; None where the store lists nothing."""
+    """Return the number of stored chunks regardless of time; None if the store lists nothing."""
     return sum(1 for _ in _files(place)) if isinstance(place, str) else _count_listed(place)
 
 
@@ -64,7 +64,7 @@ def _count_listed(place: StorePath) -> int | None:
     prefix = f"{place.path}/".lstrip("/")
     names = [name.removeprefix(prefix) for name in _listed(lambda: place.store.list_prefix(prefix), place)]
     chunks = sum(1 for name in names if CHUNK.match(name.partition("/")[0]))
-    return chunks if chunks < len(names) else None  # who does not even list the metadata lists nothing
+    return chunks if chunks < len(names) else None  # a store that does not list even the metadata lists nothing
 
 
 def _listed(names: Callable[[], AsyncIterator[str]], place: StorePath) -> list[str]:
@@ -75,12 +75,12 @@ def _listed(names: Callable[[], AsyncIterator[str]], place: StorePath) -> list[s
         return sync(collected())
     except OocError:
         raise
-    except Exception as error:  # a store of a user's own raises what it likes
+    except Exception as error:  # a user's own store may raise any exception
         raise StoreFailure(f"cannot list {place}: {reason(error)}") from error
 
 
 def _files(folder: str) -> Iterator[str]:
-    """The files of chunks below the folder of an array."""
+    """Yield the names of chunk files below the folder of an array."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -97,5 +97,5 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def mark_of_plan(run: str, beginning: str, number: int) -> str:
-    """Return the mark in the names of the unfinished chunks of one pass of one plan of a run."""
+    """Return the mark in the names of unfinished chunks, for one pass of one plan of a run."""
     return hashlib.sha256(f"{run} {beginning} {number}".encode()).hexdigest()[:32]

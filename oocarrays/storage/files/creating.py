@@ -1,8 +1,8 @@
-"""Targets: places that may be written to, drafts of arrays that are made there, and the documents that finish them.
+"""Targets: checks of their location, drafts of new arrays, and the documents that finish them.
 
     check_target ─► create_target ─► chunks are written ─► finishing ─► take_mark_away
 
-Scratch gets its documents at once: nobody is to read it but the run that made it.
+Scratch gets its documents at once: only the run that created it reads it.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import check_replaces, opened
 
 BOOT = "oocarrays:boot"
-"""The attribute of scratch in the system's cache; its value is the start of the system that it does not outlive."""
+"""Attribute of scratch in the system's cache, with the id of the system boot that it does not outlive."""
 
 
 def check_target(source: zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
-    """Refuse a target that would cost the user data."""
+    """Raise if the target would overwrite the source or other data."""
     check_apart(source, store)
     check_place(store, overwrite=overwrite)
 
 
 def check_apart(source: zarr.Array | zarr.Group, store: StoreLike) -> None:
-    """Refuse a target that is the source, and one where the one lies inside the other."""
+    """Raise if the target is the source, or if one contains the other."""
     check_target_place(store)
     check_replaces(store, new=True)
     here, there = place_name(source.store_path.store, source.store_path.path), place_name(store)
@@ -91,7 +91,7 @@ def check_target_place(store: Any) -> None:
 
 
 def check_place(store: StoreLike, *, overwrite: bool) -> None:
-    """Refuse a target that is there, as `check_target` does, whatever is written to it."""
+    """Raise if a target exists and may not be replaced, as `check_target` does, for any source."""
     check_target_place(store)
     check_replaces(opened(store), new=True)
     overwrite = flag(overwrite, "overwrite")
@@ -108,7 +108,7 @@ def check_place(store: StoreLike, *, overwrite: bool) -> None:
 
 
 def is_free(store: StoreLike) -> bool:
-    """Return whether a target can be made where nothing is."""
+    """Return whether the location is empty; raise if its parent folder does not exist."""
     if not is_empty(store):
         return False
     inner = innermost(store.store if isinstance(store, StorePath) else store)
@@ -119,7 +119,7 @@ def is_free(store: StoreLike) -> bool:
 
 
 def is_empty(store: StoreLike) -> bool:
-    """Return whether there is nothing at all, or but the journal of a run that had not made its target yet."""
+    """Return whether a location is empty, apart from the journal of a run that has not created its target yet."""
     folder = local_folder(store)
     if folder is not None:
         names = os.listdir(folder) if os.path.isdir(folder) else [folder]
@@ -140,7 +140,7 @@ def _is_array(store: StoreLike) -> bool:
 def create_target(
     store: StoreLike, settings: Settings, run: str, *, overwrite: bool, durable: bool = True
 ) -> ArrayFile:
-    """Make the target, unfinished: the draft of it. Its new folder is named on its device with all that a run syncs."""
+    """Create the draft of the target, marked unfinished. A new folder's name is synced later with other files."""
 
     def made(mark: str) -> Documents:
         return array_documents(marked(settings, mark))
@@ -161,7 +161,7 @@ def create_target(
 def create_scratch(
     folder: str | RemoteStore, like: ArrayFile, stored: Stored, *, durable: bool = False, boot: str = ""
 ) -> ArrayFile:
-    """Make a plain array for the chunks of ``stored``, with the dtype and fill value of ``like``, or open it."""
+    """Create or open an uncompressed array in the chunks of ``stored``, with the dtype and fill value of ``like``."""
     if not is_scratch(folder):
         remove_scratch(folder)
     with suppress(NotFoundError):
@@ -184,7 +184,7 @@ def create_scratch(
 
 
 def is_scratch(folder: str | RemoteStore) -> bool:
-    """Return whether there is a scratch array in a folder, and nothing of it was lost with the system's cache."""
+    """Return whether a folder holds a scratch array that survived the last boot of the system."""
     if isinstance(folder, RemoteStore):
         return sync(folder.exists(METADATA))
     try:
@@ -195,16 +195,16 @@ def is_scratch(folder: str | RemoteStore) -> bool:
 
 
 def remove_scratch(folder: str | RemoteStore) -> None:
-    """Remove a scratch array, or a folder of them, their metadata first: what a removal cut short leaves is none."""
+    """Delete a scratch array, or a folder of them, metadata first, so that an interrupted removal leaves no array."""
     if isinstance(folder, RemoteStore):
         with suppress(StoreFailure):
             sync(folder.delete_dir(""))
         return
     if os.path.islink(folder):
         return
-    with suppress(FileNotFoundError):  # where ranks share it, another may be first
+    with suppress(FileNotFoundError):  # another rank that shares the folder may be first
         for array in (Path(folder), *Path(folder).glob("*")):
-            if array.is_symlink():  # never out of the folder
+            if array.is_symlink():  # never outside the folder
                 continue
             with suppress(OSError):
                 (array / METADATA).unlink()
@@ -212,16 +212,14 @@ def remove_scratch(folder: str | RemoteStore) -> None:
 
 
 def finish_target(file: ArrayFile, *, durable: bool = True) -> None:
-    """Put the documents of a target, without the mark: every chunk is stored, and where that is to be ``durable`` on
-    its device.
-    """
+    """Write the documents of a target without the mark, after all chunks are stored, and synced if ``durable``."""
     take_mark_away(partial(_publish, file, _finished(file), durable=durable))
 
 
 def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
-    """Write the documents without the mark where nobody finds them; what is returned puts them in their place.
+    """Write the documents without the mark to temporary names; return a function that publishes them.
 
-    Where that is to be ``durable``, all is synced in between, and so the device is asked once less.
+    If ``durable``, one sync covers both these files and the chunks.
     """
     if file.folder is None or not durable:
         return partial(finish_target, file, durable=durable)
@@ -237,7 +235,7 @@ def finishing(file: ArrayFile, *, durable: bool = True) -> Callable[[], None]:
 
 
 def take_mark_away(put: Callable[[], None]) -> None:
-    """Put the documents of a target that is finished, and remove the drafts."""
+    """Call ``put``, which writes the documents of a finished target and deletes the drafts."""
     put()
 
 
@@ -248,7 +246,6 @@ def _publish(file: ArrayFile, found: Documents, *, durable: bool) -> None:
 
 
 def _finished(file: ArrayFile) -> Documents:
-    """Return the documents of a target as they are when it is finished."""
     file.presence.check()
     array = file.zarr if file.folder is None else open_array(file.folder, unfinished=True)
     attributes = {name: value for name, value in array.attrs.asdict().items() if name != MARK}

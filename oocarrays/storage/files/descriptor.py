@@ -10,7 +10,7 @@
       "block": [4, 6],                                        10  block size
       "depth": [1, 0]}                                        the width of the overlap area
 
-Rows 1 to 4, the bounds of what is in core, follow from a budget: `oocarrays.plan.files.partitions`.
+Rows 1 to 4, the bounds of the part in memory, follow from a budget: `oocarrays.plan.files.partitions`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from oocarrays.mapping.section import axis_order
 from oocarrays.plan.documents import Document
 
 KEY = "oocarrays"
-"""The attribute that holds the descriptor."""
+"""Attribute that holds the descriptor."""
 VERSION = 1
-"""Of what is written; others are not read."""
+"""Version of written descriptors; no other version is read."""
 Placement = Literal["global", "local"]
 ROWS = ("shape", "rank", "local_shape", "ranks", "orientation", "distribution", "block", "depth")
 KNOWN = {"version", "placement", *ROWS, "folders", "workers"}
@@ -41,24 +41,24 @@ KNOWN = {"version", "placement", *ROWS, "folders", "workers"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """The descriptor of an array file: what it says of itself (OCAD)."""
+    """Descriptor of an array file (OCAD)."""
 
     placement: Placement
     """One file for the whole array, or one for each rank."""
     shape: tuple[int, ...]
     """Global size: extent of each axis, in elements."""
     layout: Layout | None = None
-    """Ranks along each axis, distribution and block size; a global file may have none."""
+    """Ranks along each axis, distribution and block size; optional for a global file."""
     orientation: tuple[int, ...] | None = None
-    """The axes from the slowest to the fastest along a chunk; None where chunks run along none."""
+    """The axes from the slowest to the fastest along a chunk; None if chunks follow no single order."""
     depth: Depth = ()
-    """How many neighbours a rank sees along each axis, on either side."""
+    """Width of the halo along each axis, in elements, on either side."""
     rank: int | None = None
-    """Whose file it is; None for a global file, and for the group of local ones."""
+    """Rank of the file; None for a global file, and for the group of local ones."""
     folders: str | None = None
-    """Where each rank's file is, with ``{rank}`` in it, where it is not in the group but on its worker's own disk."""
+    """Location of each rank's file, containing ``{rank}``, if it is on its worker's own disk and not in the group."""
     workers: tuple[str, ...] = ()
-    """The name of each rank's worker, where files are on workers' own disks."""
+    """Name of each rank's worker, if files are on workers' own disks."""
 
     def of_rank(self, rank: int) -> Descriptor:
         """Return the descriptor of one rank's file."""
@@ -72,11 +72,11 @@ class Descriptor:
         )
 
     def part(self, rank: int) -> LocalPart:
-        """Return the part of the array that the file of a rank holds."""
+        """Return the part of the array in a rank's file."""
         assert self.layout is not None, "local array files have a layout"
         return LocalPart.of(self.layout, rank, self.depth)
 
-    # ------------------------------------------------------------------ written
+    # ------------------------------------------------------------------ writing
 
     def as_json(self) -> Document:
         written: Document = {"version": VERSION, "placement": self.placement, "shape": list(self.shape)}
@@ -95,7 +95,7 @@ class Descriptor:
 
 
 def _blocks(layout: Layout) -> list[Any]:
-    """Return the size of a block along each axis; of blocks of any lengths all of them."""
+    """Return the block size along each axis; for blocks of arbitrary lengths, all lengths."""
     dealt = zip(layout.distributions, layout.axes, strict=True)
     return [list(d.sizes) if isinstance(d, GenBlock) else _block(d, axis) for d, axis in dealt]
 
@@ -104,11 +104,11 @@ def _block(distribution: Any, axis: Any) -> int:
     return int(axis.extent if isinstance(distribution, Collapsed) else axis.block)
 
 
-# ---------------------------------------------------------------------- read
+# ---------------------------------------------------------------------- reading
 
 
 def descriptor_of(attributes: Mapping[str, Any], name: str) -> Descriptor | None:
-    """Read the descriptor of an array file; None where it has none."""
+    """Parse the descriptor of an array file; return None if it has none."""
     if KEY not in attributes:
         return None
     try:
@@ -194,11 +194,11 @@ def _same(said: Mapping[str, Any], name: str, due: list[Any]) -> None:
         raise ValueError(f"{name} {said[name]!r} does not fit the rest, which makes it {due}")
 
 
-# ---------------------------------------------------------------------- beside what is there
+# ---------------------------------------------------------------------- comparing with stored arrays
 
 
 def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:
-    """Refuse a descriptor that does not fit the Zarr array that it stands in."""
+    """Raise if a descriptor does not match its Zarr array."""
     if said.placement == "local" and said.rank is None:
         raise DescriptorError(f"the descriptor of {name} is that of a group of local array files, not of an array")
     due = said.shape if said.rank is None else said.part(said.rank).shape
@@ -213,7 +213,7 @@ def check_array(said: Descriptor, array: zarr.Array, name: str) -> None:
 
 
 def check_same(said: Descriptor, of_rank: Descriptor | None, rank: int, name: str) -> None:
-    """Refuse a file of a rank that says something else than its group."""
+    """Raise if the descriptor of a rank's file differs from its group's."""
     due = said.of_rank(rank)
     if of_rank is None:
         raise DescriptorError(f"{name} has no descriptor: it is not the file of rank {rank}")

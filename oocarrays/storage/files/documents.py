@@ -1,7 +1,7 @@
-"""Documents of metadata: the facts they hold of an array before it is opened, and the mark of one that is unfinished.
+"""Metadata documents: facts about an array read without opening it, and the mark of an unfinished one.
 
 A target has only drafts of its documents until its last chunk is stored, and their attributes carry the *unfinished*
-mark: we refuse to open it, and other Zarr readers find no array. An array that is brought up to date carries the mark
+mark. We refuse to open it, and other Zarr readers find no array. An array that is being updated carries the mark
 in the document itself, as targets of version 0.5.0 do.
 """
 
@@ -29,11 +29,11 @@ WRECKED = (
     ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, NotImplementedError,
     RecursionError,
 )  # fmt: skip
-"""What reading raises at a document that was not written for it, in Zarr as in us: anything but what a system does."""
+"""Errors that Zarr or our code raises for a malformed document: all except those of the operating system."""
 
 
 def unfinished_run(store: StoreLike) -> str | None:
-    """The id of the run that has not finished the array or group in ``store``; None where there is no such one."""
+    """Return the id of the run that left the array or group in ``store`` unfinished, or None."""
     try:
         in_format_3, in_format_2 = documents(store, ATTRIBUTES)
         if in_format_3 is not None or mark_of(in_format_2) is not None:
@@ -49,7 +49,7 @@ def unfinished_run(store: StoreLike) -> str | None:
 
 
 def mark_of(attributes: Any) -> str | None:
-    """The mark in the attributes of an array or a group, as text whatever it is: that it is there is what counts."""
+    """Return the mark in the attributes of an array or a group, as JSON text unless it is a string, or None."""
     if not isinstance(attributes, dict) or MARK not in attributes:
         return None
     mark = attributes[MARK]
@@ -57,7 +57,7 @@ def mark_of(attributes: Any) -> str | None:
 
 
 def documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
-    """Read some documents of metadata, asked for together; None stands for one that is not there."""
+    """Read metadata documents concurrently; return None for each that is missing or malformed."""
     folder = local_folder(store)
     if folder is not None:
         return [_document_in(folder, name) for name in names]
@@ -65,7 +65,7 @@ def documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
 
 
 def node_documents(store: StoreLike, names: Sequence[str]) -> list[Document | None]:
-    """Read some documents of metadata; their drafts where none of them is there."""
+    """Read metadata documents, or their drafts if none of them exists."""
     found = documents(store, names)
     return documents(store, list(map(draft_key, names))) if found.count(None) == len(found) else found
 
@@ -86,7 +86,7 @@ def _document_in(folder: str, name: str) -> Document | None:
 
 
 def check_documents(folder: str) -> None:
-    """Check what a library is about to read in a folder."""
+    """Raise if a path is an unsupported file, or if a metadata document in it is a special file."""
     check_format(folder)
     for name in DOCUMENTS:
         check_regular(os.path.join(folder, name))
@@ -101,13 +101,13 @@ def _parsed(text: bytes) -> Document | None:
 
 
 def said(error: BaseException) -> str:
-    """Return the message of an error, with its type where the message says little."""
+    """Return an error's message, with its type if the message is a single word."""
     words = str(error)
     return words if " " in words else f"{type(error).__name__}: {words}"
 
 
 def is_finished(store: StoreLike) -> bool:
-    """Return whether there is an array or a group in ``store``, and no run has left it unfinished."""
+    """Return whether ``store`` holds an array or a group that no run left unfinished."""
     try:
         in_format_3, *in_format_2 = documents(store, NODES)
         there = in_format_3 is not None or any(document is not None for document in in_format_2)
@@ -117,7 +117,7 @@ def is_finished(store: StoreLike) -> bool:
 
 
 def remove_partials(store: StoreLike, marks: Collection[str] = ()) -> None:
-    """Remove what writes that were cut short left below a local array, but for names with one of some ``marks``."""
+    """Delete the partial files of interrupted writes below a local array, except names with one of the ``marks``."""
     folder = local_folder(store)
     for key in list(files_below(folder)) if folder else ():
         if key.endswith(PARTIAL_END) and key.split(".")[-2] not in marks:
@@ -125,6 +125,6 @@ def remove_partials(store: StoreLike, marks: Collection[str] = ()) -> None:
 
 
 def document_store(store: StoreLike, *, durable: bool = True) -> StoreLike:
-    """Return a store through which documents of metadata are written: in a folder, each is whole, and on its device."""
+    """Return a store for writing metadata documents; in a local folder, it writes each atomically and synced."""
     folder = local_folder(store) if durable else None
     return store if folder is None else DocumentStore(folder)

@@ -1,4 +1,4 @@
-"""Metadata of an array, carried over to an array in other chunks, shards, or another Zarr format.
+"""Metadata of an array, converted for other chunks, shards, or another Zarr format.
 
 format 3        codecs in one chain: transpose, bytes, a compressor     dimension names
 format 2        order C or F, byte order in the dtype, a compressor     the attribute _ARRAY_DIMENSIONS
@@ -29,12 +29,12 @@ from oocarrays.storage.foreign.filters import FilterCodec
 from oocarrays.storage.stores.uneven import as_stored
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""The attribute in which xarray keeps the names of axes, in format 2."""
+"""Attribute of dimension names that xarray writes in format 2."""
 MASKED = "_FillValue"
-"""The attribute that says what stands for no value, in format 3; in format 2 the fill value does."""
+"""Attribute of the masked value in format 3; in format 2, the fill value is the masked value."""
 AUTOSHUFFLE = -1
 TEXTS = ("vlen-utf8", "vlen-bytes")
-"""Filters of format 2 that say no more than the type of the elements."""
+"""Filters of format 2 that only repeat the data type."""
 
 
 def target_settings(
@@ -70,7 +70,7 @@ def target_settings(
 
 
 def _masked_3(source: zarr.Array) -> Settings:
-    """The attributes in format 3 of an array that xarray wrote in format 2: its fill value stands for no value."""
+    """Return format 3 attributes for an array that xarray wrote in format 2: its fill value is the masked value."""
     fill, attributes = source.metadata.fill_value, source.attrs.asdict()
     if fill is None or source.dtype.kind not in "biufcSU" or not _has_dimensions(source):
         return {}
@@ -78,20 +78,20 @@ def _masked_3(source: zarr.Array) -> Settings:
 
 
 def _masked_2(source: zarr.Array) -> Settings:
-    """The attributes and the fill value in format 2 of an array of format 3: that stands for no value, if any does.
+    """Return format 2 attributes and fill value for an array in format 3: its masked value, if any, as fill value.
 
-    Chunks that nobody wrote hold the fill value of the source: where that is another one, they are written.
+    Missing chunks hold the source's fill value; if the new fill value differs, they are written.
     """
     attributes = source.attrs.asdict()
     if MASKED in attributes:
-        with suppress(ValueError, TypeError, struct.error):  # of somebody's own attribute of that name, which stays
+        with suppress(ValueError, TypeError, struct.error):  # for a user's own attribute of that name, which is kept
             return {"fill_value": mask_of_text(attributes.pop(MASKED), source.dtype), "attributes": attributes}
     blank = _has_dimensions(source) and not source.metadata.fill_value
     return {"fill_value": None} if blank else {}
 
 
 def mask_as_text(value: Any, dtype: np.dtype) -> Any:
-    """Return a value as xarray keeps it in the attribute of format 3."""
+    """Return a value as xarray encodes it in the attribute of format 3."""
     if dtype.kind == "c":
         return [mask_as_text(part, np.dtype("f8")) for part in (value.real, value.imag)]
     if dtype.kind == "f":
@@ -102,7 +102,7 @@ def mask_as_text(value: Any, dtype: np.dtype) -> Any:
 
 
 def mask_of_text(value: Any, dtype: np.dtype) -> Any:
-    """Return the value that xarray keeps so in the attribute of format 3; others keep the value itself."""
+    """Return the value that xarray encoded in the attribute of format 3; other writers store the value itself."""
     if dtype.kind == "c" and isinstance(value, list):
         return complex(*(mask_of_text(part, np.dtype("f8")) for part in value))
     if dtype.kind == "f" and isinstance(value, str):
@@ -118,12 +118,12 @@ def carried_compressors(source: zarr.Array) -> Any:
 
 
 def is_foreign(array: zarr.Array) -> bool:
-    """Return whether chunks of an array are coded as another format does it."""
+    """Return whether chunks of an array are coded in a format other than Zarr."""
     return any(isinstance(codec, FilterCodec) for codec in getattr(array.metadata, "codecs", ()))
 
 
 def check_shards(chunks: tuple[int, ...], shards: tuple[int, ...] | None, zarr_format: int) -> None:
-    """Refuse shards that a format does not have, or that are not whole chunks."""
+    """Raise if the format has no shards, or if they are not whole multiples of chunks."""
     if shards is None:
         return
     if zarr_format == 2:
@@ -174,7 +174,7 @@ def _format_3(
 
 
 def _filters_3(source: zarr.Array, filters: Any, order: tuple[int, ...] | None) -> list[Any]:
-    """Return the filters of a copy in format 3: axes are turned where the source turns them, or else first of all."""
+    """Return the filters of a copy in format 3; a transposition keeps the source's position, or else comes first."""
     if filters is not None:
         return turning(listed(filters, "filters"), order)
     kept = _kept_filters(source, 3)
@@ -185,7 +185,7 @@ def _filters_3(source: zarr.Array, filters: Any, order: tuple[int, ...] | None) 
 
 
 def turning(filters: Sequence[Any], order: tuple[int, ...] | None, place: int | None = None) -> list[Any]:
-    """Return filters and a transposition to some order of the axes, by default after those that begin the list."""
+    """Return filters with a transposition to ``order``, by default after any leading transpositions."""
     if order in (None, tuple(range(len(order or ())))):
         return list(filters)
     begin = (n for n, each in enumerate(filters) if not isinstance(each, TransposeCodec))
@@ -194,22 +194,22 @@ def turning(filters: Sequence[Any], order: tuple[int, ...] | None, place: int | 
 
 
 def _no_filters_2(source: zarr.Array) -> Any:
-    """The filters of format 2 where there are none to keep: those without which it has no texts, by Zarr."""
+    """Return the default filters of format 2: Zarr's own for texts, which need one, else none."""
     return None if has_fixed_size(source.dtype) else "auto"
 
 
 def has_fixed_size(dtype: np.dtype) -> bool:
-    """Whether all elements of a type take the same bytes: those of arrays of texts of any length do not."""
+    """Return whether all elements of a type have the same size; elements of text arrays may not."""
     return dtype.kind not in "OT" and dtype.itemsize > 0
 
 
 def _dtype_3(source: zarr.Array) -> Any:
-    """The type of the elements of an array of format 2, which says their byte order, too."""
+    """Return the data type in format 3 of an array in format 2, without byte order, which that type includes."""
     return source.dtype.newbyteorder("=") if has_fixed_size(source.dtype) else source.metadata.dtype
 
 
 def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
-    """Names of the axes, where they have names: in format 2 as xarray keeps them."""
+    """Return the names of the axes, or None; in format 2, those that xarray writes."""
     metadata: Any = array.metadata
     if metadata.zarr_format == 3:
         names: tuple[str | None, ...] | None = metadata.dimension_names
@@ -219,13 +219,13 @@ def dimension_names(array: zarr.Array) -> tuple[str | None, ...] | None:
 
 
 def _has_dimensions(array: zarr.Array) -> bool:
-    """Whether all axes of an array have names, if it has any: xarray reads and writes such."""
+    """Return whether all axes of an array have names, as xarray requires; True for an array without axes."""
     names = dimension_names(array)
     return not array.ndim if names is None else None not in names
 
 
 def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
-    """Return the order in which the axes of a chunk are stored, the fastest last; None where that is their own."""
+    """Return the order in which the axes of a chunk are stored, the fastest last; None for C order."""
     metadata: Any = array.metadata
     if metadata.zarr_format == 2:
         return tuple(reversed(range(array.ndim))) if metadata.order == "F" else None
@@ -234,7 +234,7 @@ def stored_order(array: zarr.Array) -> tuple[int, ...] | None:
 
 
 def in_order(made: Settings, order: tuple[int, ...] | None) -> Settings:
-    """The same arguments of ``zarr.create_array`` for chunks whose axes are stored in an order, the fastest last."""
+    """Return these arguments of ``zarr.create_array`` with chunks stored in an axis order, the fastest axis last."""
     rows = tuple(range(len(order or ())))
     if order in (None, rows):
         return made
@@ -247,9 +247,9 @@ def in_order(made: Settings, order: tuple[int, ...] | None) -> Settings:
 
 
 def with_axes(made: Settings, axes: Sequence[int | None]) -> Settings:
-    """The same arguments of ``zarr.create_array`` for an array of other axes, but for shape and chunks.
+    """Return these arguments of ``zarr.create_array``, except shape and chunks, for an array with other axes.
 
-    Names stay with their axes, and elements lie in row order.
+    Names stay with their axes, and elements are stored in C order.
     """
     if made["zarr_format"] == 2:
         attributes = dict(made["attributes"])
@@ -270,7 +270,7 @@ def _check_order_2(order: tuple[int, ...] | None, rows: tuple[int, ...]) -> None
 
 
 def _kept_filters(source: zarr.Array, zarr_format: int) -> list[Any]:
-    """Return the filters of an array but for its order, which no other format has a name for."""
+    """Return the filters of an array without transpositions; raise if another format cannot hold them."""
     kept = [f for f in source.filters if not isinstance(f, TransposeCodec)]
     if source.metadata.zarr_format != zarr_format:
         kept = [f for f in kept if getattr(f, "codec_id", None) not in TEXTS]
@@ -286,11 +286,11 @@ NAMED_CODECS: dict[str, tuple[Any, ...]] = {
     "blosc": (BloscCodec(cname="lz4", shuffle="shuffle"),),
     "gzip": (GzipCodec(),),
 }
-"""Compressors by the names that parameters and the command line take."""
+"""Compressors by the names that parameters and the command line accept."""
 
 
 def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
-    """Return compressors of either format, or named, as objects of one format; None for none, "auto" as it is."""
+    """Return compressors of either format, or named ones, as objects of one format; None for none, "auto" unchanged."""
     if isinstance(compressors, str) and compressors == "auto":
         return compressors
     alone = isinstance(compressors, str) or not isinstance(compressors, Sequence)
@@ -301,7 +301,7 @@ def compressors_in(zarr_format: int, compressors: Any, itemsize: int) -> Any:
 
 
 def _named_codec(given: Any) -> tuple[Any, ...]:
-    """Return the compressors of a name; anything else as it is."""
+    """Return the compressors with a name; return other objects unchanged."""
     if not isinstance(given, str):
         return (given,)
     if given not in NAMED_CODECS:

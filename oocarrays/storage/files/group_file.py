@@ -1,10 +1,10 @@
-"""Group files: opening, looking through, creating and finishing Zarr groups, as xarray and Zarr write them.
+"""Group files: opening, inspecting, creating and finishing Zarr groups, as xarray and Zarr write them.
 
-    group/  zarr.json            attributes; the consolidated metadata of all below, where somebody asked for that
+    group/  zarr.json            attributes; the consolidated metadata of all nodes below, if requested
             air/  lat/  lon/     arrays
             deep/  temp/         a group with an array of its own: its path is "deep/temp"
 
-A target is a draft until all of it is written, as an unfinished array is; so are the groups in it.
+A target is a draft until it is complete, like an unfinished array; so are the groups in it.
 """
 
 from __future__ import annotations
@@ -62,43 +62,43 @@ NO_GROUP = (ContainsArrayError, FileNotFoundError, KeyError, NotADirectoryError,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFile:
-    """A Zarr group, with all that is in it and below."""
+    """A Zarr group and its contents."""
 
     arrays: dict[str, zarr.Array]
-    """All arrays in it and in the groups below, by their paths."""
+    """All arrays in it and in its subgroups, by path."""
     groups: dict[str, Document]
-    """Attributes of the groups below, by their paths, the outer ones first."""
+    """Attributes of its subgroups, by path, outer groups first."""
     consolidated: tuple[str, ...]
-    """Paths of the groups that keep the metadata of all below them, the inner ones first; "" for the group itself."""
+    """Paths of the groups with consolidated metadata, inner groups first; "" for the group itself."""
     zarr: zarr.Group
     """The group."""
     presences: dict[str, Presence]
-    """What tells whether each array is there still, by their paths."""
+    """Record of each array that detects whether it still exists, by path."""
     zarr_format: Any
-    """The format of what is made of it, 2 or 3: its own, unless another one is asked for."""
+    """Zarr format of copies of it, 2 or 3: its own, unless another is requested."""
 
     @property
     def changes_format(self) -> bool:
-        """Whether what is made of it is in another format."""
+        """Whether copies of it are in another format."""
         return bool(self.zarr_format != self.zarr.metadata.zarr_format)
 
     @property
     def consolidated_copy(self) -> tuple[str, ...]:
-        """The same paths in a copy: of a file of another format the group itself, as xarray writes it."""
+        """Paths of the groups with consolidated metadata in a copy; for a foreign file only the group, as in xarray."""
         return ("",) if foreign_in(self.zarr.store_path.store) is not None else self.consolidated
 
     def in_format(self, zarr_format: int | None) -> GroupFile:
-        """Return the same, of which something in a format is to be made; None for its own."""
+        """Return the group file with a format for its copies; None for its own."""
         return self if zarr_format is None else replace(self, zarr_format=zarr_format)
 
     def with_policy(self, missing: Policy) -> GroupFile:
-        """Return the same; ``missing`` says what is made of chunks that its arrays lack where they are copied."""
+        """Return the group file with the policy ``missing`` for missing chunks of its arrays during a copy."""
         asked = {name: replace(presence, missing=missing) for name, presence in self.presences.items()}
         return replace(self, presences=asked)
 
     @property
     def missing(self) -> Policy | None:
-        """The policy for chunks that its arrays lack where they are copied; None where nobody has named one."""
+        """Policy for missing chunks of its arrays during a copy; None if unset."""
         return next((presence.missing for presence in self.presences.values()), None)
 
     @property
@@ -112,17 +112,17 @@ class GroupFile:
 
 
 def group_location(group: zarr.Group | zarr.Array) -> str:
-    """Where a group, or an array, is: its directory, or its store and path."""
+    """Return the location of a group or an array: its directory, or its store and path."""
     place = group.store_path
     return local_folder(place.store, place.path) or str(place)
 
 
 def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> zarr.Group:
-    """Open a Zarr group, as it is and not as its consolidated metadata may say."""
+    """Open a Zarr group from its own documents, without its consolidated metadata."""
     place = store.store_path if isinstance(store, zarr.Group) else store
     if (folder := local_folder(place)) is not None:
         check_documents(folder)
-        if not os.path.exists(folder):  # Zarr makes the folder of a store that it opens for writing
+        if not os.path.exists(folder):  # Zarr creates the folder of a store that it opens for writing
             raise NotFoundError(f"no Zarr group in {store}")
     try:
         with translated("open", store, but=ABSENT, full=True):
@@ -140,7 +140,6 @@ def open_group(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> za
 
 
 def _document_or_draft(place: StoreLike) -> zarr.Group:
-    """Open a group by its metadata document, or else by the draft of it."""
     try:
         return zarr.open_group(place, mode="r", use_consolidated=False)  # type: ignore[arg-type]
     except (FileNotFoundError, KeyError) as error:
@@ -174,7 +173,7 @@ def describe_group(group: zarr.Group) -> GroupFile:
 
 
 def skipped_in(group: zarr.Group) -> dict[str, str]:
-    """Return why arrays of a file that is not Zarr are left out of a group, by their paths."""
+    """Return the reasons for skipping arrays of a file that is not Zarr, by path."""
     found = joined_in(group.store_path.store)
     return found[0].skipped(found[1] + group.store_path.path) if found and isinstance(found[0], ForeignStore) else {}
 
@@ -186,7 +185,7 @@ def _described(group: zarr.Group) -> GroupFile:
         text = f"{group_location(group)}: {len(skipped)} left out, which Zarr cannot hold: {listed}"
         warnings.warn(text, SkippedArraysWarning, stacklevel=4)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # what is in the folder and no part of the group
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # names that are not part of the group
         found = sorted(group.members(max_depth=None, use_consolidated_for_children=False))
     arrays = {name: node for name, node in found if isinstance(node, zarr.Array)}
     groups = {name: node for name, node in found if isinstance(node, zarr.Group)}
@@ -205,7 +204,7 @@ def _described(group: zarr.Group) -> GroupFile:
 
 
 def is_consolidated(group: zarr.Group) -> bool:
-    """Return whether it says what is below it: that is not read here, nor believed."""
+    """Return whether a group has consolidated metadata, which is never read here."""
     in_format_3, in_format_2 = documents(group.store_path, (METADATA, ".zmetadata"))
     if group.metadata.zarr_format == 2:
         return in_format_2 is not None
@@ -220,7 +219,7 @@ def member_store(store: StoreLike, name: str) -> StoreLike:
 
 
 def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, overwrite: bool) -> None:
-    """Refuse a target that would cost the user data."""
+    """Raise if the target would overwrite the source or other data."""
     place = source.store_path
     here, there = place_name(place.store, place.path), place_name(store)
     if there is None and not isinstance(store, str | os.PathLike):
@@ -234,7 +233,7 @@ def check_group_target(source: zarr.Group | zarr.Array, store: StoreLike, *, ove
 
 
 def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
-    """Raise if a group cannot be made at a place, as `check_group_target` does, whatever is written to it."""
+    """Raise if a group cannot be created at a location, as `check_group_target` does, for any source."""
     overwrite = flag(overwrite, "overwrite")
     check_replaces(store, new=True)
     if getattr(store, "read_only", False):
@@ -249,7 +248,7 @@ def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
 
 
 def create_group(store: StoreLike, source: GroupFile, run: str, *, overwrite: bool, durable: bool = True) -> None:
-    """Make the target and the groups below it, with their attributes; the target is marked unfinished."""
+    """Create the target, marked unfinished, and its subgroups, with their attributes."""
     settings = {"zarr_format": source.zarr_format, "attributes": dict(source.zarr.attrs.asdict())}
     make_group(store, settings, run, groups=source.groups, overwrite=overwrite, durable=durable)
 
@@ -263,7 +262,7 @@ def make_group(
     overwrite: bool,
     durable: bool = True,
 ) -> None:
-    """Make a group and those below it, of which ``groups`` are the attributes, by path; it is marked unfinished."""
+    """Create a group, marked unfinished, and its subgroups; ``groups`` holds their attributes by path."""
 
     def made(mark: str) -> Documents:
         return group_documents(marked(settings, mark))
@@ -293,13 +292,11 @@ def finish_group(
     attributes: Mapping[str, Any] = MappingProxyType({}),
     durable: bool = True,
 ) -> str:
-    """Put the documents of a group that is finished, with consolidated metadata where the source has it; returns the
-    place.
-    """
+    """Write the documents of a finished group, with consolidated metadata for the given paths; return its location."""
     with translated("write", store):
         place = _unfinished_place(store, durable=durable)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # format 3 has no word for it yet; the journal
+            warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # consolidated metadata; the journal
             for path in consolidated:
                 zarr.consolidate_metadata(place, path=path or None)
         for node in nodes:
@@ -310,14 +307,14 @@ def finish_group(
 
 
 def _unfinished_place(store: StoreLike, *, durable: bool) -> StorePath:
-    """Return a place through which the documents of an unfinished group are read and written, drafts or not."""
+    """Return a location that reads and writes the documents of an unfinished group, or drafts of them."""
     place = store_path(document_store(store, durable=durable))
     names = (METADATA, GROUP_2)
     return place if any(found is not None for found in documents(store, names)) else with_drafts(place)
 
 
 def _take_mark_away(store: StoreLike, group: zarr.Group, more: Mapping[str, Any], *, durable: bool) -> None:
-    """Put the group's documents without the mark, and remove the drafts."""
+    """Write the group's documents without the mark, and delete the drafts."""
     attributes = {name: value for name, value in group.attrs.asdict().items() if name != MARK} | dict(more)
     metadata = replace(group.metadata, attributes=attributes)
     found = in_order(metadata.to_buffer_dict(default_buffer_prototype()))

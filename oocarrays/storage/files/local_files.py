@@ -1,7 +1,7 @@
-"""Local array files: one Zarr array a rank, in a Zarr group whose attributes hold the descriptor of them all.
+"""Local array files: one Zarr array per rank, in a Zarr group with the common descriptor in its attributes.
 
     store/  zarr.json            the descriptor
-            rank-0000/           the part of rank 0, with its halo; its own attributes say whose it is
+            rank-0000/           the part of rank 0, with its halo; its own attributes name the rank
             rank-0001/           …
     or      /disk/of/0.zarr      the same, each on the disk of its worker
 
@@ -40,23 +40,23 @@ from oocarrays.storage.local.fs import translated
 from oocarrays.storage.local.names import SAYING, draft_key
 
 RANK = "rank-"
-"""What the name of every rank's file begins with."""
+"""Prefix of the name of each rank's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFiles:
-    """The files of all ranks: where they are, and what they say."""
+    """Files of all ranks, with their locations and descriptor."""
 
     store: StoreLike
-    """Of the group."""
+    """Store of the group."""
     descriptor: Descriptor
-    """What the group says."""
+    """Descriptor of the group."""
     name: str
-    """Where it is, as a person writes it."""
+    """Name of its location for messages."""
     missing: Policy | None = None
-    """What is made of chunks that are missing where they are read."""
+    """Policy for missing chunks during reading."""
     known: tuple[Presence, ...] = ()
-    """The file of each rank as it was when all were opened; empty where nobody has looked."""
+    """Presence record of each rank's file when all were opened; empty if not recorded."""
 
     @property
     def ranks(self) -> int:
@@ -69,7 +69,7 @@ class LocalFiles:
         return group_file.member_store(self.store, rank_name(rank))
 
     def open(self, rank: int, *, mode: str = "r", unfinished: bool = False) -> zarr.Array:
-        """Return the Zarr array of a rank, checked against what the group says."""
+        """Return the Zarr array of a rank, checked against the group's descriptor."""
         try:
             array = array_file.open_array(self.place(rank), mode=mode, unfinished=unfinished)
         except NotFoundError as error:
@@ -100,7 +100,7 @@ def rank_name(rank: int) -> str:
 
 
 def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False) -> LocalFiles | None:
-    """Return the local array files in a group; None where the group is another."""
+    """Return the local array files in a group; None for a group without a descriptor."""
     group = group_file.open_group(store, unfinished=unfinished)
     name = group_file.group_location(group)
     said = descriptor_of(group.attrs.asdict(), name)
@@ -112,14 +112,14 @@ def open_local_files(store: StoreLike | zarr.Group, *, unfinished: bool = False)
 
 
 def _place(store: StoreLike | zarr.Group) -> StoreLike:
-    """Return a group's store as others open it, in any folder: the one that is named, which may be written to."""
+    """Return the location of a group object; return any other location unchanged."""
     if isinstance(store, zarr.Group):
         return local_folder(store.store_path.store, store.store_path.path) or store.store_path
     return store
 
 
 def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> Settings:
-    """Return the arguments of ``zarr.create_array`` for the file of a rank: chunks are no longer than it is."""
+    """Return the arguments of ``zarr.create_array`` for a rank's file, with chunks clipped to its shape."""
     shape = descriptor.part(rank).shape
     own = {"shape": shape, "attributes": {**settings["attributes"], KEY: descriptor.of_rank(rank).as_json()}}
     if settings.get("shards") is None:
@@ -128,16 +128,16 @@ def rank_settings(descriptor: Descriptor, settings: Settings, rank: int) -> Sett
 
 
 def largest_settings(descriptor: Descriptor, settings: Settings) -> Settings:
-    """Return the same for a rank whose file is the largest: what is refused for none is refused for this one."""
+    """Return the arguments for the largest rank's file: settings valid for it are valid for all files."""
     assert descriptor.layout is not None, "local array files have a layout"
     return rank_settings(descriptor, settings, largest_rank(descriptor.layout))
 
 
-# ---------------------------------------------------------------------- made, and finished
+# ---------------------------------------------------------------------- creating and finishing
 
 
 def check_group_place(store: StoreLike, *, overwrite: bool) -> None:
-    """Refuse a place for local array files where something else is."""
+    """Raise if a location for local array files holds other data."""
     if getattr(store, "read_only", False):
         raise TargetError(f"the target {store} is opened read-only")
     if is_free(store):
@@ -159,7 +159,7 @@ def create_group(
     overwrite: bool,
     durable: bool = True,
 ) -> None:
-    """Make the group, marked unfinished."""
+    """Create the group, marked unfinished."""
     described = {
         "zarr_format": settings["zarr_format"],
         "attributes": {**settings["attributes"], KEY: descriptor.as_json()},
@@ -171,8 +171,10 @@ def create_group(
 
 
 def _replace(store: StoreLike, settings: Settings, run: str, descriptor: Descriptor, *, durable: bool) -> None:
-    """Put the draft of a new group where an old one is, and remove the old documents, then files of ranks that the new
-    one has not: being killed at any time leaves the old one, or a draft, which may be replaced."""
+    """Write the draft of a new group over an old one, then delete the old documents and the files of surplus ranks.
+
+    An interruption at any time leaves the old group, or a draft that may be replaced.
+    """
     assert descriptor.layout is not None, "local array files have a layout"
     kept = set(map(rank_name, range(0 if descriptor.folders else descriptor.layout.ranks)))
     with translated("write", store):
@@ -187,7 +189,7 @@ def _replace(store: StoreLike, settings: Settings, run: str, descriptor: Descrip
 def create_file(
     place: StoreLike, settings: Settings, run: str | None, *, overwrite: bool, durable: bool = True
 ) -> None:
-    """Make the file of one rank: as a draft, where a ``run`` writes it."""
+    """Create the file of one rank: a draft if a ``run`` writes it, else a finished array."""
     folder = local_folder(place)
     if folder is not None:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
@@ -197,5 +199,5 @@ def create_file(
 
 
 def finish_group(store: StoreLike, *, durable: bool = True) -> str:
-    """Take the unfinished mark away: every file is written."""
+    """Remove the unfinished mark after every file is written; return the location."""
     return group_file.finish_group(store, (), durable=durable)

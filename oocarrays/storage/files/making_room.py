@@ -1,10 +1,10 @@
-"""Making targets: drafts of their documents where nothing is, or in the place of an array or a group.
+"""Target creation: drafts of documents in an empty location, or in place of an array or a group.
 
-    draft of the new one ─► remove the documents of the old one ─► remove all else of it ─► draft with the run's mark
+    draft of the new one ─► remove the documents of the old one ─► remove its other files ─► draft with the run's mark
 
-Being killed at any time costs no more than was asked: until its documents go, the old one is whole to every reader;
-from then on there is a marked draft alone, which may be overwritten and is never taken for finished. Of a group's
-arrays the documents go first, for each can be opened by itself.
+An interruption at any time is safe. Until its documents are removed, the old array is complete for every reader. From
+then on only a marked draft exists, which may be overwritten and is never taken for finished. A group's arrays lose
+their documents first, because each can be opened separately.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from oocarrays.storage.local.names import ARRAY_2, DOCUMENTS, MARK, NODES, OURS,
 from oocarrays.storage.stores.underway import lists_keys
 
 CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
-"""How the last names of chunks' keys look, in either format."""
+"""Pattern of the last component of a chunk key, in either format."""
 Documents = Mapping[str, bytes]
-"""Documents of one array or group by name, in the order in which they are put."""
+"""Documents of one array or group by name, in the order in which they are written."""
 
 
 def array_documents(settings: Settings) -> Documents:
-    """Return the documents that ``zarr.create_array`` makes of these arguments."""
+    """Return the documents that ``zarr.create_array`` writes for these arguments."""
     made: dict[str, Buffer] = {}
     zarr.create_array(MemoryStore(made), **settings)
     return in_order(made)
 
 
 def group_documents(settings: Settings) -> Documents:
-    """Return the documents that ``zarr.create_group`` makes of these arguments."""
+    """Return the documents that ``zarr.create_group`` writes for these arguments."""
     made: dict[str, Buffer] = {}
     zarr.create_group(MemoryStore(made), **settings)
     return in_order(made)
 
 
 def in_order(made: Mapping[str, Buffer]) -> Documents:
-    """Return documents as Zarr has made them, in the order in which they are put: that of the array itself last."""
+    """Return documents from Zarr in the order in which they are written: that of the array itself last."""
     return {name: made[name].to_bytes() for name in SAYING if name in made}
 
 
 def marked(settings: Settings, mark: str) -> Settings:
-    """Return the same arguments of ``zarr.create_array`` or ``zarr.create_group`` for a target that carries a mark."""
+    """Return these arguments of ``zarr.create_array`` or ``zarr.create_group`` with the mark of a run."""
     return {**settings, "attributes": {**settings["attributes"], MARK: mark}}
 
 
@@ -70,7 +70,7 @@ def put_target(
     durable: bool,
     named: bool = True,
 ) -> None:
-    """Put the drafts of a target, whose documents are ``made`` with a mark."""
+    """Write the drafts of a target; ``made`` returns its documents with a given mark."""
     if not overwrite and is_node(store):
         raise ContainsArrayError("", str(store))
     if overwrite and (set(names_in(store)) - {OURS} or is_node(store)):
@@ -80,23 +80,23 @@ def put_target(
     put_documents(store, made(run), durable=durable, draft=True, named=named)
     folder = local_folder(store)
     if folder is not None and durable:
-        sync_path(folder)  # the name of the draft's folder, which a lock may have made
+        sync_path(folder)  # the name of the draft's folder, which a lock may have created
 
 
 def is_node(store: StoreLike) -> bool:
-    """Return whether there is an array or a group, or a draft of one."""
+    """Return whether an array, a group or a draft of one exists."""
     return any(found is not None for found in documents(store, (*NODES, *map(draft_key, NODES))))
 
 
 def is_leftover(store: StoreLike) -> bool:
-    """Return whether there is nothing but what runs have left."""
+    """Return whether the location holds only leftovers of runs."""
     folder = local_folder(store)
     is_file = folder is not None and os.path.lexists(folder) and not os.path.isdir(folder)
     return not is_file and all(name.startswith(OURS) for name in names_in(store))
 
 
 def check_only_ours(store: StoreLike) -> None:
-    """Refuse to replace an array or a group that holds anything else, by the names of what is in it."""
+    """Raise if a location holds names that do not belong to a Zarr array or group."""
     other = next((key for key in _keys(store) if not _is_part(key)), None)
     if other is not None:
         raise TargetError(
@@ -119,14 +119,14 @@ async def _all_keys(place: StorePath) -> list[str]:
 
 
 def _is_part(key: str) -> bool:
-    """Return whether a key is that of a document, a chunk, or of something that a run has left."""
+    """Return whether a key is of a document, of a chunk, or of a leftover of a run."""
     name = key.rpartition("/")[2]
     known = name in SAYING or CHUNK.fullmatch(name) or PARTIAL.search(name) or name.startswith(".nfs")
     return bool(known) or any(part.startswith(OURS) for part in key.split("/"))
 
 
 def names_in(store: StoreLike) -> list[str]:
-    """Return the names right below a place."""
+    """Return the names directly below a location."""
     folder = local_folder(store)
     if folder is not None:
         with suppress(*ABSENT):
@@ -142,7 +142,7 @@ async def _listed(place: StorePath) -> list[str]:
 def put_documents(
     store: StoreLike, found: Documents, *, durable: bool, draft: bool = False, named: bool = True
 ) -> None:
-    """Put documents in their order, or the drafts of them."""
+    """Write documents, or drafts of them, in their order."""
     folder = local_folder(store)
     for name, document in found.items():
         key = draft_key(name) if draft else name
@@ -156,7 +156,7 @@ def put_documents(
 
 
 def publish_drafts(store: StoreLike, *, durable: bool) -> None:
-    """Put the documents of which there are drafts, and remove these."""
+    """Write the documents from their drafts, and delete the drafts."""
     folder = local_folder(store)
     found: dict[str, bytes] = {}
     for name in SAYING:
@@ -172,9 +172,9 @@ def publish_drafts(store: StoreLike, *, durable: bool) -> None:
 
 
 def remove_drafts(store: StoreLike, names: Iterable[str]) -> None:
-    """Remove drafts of documents that have been put, and the folder that held them where nothing else is in it.
+    """Delete drafts of written documents, and their folder if it is empty.
 
-    A draft that cannot be removed stays: it is not read beside its document.
+    A draft that cannot be deleted stays: readers ignore it beside its document.
     """
     folder = local_folder(store)
     with suppress(OSError, OocError):
@@ -184,7 +184,7 @@ def remove_drafts(store: StoreLike, names: Iterable[str]) -> None:
 
 
 def remove_documents(store: StoreLike, names: Iterable[str], *, durable: bool = False) -> None:
-    """Remove documents, where they are there."""
+    """Delete documents that exist."""
     folder = local_folder(store)
     for name in names:
         if folder is None:
@@ -197,7 +197,7 @@ def remove_documents(store: StoreLike, names: Iterable[str], *, durable: bool = 
 
 
 def remove_node(store: StoreLike) -> None:
-    """Remove an array, or a group with all that is in it, its documents first."""
+    """Delete an array, or a group with its contents, documents first."""
     remove_documents(store, SAYING)
     folder = local_folder(store)
     if folder is None:
@@ -207,7 +207,7 @@ def remove_node(store: StoreLike) -> None:
 
 
 def make_room(store: StoreLike, *, durable: bool) -> None:
-    """Remove an array, or a group and all that is in it, its documents first; what is ours in it stays."""
+    """Delete an array, or a group with its contents, documents first; keep the folder of our own records."""
     folder = local_folder(store)
     if folder is None:
         sync(_make_room_in_store(store_path(store)))
@@ -226,7 +226,7 @@ def make_room(store: StoreLike, *, durable: bool) -> None:
 
 
 def _saying(folder: str) -> Iterator[str]:
-    """Yield the documents of an array, or of a group and what is in it, the outer before the inner."""
+    """Yield the documents of an array, or of a group and its contents, outer before inner."""
     for at, folders, names in os.walk(folder):
         folders[:] = [] if ARRAY_2 in names else [name for name in folders if name not in (OURS, "c")]
         yield from (os.path.join(at, name) for name in SAYING if name in names)

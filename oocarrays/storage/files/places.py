@@ -1,6 +1,7 @@
-"""Places of arrays: local folders, URLs, stores and prefixes of them, and names that tell one from another.
+"""Locations of arrays: local folders, URLs, stores and prefixes of them, and names that identify them.
 
-Names do not tell all: a folder that is mounted twice has two, and where case does not matter ``A.zarr`` is ``a.zarr``.
+Names are not unique: a folder that is mounted twice has two, and on case-insensitive file systems ``A.zarr`` is
+``a.zarr``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import store_of
 
 Place = str | os.PathLike | Store | StorePath
-"""What may be the place of an array."""
+"""Types of an array's location."""
 TAKEN_BY = {
     "xarray": "rechunk and .ooc.rechunk take it as it is, from_dask takes its .data",
     "dask": "from_dask and rechunk take it as it is",
@@ -35,7 +36,7 @@ StoreLike = str | os.PathLike[str] | Store | StorePath
 
 
 def local_folder(store: Any, path: str = "") -> str | None:
-    """Return the directory behind a path or a `LocalStore`, or None."""
+    """Return the directory of a path or a `LocalStore`, or None."""
     if isinstance(store, LocalStore):
         return os.path.realpath(os.path.join(str(store.root), path))
     if isinstance(store, str | os.PathLike) and "://" not in str(store):
@@ -44,7 +45,7 @@ def local_folder(store: Any, path: str = "") -> str | None:
 
 
 def folders_of(store: Any, path: str = "") -> tuple[str, ...]:
-    """Return the local directories in which an array, or what is in it, lies: one, or one a disk; none elsewhere."""
+    """Return the local directories that contain an array or its parts: one, or one per disk; empty for other stores."""
     folder = local_folder(store, path)
     if folder is not None:
         return (folder,)
@@ -54,7 +55,7 @@ def folders_of(store: Any, path: str = "") -> tuple[str, ...]:
 
 
 def parts_of(store: Any, path: str = "") -> tuple[str, ...]:
-    """Return the places in which an array lies: its own, or one on each disk."""
+    """Return the locations that contain an array: its own, or one on each disk."""
     if isinstance(store, StorePath):
         return parts_of(store.store, store.path)
     joined, name = joined_in(store), place_name(store, path)
@@ -66,7 +67,7 @@ def parts_of(store: Any, path: str = "") -> tuple[str, ...]:
 
 
 def in_files(store: Any) -> bool:
-    """Return whether each chunk is a local file, or a range of one, of which we read and write what we want."""
+    """Return whether each chunk is a local file, or a byte range of one, with random access."""
     path = store.path if isinstance(store, StorePath) else ""
     store = store.store if isinstance(store, StorePath) else store
     if local_folder(store) is not None:
@@ -76,26 +77,26 @@ def in_files(store: Any) -> bool:
 
 
 def place_name(store: Any, path: str = "") -> str | None:
-    """Return the folder of a local store, or the URL of one that is not on this machine; None for others."""
+    """Return the folder of a local store, or the URL of a remote one; None for others."""
     if isinstance(store, RemoteStore):
         return f"{store.name}/{path}".rstrip("/")
     return local_folder(store, path)
 
 
 def name_of(store: StoreLike) -> str:
-    """Return a name that tells one place from another."""
+    """Return a name that identifies a location."""
     place = store_path(store)
     return place_name(place.store, place.path) or str(place)
 
 
 def location(array: zarr.Array) -> str:
-    """Where an array is: its directory, or its store and path."""
+    """Return the location of an array for messages: its directory, or its store and path."""
     path = array.store_path
     return local_folder(path.store, path.path) or str(path)
 
 
 def store_path(store: StoreLike) -> StorePath:
-    """Return a place as Zarr writes it: a store, and a prefix of it."""
+    """Return a location as Zarr's store and prefix."""
     place = store_of(store)
     if isinstance(place, StorePath):
         return place
@@ -106,7 +107,7 @@ def store_path(store: StoreLike) -> StorePath:
 
 
 def check_is_place(given: Any) -> None:
-    """Raise if an object is not a place of an array."""
+    """Raise if an object is not a location of an array."""
     if not isinstance(given, Place):
         kind = type(given)
         library = kind.__module__.partition(".")[0]
@@ -115,7 +116,7 @@ def check_is_place(given: Any) -> None:
 
 
 def free_bytes(folder: str) -> int:
-    """Bytes free on the device that holds ``folder``, or will hold it."""
+    """Return the free bytes of the device that holds ``folder``, or will hold it."""
     there = Path(folder)
     while not there.exists():
         there = there.parent
@@ -123,7 +124,7 @@ def free_bytes(folder: str) -> int:
 
 
 def lie_together(here: str, there: str) -> bool:
-    """Return whether two places are the same, or one is inside the other."""
+    """Return whether two locations are equal, or one contains the other."""
     if _leads_to(here, there) or _leads_to(there, here):
         return True
     if not (os.path.isabs(here) and os.path.isabs(there)):
@@ -132,12 +133,12 @@ def lie_together(here: str, there: str) -> bool:
 
 
 def _leads_to(here: str, there: str) -> bool:
-    """Return whether a path is another, or a beginning of it."""
+    """Return whether one path equals another, or is a parent of it."""
     return f"{there}/".lstrip("/").startswith(f"{here}/".lstrip("/"))
 
 
 def _identities(folder: str) -> set[tuple[int, int]]:
-    """Those of a folder and of all that it lies in, as far as they are there."""
+    """Return the device and inode numbers of a folder and its parents, as far as they exist."""
     places = [folder, *map(str, PurePath(folder).parents)]
     return {identity for identity in map(_identity, places) if identity is not None}
 

@@ -1,10 +1,10 @@
-"""Whether the array that was opened is still there, so that what is missing of it is its fill value.
+"""Check that an opened array still exists, so that missing chunks can be read as fill values.
 
-    chunk "not found" ──► its metadata document is there, and says the same ──► fill value
-                      ──► gone, unreadable, another one                     ──► RunError, which names the array
+    chunk "not found" ──► its metadata document exists and is unchanged ──► fill value
+                      ──► missing, unreadable or another array          ──► RunError that names the array
 
-A folder that was moved, a disk that is not mounted and a prefix that was removed answer "not found" for every chunk,
-as an array does of which nothing has been written. Readers say here what they found missing, once a batch of chunks.
+A moved folder, an unmounted disk and a deleted prefix answer "not found" for every chunk. An array without stored
+chunks answers the same. Readers report missing chunks here, once per batch of chunks.
 """
 
 from __future__ import annotations
@@ -36,58 +36,58 @@ from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 
 DOCUMENT_OF = {2: ARRAY_2, 3: METADATA}
-"""What says of a folder that it is an array, by the format of Zarr."""
+"""Name of the document that makes a folder an array, by Zarr format."""
 MAY_CHANGE = ("attributes", "consolidated_metadata", "dimension_names", "shape", "storage_transformers")
-"""What an array may say anew, and is the same array still: it may also grow, and then none of its chunks moves."""
+"""Entries of the metadata that may change in the same array; it may also grow, because no chunk moves."""
 Policy = Literal["fill", "warn", "error"]
 NAMED_CHUNKS = 3
-"""Chunks that an error names."""
+"""Number of chunks that an error names."""
 KNOWN_DOCUMENTS = 32
-"""Documents whose digests a process keeps."""
+"""Number of documents of which a process caches the digest."""
 
 
 class Identity(NamedTuple):
-    """The identity of an array, which tells it from another one."""
+    """Identity of an array, which distinguishes it from other arrays."""
 
     shape: tuple[int, ...]
-    """Elements along each axis."""
+    """Number of elements along each axis."""
     digest: str
-    """Of all else that chunks depend on."""
+    """Digest of all other metadata that chunks depend on."""
 
     def holds_for(self, now: Identity) -> bool:
-        """Return whether an array is this one, or this one grown."""
+        """Return whether ``now`` is the same array, possibly grown."""
         return now.digest == self.digest and all(map(le, self.shape, now.shape))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
-    """An array as it was opened: where it is, and what tells it from another one in the same place."""
+    """Location and identity of an array when it was opened."""
 
     name: str
-    """Where it is, as a person writes it."""
+    """Name of its location for messages."""
     place: str | StorePath
-    """Its absolute folder on this machine, or where else it is."""
+    """Its absolute folder on this machine, or its location in a store."""
     format: int
-    """Of Zarr: 2 or 3."""
+    """Zarr format, 2 or 3."""
     identity: Identity
-    """What its metadata said that chunks depend on."""
+    """Digest of the metadata that chunks depend on, and the shape."""
     chunks: int
-    """Chunks, or shards, that it has where none is missing."""
+    """Number of chunks, or shards, if none is missing."""
     had_chunks: bool
-    """Whether it is known that a chunk was stored then."""
+    """Whether a chunk is known to have been stored when it was opened."""
     missing: Policy | None = None
-    """What is made of a chunk that is missing; None where nobody asks: of what a run writes itself."""
+    """Policy for missing chunks; None for arrays that a run writes itself."""
     planned: int | None = None
-    """Chunks that were stored when a plan was made; None where nobody counted them."""
+    """Number of chunks stored at planning time; None if not counted."""
 
     def check(self) -> None:
-        """Look at the metadata, in one small read, and for any chunk where there was one."""
+        """Raise unless the array still exists, unchanged, and has a chunk if it had one; reads one small document."""
         self._check_document()
         if self.had_chunks and not holds_chunks(self.place):
             raise RunError(f"{self.name} is empty: it had chunks when it was opened, and now none is found")
 
     def check_planned(self) -> None:
-        """Count chunks before any is read, where they were counted for the plan."""
+        """Raise if fewer chunks are stored than at planning time, if they were counted then."""
         now = count_chunks(self.place, self.chunks) if self.planned else None
         if self.planned and now is not None and now < self.planned:
             raise RunError(
@@ -105,7 +105,7 @@ class Presence:
         self._check_same(_identity_in(document, self.format))
 
     def _check_same(self, now: Identity | None) -> None:
-        """Refuse an array that is not the one that was opened, nor that one grown."""
+        """Raise if the array is neither the opened one nor that one grown."""
         if now is None or not self.identity.holds_for(now):
             raise RunError(
                 f"{self.name} is another array than when it was opened: its shape, chunks, type, codecs "
@@ -113,7 +113,7 @@ class Presence:
             )
 
     def found_missing(self, count: int, first: Sequence[Index], meter: Meter) -> None:
-        """Take chunks for the fill value that a reader found missing in one batch: all readers say so here."""
+        """Check the array and apply the policy to chunks that a reader found missing in one batch."""
         self.check() if isinstance(self.place, str) else self._check_document()  # a run lists a store at its end
         if self.missing is None:
             return
@@ -125,7 +125,7 @@ class Presence:
             raise RunError(f"{self.name} lacks {count} chunk{'s' * (count > 1)}, and missing='error'{which}")
 
     def look_for_missing(self, meter: Meter) -> None:
-        """Tell what is missing of what is copied by its names, and not read, where anybody asks for that."""
+        """Count missing chunks by name and apply the policy, for copies that do not read chunks."""
         if self.missing in (None, "fill") or not self.chunks:
             return
         stored = count_all(self.place)
@@ -133,12 +133,12 @@ class Presence:
             self.found_missing(self.chunks - stored, (), meter)
 
     def count_missing(self) -> int | None:
-        """Chunks, or shards, that are not stored, as a listing has it; None where that takes long."""
+        """Return the number of missing chunks or shards from a listing; None if listing is slow."""
         stored = count_chunks(self.place, self.chunks) if self.chunks else None
         return None if stored is None else max(self.chunks - stored, 0)
 
     def _check_bucket(self) -> None:
-        """Refuse a store of which not even the bucket is there, which a listing tells; a get does not."""
+        """Raise if the store's bucket does not exist, which a listing reports and a get does not."""
         if isinstance(self.place, StorePath) and isinstance(self.place.store, RemoteStore):
             sync(self.place.store.is_empty(self.place.path))
 
@@ -156,14 +156,14 @@ class Presence:
 
 
 class Missing:
-    """The chunks that a batch lacks; several threads may read it, and it reports them when the batch is at its end."""
+    """Missing chunks of a batch, collected from several threads and reported at the end of the batch."""
 
     def __init__(self, presence: Presence, meter: Meter, axes: tuple[int, ...] | None = None) -> None:
         self._presence, self._meter, self._axes = presence, meter, axes
         self.count = 0
-        """Chunks that are missing."""
+        """Number of missing chunks."""
         self.first: list[Index] = []
-        """The indices of the first of them."""
+        """Indices of the first missing chunks, at most `NAMED_CHUNKS`."""
         self._lock = threading.Lock()
 
     def add(self, *indices: Index) -> None:
@@ -182,7 +182,7 @@ class Missing:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Tell of them all at the end of a batch, also where who takes its chunks stops early."""
+        """Report missing chunks at the end of a batch, also if its consumer stops early."""
         if kind is None or issubclass(kind, GeneratorExit):
             self.tell()
 
@@ -201,7 +201,7 @@ def presence_of(array: zarr.Array, name: str, *, read: bool, missing: Policy | N
 
 
 def _chunks_of(array: zarr.Array) -> int:
-    """Chunks, or shards, of an array; 0 where they are of unequal length, and nobody counts them."""
+    """Return the number of chunks or shards of an array; 0 for chunks of unequal length, which are not counted."""
     try:
         lengths = array.shards or array.chunks
     except NotImplementedError:
@@ -210,7 +210,7 @@ def _chunks_of(array: zarr.Array) -> int:
 
 
 def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
-    """Return what tells an array from one of other elements, other chunks, or other codecs."""
+    """Return the identity of an array: its shape, and a digest of its other fixed metadata."""
     said = {name: value for name, value in metadata.to_dict().items() if name not in MAY_CHANGE}
     text = json.dumps(said, sort_keys=True, default=str)
     return Identity(tuple(metadata.shape), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
@@ -218,16 +218,16 @@ def identity_of(metadata: ArrayV2Metadata | ArrayV3Metadata) -> Identity:
 
 @lru_cache(KNOWN_DOCUMENTS)
 def _identity_in(document: bytes, format: int) -> Identity | None:
-    """Return the same of a stored document; None where it is not that of an array."""
+    """Return the identity in a stored document; None if it is not of an array."""
     kind: Any = ArrayV2Metadata if format == 2 else ArrayV3Metadata
     try:
         return identity_of(kind.from_dict(json.loads(document)))
-    except Exception:  # noqa: BLE001  Zarr refuses what is no array in ways of its own
+    except Exception:  # noqa: BLE001  Zarr raises various errors for documents that are not of an array
         return None
 
 
 def read_document(path: str) -> bytes | None:
-    """Return a local document; None where there is none."""
+    """Return the contents of a local document, or None if it does not exist."""
     with translated("read", path):
         return read_file(path)
 
@@ -240,6 +240,6 @@ def _place(array: zarr.Array) -> str | StorePath:
 
 
 def shows_chunks(array: zarr.Array) -> bool:
-    """Whether any chunk of an array is seen: of one that cannot be listed, or is not on this machine, none is."""
+    """Return whether any chunk of an array is found; False for arrays on other machines or without a listing."""
     place = _place(array)
     return isinstance(place, str) and seems_to_hold_chunks(place)

@@ -1,7 +1,7 @@
-"""Local array files as a pass sees them: one array, of which each rank reads and writes its own part.
+"""Local array files as one array, in which each rank reads and writes its own part.
 
-    array             0 1 2 3 │ 4 5 6 7          elements by their places in the array,
-    file of rank 1          · │ 4 5 6 7 ·        and where they are in the file of their rank
+    array             0 1 2 3 │ 4 5 6 7          elements by their index in the array,
+    file of rank 1          · │ 4 5 6 7 ·        and by their index in the file of their rank
 
 Thakur 1995, section 5.4: the local placement model.
 """
@@ -26,7 +26,7 @@ from oocarrays.storage.stores.remote import RemoteStore
 
 
 class RankFiles:
-    """The files of all ranks, each opened once in a process, when it is used there."""
+    """Files of all ranks, each opened once per process, on first use."""
 
     def __init__(self, files: LocalFiles, *, written: bool = False) -> None:
         self.files = files
@@ -38,7 +38,7 @@ class RankFiles:
         return _again, (self.files, self.written)
 
     def file(self, rank: int) -> ArrayFile:
-        """That of a rank."""
+        """Return the file of a rank, opening it on first use."""
         with self._opening:
             if rank not in self._opened:
                 self._opened[rank] = self.files.file(rank, written=self.written, unfinished=self.written)
@@ -46,12 +46,12 @@ class RankFiles:
 
     @property
     def presences(self) -> tuple[Presence, ...]:
-        """Of those that are open in this process."""
+        """Presence records of the files open in this process."""
         with self._opening:
             return tuple(file.presence for file in self._opened.values())
 
     def places(self, rank: int, axes: Axes) -> Axes:
-        """Where elements of the array are in the file of the rank that has them."""
+        """Return the indices of elements of the array in the file of the rank that holds them."""
         part = self.files.descriptor.part(rank)
         along = zip(axes, part.own, part.depth, strict=True)
         return tuple(moved(taken, depth - int(own[0])) for taken, own, depth in along)
@@ -63,10 +63,10 @@ def _again(files: LocalFiles, written: bool) -> RankFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScratchFiles(LocalFiles):
-    """Scratch that ranks have in files of their own, of the same layout: it says nothing of itself."""
+    """Scratch in one file per rank, with the same layout and without descriptors."""
 
     places: tuple[str | RemoteStore, ...]
-    """Of each rank."""
+    """Location of each rank's file."""
 
     def place(self, rank: int) -> StoreLike | RemoteStore:  # type: ignore[override]
         return self.places[rank]
@@ -78,14 +78,14 @@ class ScratchFiles(LocalFiles):
         return array_file.describe(self.open(rank, mode="r+"), written=True)
 
     def make(self, rank: int, like: ArrayFile, stored: Stored, *, durable: bool) -> None:
-        """Make the file of a rank, in the chunks of ``stored``, or open it."""
+        """Create or open the file of a rank, in the chunks of ``stored``."""
         shape = self.descriptor.part(rank).shape
         chunks = tuple(max(min(c, n), 1) for c, n in zip(stored.grid.chunks, shape, strict=True))
         create_scratch(self.places[rank], like, replace(stored, grid=ChunkGrid.of(shape, chunks)), durable=durable)
 
 
 def placed(array: ArrayFile | RankFiles, rank: int, axes: Axes) -> tuple[ArrayFile, Axes]:
-    """Return the array file in which a rank has elements of an array, and their places there."""
+    """Return the array file that holds a rank's elements, and their indices in it."""
     if isinstance(array, RankFiles):
         return array.file(rank), array.places(rank, axes)
     return array, axes

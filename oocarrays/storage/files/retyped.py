@@ -1,4 +1,4 @@
-"""Arguments of ``zarr.create_array`` for computed elements: of another type than those of the source, or the same."""
+"""Arguments of ``zarr.create_array`` for computed elements, in the source's data type or another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oocarrays.storage.files.formats import MASKED, mask_as_text, mask_of_text
 
 
 def retyped(made: Settings, old: np.dtype, new: np.dtype) -> tuple[Settings, tuple[str, ...]]:
-    """Return the arguments for computed elements, and a notice of codecs of the source that do not hold them all."""
+    """Return the arguments for computed elements, and a notice of dropped codecs that cannot represent them all."""
     left_out: list[str] = []
     new = new if made["zarr_format"] == 2 else new.newbyteorder("=")  # in format 3 a codec orders bytes
     changed: Settings = {"dtype": new, "fill_value": _fill(made["fill_value"], old, new)}
@@ -37,7 +37,7 @@ def retyped(made: Settings, old: np.dtype, new: np.dtype) -> tuple[Settings, tup
 
 
 def _fill(fill: Any, old: np.dtype, new: np.dtype) -> Any:
-    """Return what stands where nothing is written: as in the source, if a computed element can be that; else 0."""
+    """Return the fill value of the source if the new type represents it; else 0."""
     if fill is None or old == new:
         return fill
     if not {old.kind, new.kind} <= {*INTEGERS, *FLOATS} and old.kind != new.kind:
@@ -46,7 +46,7 @@ def _fill(fill: Any, old: np.dtype, new: np.dtype) -> Any:
 
 
 def _serializer(serializer: Any, old: np.dtype, new: np.dtype) -> tuple[Any, list[str]]:
-    """Return what makes bytes of elements; single bytes had no byte order."""
+    """Return the serializer for the new type; one for single bytes had no byte order."""
     if isinstance(serializer, BytesCodec):
         return "auto" if serializer.endian is None and new.itemsize > 1 else serializer, []
     kept, names = rebound([serializer], old, new)
@@ -54,7 +54,7 @@ def _serializer(serializer: Any, old: np.dtype, new: np.dtype) -> tuple[Any, lis
 
 
 def _masked(attributes: Settings, old: np.dtype, new: np.dtype) -> Settings:
-    """Return attributes in which the value that stands for none is one of the new type, if it has it."""
+    """Return attributes with the masked value converted to the new type, or dropped if it has no equal."""
     kept = {name: value for name, value in attributes.items() if name != MASKED}
     with suppress(ValueError, TypeError, struct.error):
         value = np.asarray(mask_of_text(attributes[MASKED], old))

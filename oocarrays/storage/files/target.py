@@ -1,11 +1,11 @@
-"""Where a run writes, and how that is made: of arrays, groups and local array files the same.
+"""Targets of a run and their creation, common to arrays, groups and local array files.
 
 .oocarrays/draft.zarr.json    ─►  the draft of the array with its own chunks and codecs, then seen as an `UnevenStore`
-c/0/1                         ─►  those of its chunks that this one touches
+c/0/1                         ─►  the chunks of the array that overlap this one
 zarr.json                     ─►  the document of that array, when all chunks are stored
 .oocarrays/plan.json          ─►  memory
 
-A run that stops leaves a draft, and is written again, not gone on with.
+An interrupted run leaves a draft; it is started again, not resumed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DRAFT = draft_key(METADATA)
 
 
 class UnevenTarget(AsideStore[Store]):
-    """A place at which one run makes an array of uneven chunks."""
+    """A store in which one run creates an array of rectilinear chunks."""
 
     one_writer = UnevenStore.one_writer
     whole_keys = True
@@ -51,7 +51,7 @@ class UnevenTarget(AsideStore[Store]):
         raise TargetError(f"{self} {self.one_writer}")
 
     def with_read_only(self, read_only: bool = False) -> Any:
-        """Return the same, or the array that has been made, through which nothing is written."""
+        """Return this store, or the created array as a read-only store."""
         return self._seen.with_read_only(True) if read_only and self._seen else self
 
     def _of(self, key: str) -> Store:
@@ -62,7 +62,7 @@ class UnevenTarget(AsideStore[Store]):
         return self._seen if self._seen and (key == METADATA or key.startswith("c/")) else self._store
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put a value under a key; the draft makes the array."""
+        """Store a value under a key; storing the draft creates the array."""
         if key == DRAFT:
             await self._aside.set(key, value)
             await self._make(json.loads(value.to_bytes())["attributes"])
@@ -76,7 +76,7 @@ class UnevenTarget(AsideStore[Store]):
         self._seen = UnevenStore(array, str(self))
 
     async def delete(self, key: str) -> None:
-        """Remove what is under a key; of the draft both, as the run sees it and as it is stored."""
+        """Delete a key; for the draft, delete both the run's view of it and the stored folder."""
         await super().delete(key)
         if key == DRAFT:
             await self._store.delete_dir(OURS)
@@ -84,7 +84,7 @@ class UnevenTarget(AsideStore[Store]):
             await self._store.delete(key)
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove all below a prefix; an array that goes whole may be made again."""
+        """Delete all keys below a prefix; without a prefix, the array may be created again."""
         if not prefix:
             self._seen = None
         await super().delete_dir(prefix)
@@ -92,47 +92,47 @@ class UnevenTarget(AsideStore[Store]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
-    """Where a run writes, and how what is there is made."""
+    """Target of a run, and the settings that create it."""
 
     store: StoreLike
     """Path or store of the target."""
     settings: Settings = field(default_factory=dict)
-    """Arguments of ``zarr.create_array``; of local array files without what each rank's part gives; of a group none."""
+    """Arguments of ``zarr.create_array``; for local array files without those set per rank; empty for a group."""
     overwrite: bool = False
-    """Whether what is there may be replaced."""
+    """Whether an existing target may be replaced."""
     resumed: bool = False
-    """Whether it is there, left by the run that is resumed: it is not made."""
+    """Whether it exists, left by the run that is resumed, and is not created again."""
     said: tuple[str, ...] = ()
-    """What is not made as it was asked for, a line each."""
+    """Notices of settings that differ from the request, one line each."""
 
     @property
     def made(self) -> Settings:
-        """Return all arguments of ``zarr.create_array``; of local array files those of the largest."""
+        """Return all arguments of ``zarr.create_array``; for local array files, those of the largest file."""
         return self.settings
 
     @property
     def count(self) -> int:
-        """Count the chunks, or shards, that are written."""
+        """Number of chunks, or shards, to write."""
         return self.preview().grid.count
 
     def preview(self) -> Stored:
-        """Describe the array that it would be, as `array_file.preview` does."""
+        """Describe the array to create, as `array_file.preview` does."""
         return array_file.preview(self.settings, self.store)
 
     def create(self, run: str, *, durable: bool) -> ArrayFile:
-        """Make the array, marked unfinished, as `creating.create_target` does."""
+        """Create the array, marked unfinished, as `creating.create_target` does."""
         return create_target(self.store, self.settings, run, overwrite=self.overwrite, durable=durable)
 
 
 def written_file(store: Any, mode: Literal["r", "r+"] = "r") -> ArrayFile:
-    """Open an unfinished array, and describe it as it is written."""
+    """Open an unfinished array and describe it for writing."""
     return array_file.describe(array_file.open_array(store, mode=mode, unfinished=True), written=True)
 
 
 def uneven_target(
     target: StoreLike, settings: Settings, lengths: tuple[tuple[int, ...], ...] | None, *, durable: bool
 ) -> tuple[StoreLike, Settings]:
-    """Return the place and the arguments of ``zarr.create_array`` by which a run makes an array of such chunks."""
+    """Return a store and arguments of ``zarr.create_array`` that create an array of chunks with these lengths."""
     if lengths is None:
         return target, settings
     name = name_of(target)

@@ -1,1 +1,1 @@
-"""Records that a run keeps beside its target: entries, receipts, fingerprints, locks, and what is left after it."""
+"""Records that a run keeps beside its target: entries, receipts, fingerprints, locks and leftovers."""

@@ -1,12 +1,12 @@
-"""Calls as a journal keeps them: what a job was asked for, so that the same can be asked again.
+"""Calls recorded in a journal: the request of a job, so that it can be repeated.
 
     map_slabs(smooth, "a.zarr", "b.zarr", depth=1)
         ─► {"function": "map_slabs", "source": ["/data/a.zarr"], "functions": [{"name": "filters:smooth", "code": …}],
             "memory": …, "processes": …, "options": {"depth": [1, 1], …}}
 
-A journal is data: whoever may write beside a target may write one that fits. So a function is never kept, nor taken by
-a name that stands in a journal, unless it is one that can only compute: numpy's own, or ours. Any other is given again,
-and its code is held against what the journal keeps of it. The functions that it calls are not looked at.
+A journal is data: anyone with write access beside a target can write a valid one. So functions are not stored, and
+only those that can only compute, NumPy's own or ours, are looked up by a name in a journal. Any other function is
+passed again, and its code is compared with the digest in the journal. The functions that it calls are not compared.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from oocarrays.plan.documents import Document
 from oocarrays.storage.files.places import StoreLike, place_name, store_path
 
 CALL = "call"
-"""Where a journal keeps the call."""
+"""Field of the call in a journal."""
 CODE, NAME = "code", "name"
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""In the text of an object that is at another place in every process."""
+"""Address in the text of an object, which differs between processes."""
 
 
 def call_content(
@@ -45,7 +45,7 @@ def call_content(
     functions: Sequence[Callable[..., Any] | None] = (),
     **options: Any,
 ) -> Document:
-    """Write down a call, as `CALL` of a journal."""
+    """Return a call as the `CALL` field of a journal."""
     kept = [None if each is None else {NAME: name_of(each), CODE: code_of(each)} for each in functions]
     call = {"function": function, "source": list(sources), "functions": kept, "memory": memory, "processes": processes}
     plain: Document = json.loads(json.dumps(call | {"options": options}, default=_plain))
@@ -59,13 +59,13 @@ def _plain(given: Any) -> Any:
 
 
 def named(store: StoreLike) -> str | None:
-    """Name a place as a journal keeps it: None for one in the memory of this process."""
+    """Return the name of a location for a journal; None for one in the memory of this process."""
     path = store_path(store)
     return place_name(path.store, path.path)
 
 
 def name_of(function: Any) -> str:
-    """Name a function so that it could be imported; of one whose arguments are bound, its function."""
+    """Return the import name of a function; for a partial, that of its function."""
     named = getattr(function, "func", function)
     if isinstance(named, np.ufunc):
         return f"numpy:{named.__name__}"
@@ -74,7 +74,7 @@ def name_of(function: Any) -> str:
 
 
 def code_of(function: Any) -> str | None:
-    """Digest the code of a function, with the arguments that are bound to it; None where nobody sees its code."""
+    """Return a digest of a function's code and bound arguments; None if its source code is unavailable."""
     bound = (function.args, sorted(function.keywords.items())) if isinstance(function, partial) else ()
     named = function.func if isinstance(function, partial) else function
     named = named if hasattr(named, "__qualname__") else type(named)
@@ -85,7 +85,7 @@ def code_of(function: Any) -> str | None:
 
 
 def known_function(name: str) -> Callable[..., Any] | None:
-    """Find the function of a name in a journal, where it is numpy's or ours and can only compute; None of others."""
+    """Return the function with a name from a journal if it is NumPy's or ours and can only compute; else None."""
     module, _, qualname = name.partition(":")
     if module == "numpy":
         found = getattr(np, qualname, None)
@@ -95,7 +95,7 @@ def known_function(name: str) -> Callable[..., Any] | None:
 
 
 def imported(name: Any) -> Callable[..., Any]:
-    """Import a function that a person names as ``"module:name"``; give one that is callable as it is."""
+    """Import a function named ``"module:name"``; return a callable unchanged."""
     if callable(name):
         return name  # type: ignore[no-any-return]
     module, _, qualname = name.partition(":") if isinstance(name, str) else ("", "", "")
@@ -111,7 +111,7 @@ def imported(name: Any) -> Callable[..., Any]:
 def given_again(
     call: Mapping[str, Any], given: Sequence[Callable[..., Any]], target: str, *, as_is: bool = False
 ) -> list[Callable[..., Any] | None]:
-    """The functions of a call: those that are given again, or known."""
+    """Return the functions of a call: those passed again, or known ones."""
     kept, left = call["functions"], list(given)
     found: list[Callable[..., Any] | None] = []
     for each in kept:
@@ -125,7 +125,7 @@ def given_again(
 
 
 def _known(kept: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """The function of a journal that need not be given, where its arguments were not bound and it is what it was."""
+    """Return a known function if the journal's digest matches its code, which bound arguments prevent; else None."""
     function = known_function(kept[NAME])
     return function if function and kept.get(CODE) == code_of(function) else None
 

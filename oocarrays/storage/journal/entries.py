@@ -1,6 +1,6 @@
-"""Small objects below a local folder, or below a prefix of any Zarr store: each is whole or not there.
+"""Small objects in a local folder, or under a prefix of any Zarr store, each written atomically.
 
-They are made once and not changed: of two that make the same at once, one remains.
+They are created once and never changed: if two writers create the same object, one of them remains.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from oocarrays.storage.local.names import PARTIAL
 from oocarrays.storage.local.syncing import written
 
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""What file systems say that have no hard links."""
+"""Error numbers of file systems without hard links."""
 
 
 def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntries:
-    """The small objects in ``folder`` below an array, or beside its metadata."""
+    """Return the small objects in ``folder`` below an array; without a folder, those beside its metadata."""
     local = local_folder(store)
     if local is not None:
         return LocalEntries(os.path.join(local, folder))
@@ -37,17 +37,17 @@ def entries_of(store: StoreLike, folder: str = "") -> LocalEntries | StoreEntrie
 
 
 def reading(store: StoreLike) -> translated:
-    """Translate errors of reading the journal of ``store``."""
+    """Translate errors raised while reading the journal of ``store``."""
     return translated("read", f"the journal of {store}")
 
 
 def writing(store: StoreLike) -> translated:
-    """Translate errors of writing the journal of ``store``."""
+    """Translate errors raised while writing the journal of ``store``."""
     return translated("write", f"the journal of {store}")
 
 
 class LocalEntries:
-    """Small files below a local folder: each is whole or not there."""
+    """Small files in a local folder, each written atomically."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -56,25 +56,25 @@ class LocalEntries:
         return os.path.join(self.root, key)
 
     def get(self, key: str) -> bytes | None:
-        """Read what is under ``key``; None where there is nothing."""
+        """Return the contents of ``key``, or None if it does not exist."""
         return read_file(self._path(key))
 
     def make_folder(self, key: str) -> None:
         make_folders(self._path(key))
 
     def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
-        """Put ``data`` under ``key`` if nothing is there; what is ``durable`` is on its device then."""
+        """Create ``key`` from ``data`` unless it exists; if ``durable``, sync it to the device before returning."""
         path = self._path(key)
         self.prepare(key, data, durable=durable)()
         sync_path(os.path.dirname(path)) if durable else written(path)
 
     def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
-        """Write ``data`` where nobody finds it; what is returned puts it under ``key`` if nothing is there."""
+        """Write ``data`` to a temporary file and return a function that renames it to ``key`` unless ``key`` exists."""
         path = self._path(key)
         return functools.partial(_publish, write_beside(path, data, synced=durable), path)
 
     def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
-        """Put ``data`` under ``key``, in the place of what is there; what is not ``durable``, when all is synced."""
+        """Write ``data`` to ``key``, replacing earlier contents; unless ``durable``, sync later with other files."""
         path = self._path(key)
         if durable:
             replace_file(path, data)
@@ -83,7 +83,7 @@ class LocalEntries:
         written(path)
 
     def entries(self, key: str) -> dict[str, bytes | None]:
-        """Names and contents of what is below ``key``; None for what has gone meanwhile."""
+        """Return the contents of each file in the folder ``key``, by name; None for a file deleted meanwhile."""
         try:
             names = os.listdir(self._path(key))
         except (FileNotFoundError, NotADirectoryError):
@@ -91,37 +91,37 @@ class LocalEntries:
         return {name: self.get(f"{key}/{name}") for name in names if not PARTIAL.search(name)}
 
     def names(self, prefix: str) -> list[str]:
-        """Names of what begins so."""
+        """Return the names that start with ``prefix``."""
         try:
             return [name for name in os.listdir(self.root) if name.startswith(prefix)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove what is under ``keys``, where there is anything."""
+        """Delete the files under ``keys`` that exist."""
         for key in keys:
             with suppress(*ABSENT):
                 os.unlink(self._path(key))
 
     def clear(self, key: str) -> None:
-        """Remove all below ``key``; set aside first, so that nobody adds to it meanwhile."""
+        """Delete the folder ``key``, renaming it first so that no other process adds files during deletion."""
         aside = f"{self._path(key)}.{uuid.uuid4().hex}"
         with suppress(FileNotFoundError, NotADirectoryError):
             os.rename(self._path(key), aside)
             remove_tree(aside)
 
     def clear_all(self) -> None:
-        """Remove the folder."""
+        """Delete the folder."""
         remove_tree(self.root)
 
     def clear_if_empty(self) -> None:
-        """Remove the folder, unless something is in it."""
+        """Delete the folder if it is empty."""
         with suppress(OSError):
             os.rmdir(self.root)
 
 
 def _publish(partial: str, path: str) -> None:
-    """Give a whole file its name, unless another has it."""
+    """Link a complete file to its final name unless that name exists, and delete the temporary name."""
     try:
         os.link(partial, path)
     except FileExistsError:
@@ -136,7 +136,7 @@ def _publish(partial: str, path: str) -> None:
 
 
 class StoreEntries:
-    """Small objects below a prefix of any Zarr store."""
+    """Small objects under a prefix of any Zarr store."""
 
     def __init__(self, place: StorePath, folder: str) -> None:
         self.store = place.store
@@ -146,7 +146,7 @@ class StoreEntries:
         return f"{self.root}/{key}" if self.root else key
 
     def get(self, key: str) -> bytes | None:
-        """Read what is under ``key``; None where there is nothing."""
+        """Return the contents of ``key``, or None if it does not exist."""
         return sync(self._get(key))
 
     async def _get(self, key: str) -> bytes | None:
@@ -154,27 +154,27 @@ class StoreEntries:
         return None if buffer is None else buffer.to_bytes()
 
     def make_folder(self, key: str) -> None:
-        """Nothing: a store has keys only."""
+        """Do nothing: a store has no folders."""
 
     def create(self, key: str, data: bytes, *, durable: bool = False) -> None:
-        """Put ``data`` under ``key`` if nothing is there; of two at once, one remains."""
+        """Create ``key`` from ``data`` unless it exists; of two concurrent writers, one succeeds."""
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         sync(self.store.set_if_not_exists(self._path(key), buffer))
 
     def prepare(self, key: str, data: bytes, *, durable: bool = False) -> Callable[[], None]:
-        """Do nothing yet, for an object is whole or not there; what is returned puts ``data`` under ``key``."""
+        """Return a function that creates ``key`` from ``data``; store writes are atomic, so none happens yet."""
         return functools.partial(self.create, key, data)
 
     def replace(self, key: str, data: bytes, *, durable: bool = True) -> None:
-        """Put ``data`` under ``key``, in the place of what is there."""
+        """Write ``data`` to ``key``, replacing any earlier contents."""
         sync(self.store.set(self._path(key), default_buffer_prototype().buffer.from_bytes(data)))
 
     def entries(self, key: str) -> dict[str, bytes | None]:
-        """Names and contents of what is below ``key``; None for what has gone meanwhile."""
+        """Return the contents of each object below ``key``, by name; None for an object deleted meanwhile."""
         return sync(self._entries(key))
 
     def names(self, prefix: str) -> list[str]:
-        """Names of what begins so."""
+        """Return the names that start with ``prefix``."""
         return sync(self._names(prefix))
 
     async def _names(self, prefix: str) -> list[str]:
@@ -187,7 +187,7 @@ class StoreEntries:
         return dict(zip(names, found, strict=True))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove what is under ``keys``, where there is anything."""
+        """Delete the objects under ``keys`` that exist."""
         places = [(self._path(key),) for key in keys]
         sync(concurrent_map(places, self.store.delete, _at_once()))
 
@@ -195,11 +195,11 @@ class StoreEntries:
         sync(self.store.delete_dir(self._path(key)))
 
     def clear_all(self) -> None:
-        """Remove all below the prefix."""
+        """Delete all objects below the prefix."""
         sync(self.store.delete_dir(self.root))
 
     def clear_if_empty(self) -> None:
-        """Nothing: a store has keys only."""
+        """Do nothing: a store has no folders."""
 
 
 def _at_once() -> int:

@@ -1,18 +1,18 @@
-"""The parts that a run has finished, kept beside its target, so that the next process can go on where it stopped.
+"""Journal of a run's finished parts, kept beside its target so that another process can resume it.
 
     target/  c/ …                          the array
-             .oocarrays/  plan.json        the run, and all that it was asked to do, with their digest
-                          draft.zarr.json  the draft of the array's metadata, until all of it is written
+             .oocarrays/  plan.json        the run and its request, with their digest
+                          draft.zarr.json  the draft of the array's metadata, until the array is complete
                           done/0.3.1 …     a small object for each finished part: the same digest, and receipts of
-                                           what the part has stored
+                                           the chunks that the part stored
                           done-states/0.3  bytes of a part that is not in the target: a partial result
-                          done/kept        what plans before this one have stored, and it does not store again
+                          done/kept        receipts of chunks from earlier plans, which this one does not store again
                           lock             held by every process that works for the run (local folders)
-                          ended-c0ffee     what a run has given that has ended, until its client has heard of it
+                          ended-c0ffee     the result of an ended run, until its client acknowledges it
 
-An entry is made whole or not at all, and after what it stands for: both are on their device before it gets its name,
-so that it outlives the process that made it, and what can be read after a loss of power is true. Other Zarr readers
-look for no such keys.
+An entry is created atomically, after the data that it records. Both are on their device before the entry gets its name.
+So an entry outlives its process, and the entries that survive a loss of power are true. Other Zarr readers look for no
+such keys.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from oocarrays.storage.local.names import SAYING
 
 
 class Journal:
-    """A journal: the parts that the run that writes one target has finished.
+    """Journal of the finished parts of the run that writes one target.
 
-    It can be pickled where its store can; the hold on the lock stays behind.
+    It can be pickled if its store can; a copy does not hold the lock.
     """
 
     def __init__(self, store: StoreLike, *, durable: bool = True) -> None:
@@ -75,11 +75,11 @@ class Journal:
 
     @property
     def notes(self) -> Notes:
-        """The notes of runs beside the target."""
+        """Return the notes of runs beside the target."""
         return Notes(self.store)
 
     def begin(self, run: str, content: Document, *, instead: bool = False) -> None:
-        """Write down what ``run`` will do, on its device: before anything is written that is to be found by it."""
+        """Record the plan of ``run`` before the run writes anything else; sync it if `durable`."""
         plan, text = plan_text(run, content)
         with writing(self.store):
             there = not instead and self._entries.get(PLAN) is not None
@@ -103,19 +103,18 @@ class Journal:
         return run, content
 
     def _known_digest(self) -> str:
-        """The digest of the plan, read once."""
         if self._digest is None:
             self.read()
         assert self._digest is not None
         return self._digest
 
     def is_there(self) -> bool:
-        """Whether there is a journal: from the beginning of a run to its end."""
+        """Return whether a journal exists: it does from the start of a run to its end."""
         with reading(self.store):
             return self._entries.get(PLAN) is not None
 
     def replace(self, run: str, content: Document, kept: Kept | None = None) -> None:
-        """Write down that ``run`` does something else from now on, of which no part is finished; at once."""
+        """Replace the plan of ``run`` atomically by one without finished parts."""
         (_, _, digest, folder), text = plan_text(run, content, replaced=True)
         with writing(self.store):
             self._entries.clear(folder)
@@ -126,13 +125,13 @@ class Journal:
         self._digest, self._folder, self._done = digest, folder, set()
 
     def _clear_but(self, folder: str) -> None:
-        """Remove what all plans have recorded, but for what is in one folder."""
+        """Delete the entries of all plans except those in ``folder``."""
         for name in self._entries.names(DONE):
             if name != folder:
                 self._entries.clear(name)
 
     def kept(self) -> dict[str, dict[str, Receipt]]:
-        """Receipts of what plans before this one have stored, by the name of the place where it is."""
+        """Return receipts of chunks stored by earlier plans, by location name."""
         digest = self._known_digest()
         if self._folder == DONE:
             return {}
@@ -142,20 +141,20 @@ class Journal:
         return receipts_in(entry, KEPT, self.store) or {}
 
     def record(self, part: tuple[int, ...], stored: Kept | None = None) -> None:
-        """Write down that ``part`` is finished; fine where it is written down already."""
+        """Record that ``part`` is finished, unless it is recorded already."""
         self.prepare(part, stored, durable=self.durable)()
 
     def prepare(
         self, part: tuple[int, ...], stored: Kept | None = None, *, durable: bool = False
     ) -> Callable[[], None]:
-        """Write down that ``part`` is finished where nobody finds it; what is returned gives that its name."""
+        """Write the entry of ``part`` to a temporary name; return a function that publishes it."""
         entry, key = entry_text(self._known_digest(), stored or None), self._key(part)
         with writing(self.store):
             try:
                 publish = self._entries.prepare(key, entry, durable=durable)
             except FileNotFoundError:
                 self.read()
-                self._entries.make_folder(self._folder)  # copies of folders often leave out the empty ones
+                self._entries.make_folder(self._folder)  # copies of folders often omit empty ones
                 publish = self._entries.prepare(key, entry, durable=durable)
         return partial(self._publish, part, key, entry, publish)
 
@@ -163,13 +162,13 @@ class Journal:
         with writing(self.store):
             try:
                 publish()
-            except FileNotFoundError:  # it was taken for what a dead process has left
+            except FileNotFoundError:  # it was removed as the leftover of a dead process
                 self.read()
                 self._entries.prepare(key, entry, durable=True)()
         self._done.add(part)
 
     def keep(self, part: tuple[int, ...], data: bytes) -> None:
-        """Keep bytes of a part that is not written to the target, for who goes on; before it is recorded."""
+        """Store bytes of a part that is not written to the target, for a resumed run; call it before `record`."""
         with writing(self.store):
             self._entries.make_folder(STATES)
             self._entries.create(
@@ -177,14 +176,14 @@ class Journal:
             )
 
     def kept_bytes(self, part: tuple[int, ...]) -> bytes | None:
-        """Return what was kept of a part, by this plan; None where nothing was."""
+        """Return the bytes that this plan stored for ``part``, or None."""
         with reading(self.store):
             entry = self._entries.get(f"{STATES}/{name_of_part(part)}")
         digest, _, data = (entry or b"").partition(b"\n")
         return data if digest == self._known_digest().encode() else None
 
     def has(self, part: tuple[int, ...]) -> bool:
-        """Whether ``part`` is finished. This process looks in the store until it has seen it there once."""
+        """Return whether ``part`` is finished; once found in the store, it is cached."""
         if part in self._done:
             return True
         digest = self._known_digest()
@@ -201,7 +200,7 @@ class Journal:
         return set(self._done)
 
     def stored(self) -> dict[tuple[int, ...], dict[str, dict[str, Receipt]] | None]:
-        """Read what each finished part has stored; None of those that were written down without receipts."""
+        """Return the receipts of each finished part; None for a part recorded without receipts."""
         return {part: receipts_in(entry, self._key(part), self.store) for part, entry in self._found().items()}
 
     def _found(self) -> dict[tuple[int, ...], bytes]:
@@ -218,18 +217,17 @@ class Journal:
         return found
 
     def _key(self, part: tuple[int, ...]) -> str:
-        """Where a part is written down, in the folder of the plan that is known."""
         return f"{self._folder}/{name_of_part(part)}"
 
     def forget(self, parts: Iterable[tuple[int, ...]]) -> None:
-        """Take back that ``parts`` are finished. Other processes may have seen them, and go by that."""
+        """Delete the entries of ``parts``; other processes may have read and cached them already."""
         parts = set(parts)
         with writing(self.store):
             self._entries.delete(map(self._key, parts))
         self._done -= parts
 
     def remove(self, *, ended: str | None = None) -> None:
-        """Remove the journal, its plan first; fine where there is none."""
+        """Delete the journal, its plan first, if it exists; keep end markers if ``ended`` is passed."""
         with writing(self.store):
             self._entries.delete([PLAN])
             if ended is None:
@@ -240,7 +238,7 @@ class Journal:
         self._digest, self._folder, self._done = None, DONE, set()
 
     def withdraw(self, run: str) -> None:
-        """Remove the journal of a run that could not make its target, and the folders that were made for it."""
+        """Delete the journal of a run that could not create its target, and the empty folders created for it."""
         with suppress(OSError, OocError):
             text = self._entries.get(PLAN)
             if text is not None and plan_in(text, self.store).run == run:
@@ -249,12 +247,12 @@ class Journal:
         self._clear_if_empty()
 
     def _clear_if_empty(self) -> None:
-        """Remove the folder of the journal, and that of the target, where nothing is in them."""
+        """Delete the journal's folder and the target's folder if they are empty."""
         self._entries.clear_if_empty()
         entries_of(self.store).clear_if_empty()
 
     def sweep(self) -> None:
-        """Remove what a run that has finished its target could not remove; its word that it ended stays."""
+        """Delete the remains of a run that finished its target; keep its end marker."""
         if self.is_there():
             self.claim()
             try:
@@ -266,14 +264,14 @@ class Journal:
 
     @property
     def is_locked(self) -> bool:
-        """Whether this object holds the lock, so that no other run is at work."""
+        """Whether this object holds the lock, which excludes other runs."""
         return self._hold is not None and self._hold.is_held
 
     def claim(self, wait: float = 0.0) -> bool:
-        """Make sure that no other run is at work on this target, and that none begins while this process lives.
+        """Claim the lock: raise if another run is at work on this target, and exclude others while this process lives.
 
-        A folder for the journal is made where there is none. Only local folders have locks: for other stores, and
-        file systems without them, this does nothing.
+        Create the journal's folder if it does not exist. Only local folders have locks: for other stores, and file
+        systems without locks, do nothing.
         """
         if self._hold is None:
             return False
@@ -285,9 +283,9 @@ class Journal:
                 raise
 
     def join(self) -> bool:
-        """Hold the lock beside the process that claimed it, as long as this one works for the same run.
+        """Share the lock with the process that claimed it, while this process works for the same run.
 
-        Nothing is made where there is no journal: the run may be over.
+        Without a journal, create nothing: the run may have ended.
         """
         if self._hold is None:
             return False
@@ -295,13 +293,13 @@ class Journal:
             return self._hold.share(make=self._entries.get(PLAN) is not None)
 
     def release(self) -> None:
-        """Let go of the lock; a claim with which nothing was begun leaves nothing."""
+        """Release the lock; if nothing was started under it, delete the lock file and its folder."""
         if self._hold is not None and self._hold.close():
             with suppress(OSError, Busy):
                 self._tidy(self._hold.path)
 
     def _tidy(self, lock: str) -> None:
-        """Remove a lock that nobody holds and that stands beside no plan."""
+        """Delete a lock file that no process holds and that has no plan beside it."""
         file = try_lock(lock, fcntl.LOCK_EX)
         if file is None:
             return

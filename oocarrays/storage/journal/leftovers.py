@@ -1,21 +1,21 @@
-"""Leftovers of runs that died, on a disk, and what of it may go.
+"""Leftovers of dead runs on a disk, and which of them may be removed.
 
     data/  .oocarrays-0123456789ab/     scratch          of a run
            .oocarrays-calibrate-…/      calibration      its work folder
            a.zarr/  .oocarrays/         unfinished       the array or group, where it carries the mark
                     .oocarrays/         journal          where nothing carries the mark
-                    .oocarrays.json     journal          what was to be written to an array that is there
+                    .oocarrays.json     journal          a pending write to an existing array
                     c/0/3.….partial     partial          a chunk that was being written
 
-What a living process holds by its lock is listed as alive and never removed. Where there is no lock to ask, what was
-written to in the last minute counts as alive.
+Leftovers locked by a living process are listed as alive and never removed. Without a lock to query, those modified
+in the last minute count as alive.
 
-data/  .oocarrays-0123456789ab/  lock           held by those who use it
+data/  .oocarrays-0123456789ab/  lock           held by the processes that use it
                                      0/  1/         a scratch array of each pass
                                      copy/ blocks/  of lazy arrays
 
-What says where one is may be wrong, or written by others. So a folder is a run's scratch only where both fit, and
-symbolic links are not followed out of it.
+A journal that names a scratch folder may be wrong, or written by another party. So a folder counts as scratch only if
+both its name and its contents match, and symbolic links in it are not followed.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from oocarrays.storage.stores.remote import RemoteStore, place_below
 from oocarrays.storage.stores.urls import check_path
 
 ID = re.compile(r"[0-9a-f]{12}")
-"""Of a run."""
+"""Pattern of a run id."""
 NAME = re.compile(r"\.oocarrays-[0-9a-f]{12}")
 INSIDE = re.compile(r"lock|[0-9]+|kept|copy|blocks(\.partial)?|\.nfs[0-9a-f]+")
-"""What runs put there, and the remains of open files that network file systems leave."""
+"""Names that runs create in scratch, and those that network file systems give deleted files that are still open."""
 
 
 def scratch_below(place: str | RemoteStore, id: str) -> str | RemoteStore:
-    """The scratch of a run, in a folder or below a prefix."""
+    """Return the scratch location of a run, in a folder or below a prefix."""
     return place_below(place, f".oocarrays-{id}")
 
 
 def is_scratch_folder(folder: str) -> bool:
-    """Whether a folder has the name of a run's scratch, and nothing in it but what runs put there."""
+    """Return whether a folder has the name of a run's scratch and contains only entries that runs create."""
     if not NAME.fullmatch(os.path.basename(folder)) or os.path.islink(folder):
         return False
     with suppress(OSError), os.scandir(folder) as entries:
@@ -68,7 +68,7 @@ def is_scratch_folder(folder: str) -> bool:
 
 
 def trusted_scratch(named: str | RemoteStore, id: str, otherwise: str | RemoteStore) -> str | RemoteStore:
-    """Return the scratch place of a resumed run: the one its journal names if it exists, else `otherwise`."""
+    """Return the scratch location of a resumed run: the one its journal names if it exists, else `otherwise`."""
     if isinstance(named, RemoteStore):
         same = isinstance(otherwise, RemoteStore) and otherwise.name == named.name
         return named if same or isinstance(otherwise, str) else otherwise
@@ -81,7 +81,7 @@ def trusted_scratch(named: str | RemoteStore, id: str, otherwise: str | RemoteSt
 
 
 def check_scratch_place(scratch: str | RemoteStore, **arrays: str | None) -> None:
-    """Refuse scratch in an array: whoever reads, copies or removes the array would meet it there."""
+    """Raise if scratch lies in an array, where readers, copies and removals of the array would find it."""
     there = scratch.name if isinstance(scratch, RemoteStore) else os.path.realpath(scratch)
     for what, array in arrays.items():
         if array and f"{there}/".startswith(f"{array.rstrip('/')}/"):
@@ -91,31 +91,31 @@ def check_scratch_place(scratch: str | RemoteStore, **arrays: str | None) -> Non
 Kind = Literal["scratch", "calibration", "partial", "journal", "note", "unfinished"]
 CHUNKS = "c"
 FORMAT_2 = {ARRAY_2: "array", GROUP_2: "group"}
-"""The documents that make a folder an array or a group in Zarr format 2, which keeps attributes in another one."""
+"""Documents that mark an array or a group in Zarr format 2, which keeps attributes in a separate document."""
 CALIBRATION = re.compile(r"\.oocarrays-calibrate-.+")
 YOUNG_SECONDS = 60.0
-"""What was written to no longer ago may be at work."""
+"""Age in seconds below which unlocked leftovers count as alive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """Something that a run made for itself and did not remove."""
+    """A file or folder that a run created for itself and did not remove."""
 
     path: str
     """Its full path."""
     kind: Kind
-    """``"scratch"``: a folder of scratch arrays. ``"calibration"``: a folder in which speeds were
-    measured. ``"partial"``: a file of an array, the beginning of a chunk. ``"journal"``: what a run had finished, in
-    an array that is finished or was written anew. ``"note"``: what it was to write to an array that was there, and
-    has written in part. ``"unfinished"``: a whole array, or group, that lacks parts. Runs of the last two can be
-    resumed only while these are there."""
+    """``"scratch"``: a folder of scratch arrays. ``"calibration"``: the work folder of a calibration.
+    ``"partial"``: an incomplete chunk file of an array. ``"journal"``: the finished parts of a run, in an array that is
+    finished or was rewritten. ``"note"``: the note of a run that has partly written to an existing array.
+    ``"unfinished"``: an array or group that lacks parts. Runs of the last two can be resumed only while these exist.
+    """
     nbytes: int
-    """Bytes of all files in it; those of an unfinished array's partial files, which are listed too, are among them."""
+    """Bytes of all files in it; an unfinished array includes its partial files, which are also listed separately."""
     alive: bool
-    """Whether a living run uses it, or may."""
+    """Whether a living run uses it, or may use it."""
 
     def remove(self) -> None:
-        """Remove it from the disk, with all that is in it; fine where it has gone."""
+        """Remove it from the disk with its contents; do nothing if it no longer exists."""
         if self.alive:
             raise TargetError(f"{self.path} is not removed: a run is at work on it")
         try:
@@ -125,7 +125,7 @@ class Leftover:
             raise TargetError(f"{self.path} is not removed: a run is at work on it") from None
 
     def _remove_folder(self) -> None:
-        """Keep others out meanwhile, and look again before."""
+        """Lock the folder, check that it is unchanged, and remove it."""
         file = try_lock(_lock_of(self.path, self.kind), fcntl.LOCK_EX)
         try:
             if file is None and _young(self.path):
@@ -146,9 +146,9 @@ class Leftover:
 
 
 def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
-    """All that runs have left in a folder and the folders below it, by path.
+    """Return all leftovers in a folder and its subfolders, sorted by path.
 
-    Symbolic links are not followed, and what may not be read is passed over. Chunks are not looked into.
+    Symbolic links are not followed, and unreadable folders are skipped. Chunk contents are not read.
     """
     check_path(path, "the folder")
     root = os.path.realpath(from_home(path))
@@ -158,7 +158,7 @@ def find_leftovers(path: str | os.PathLike[str]) -> list[Leftover]:
 
 
 def hold(folder: str) -> Hold:
-    """Say that this process uses ``folder``, until the result is closed or collected, or the process dies."""
+    """Mark ``folder`` as used by this process until the result is closed or collected, or the process dies."""
     held = Hold(os.path.join(os.path.realpath(folder), LOCK))
     try:
         with translated("write", folder):
@@ -169,7 +169,7 @@ def hold(folder: str) -> Hold:
 
 
 def discard(scratch: str, held: Hold) -> None:
-    """Remove the scratch of a run that nobody waits for, unless another goes on with it."""
+    """Remove the scratch of a run, unless another process uses it."""
     held.close()
     with suppress(Busy):
         lock = try_lock(held.path, fcntl.LOCK_EX)
@@ -180,24 +180,24 @@ def discard(scratch: str, held: Hold) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Array:
-    """The array or group in which a folder lies."""
+    """The array or group that contains a folder."""
 
     folder: str
-    """Where its metadata is."""
+    """Folder of its metadata."""
     group: bool
     """Whether it is a group."""
     unfinished: bool
     """Whether it carries the mark."""
     held: bool | None
-    """Whether a living run holds it; None where there is no lock to ask."""
+    """Whether a living run holds it; None without a lock to query."""
     marks: frozenset[str] = frozenset()
-    """What is in the names of chunks that its run has not finished, and goes on with where it is resumed."""
+    """Marks in the names of its unfinished chunks, which a resumed run continues."""
 
 
 def _leftovers(folder: str, array: _Array | None) -> Iterator[Leftover]:
     entries = _entries(folder)
     found = _array_at(folder, {entry.name for entry in entries})
-    if array is None or not array.unfinished:  # what is in an unfinished group goes with it
+    if array is None or not array.unfinished:  # contents of an unfinished group are removed with it
         yield from _of_array(folder, found)
         array = array if found is None or (found.group and not found.unfinished) else found
     for entry in entries:
@@ -221,7 +221,6 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _kind(name: str) -> Kind | None:
-    """Tell what a folder of this name is."""
     if NAME.fullmatch(name):
         return "scratch"
     return "calibration" if CALIBRATION.fullmatch(name) else None
@@ -238,7 +237,7 @@ def _array_at(folder: str, names: set[str]) -> _Array | None:
 
 
 def _marks(folder: str) -> frozenset[str]:
-    """Return the marks in the names of chunks that the run in the journal of an array has not finished."""
+    """Return the marks in the names of chunks left unfinished by the run in an array's journal."""
     with suppress(OocError):
         run, content = Journal(folder).read()
         return frozenset(mark_of_plan(run, content.get(BEGINNING, ""), number) for number in range(STAGES.stop))
@@ -246,7 +245,7 @@ def _marks(folder: str) -> frozenset[str]:
 
 
 def _node_kind(folder: str, names: set[str]) -> str | None:
-    """Whether there is an ``"array"`` or a ``"group"`` in a folder, or the draft of one, in Zarr format 3 or 2."""
+    """Return the kind of node in a folder, ``"array"`` or ``"group"``, by its documents or drafts in either format."""
     if not names.intersection((METADATA, FOLDER, *FORMAT_2)):
         return None
     with suppress(OSError):
@@ -279,7 +278,6 @@ def _lock_of(path: str, kind: Kind) -> str:
 
 
 def _partials(folder: str, array: _Array) -> Iterator[Leftover]:
-    """The partial files among the chunks."""
     for entry in _entries(folder):
         if entry.is_dir(follow_symlinks=False):
             yield from _partials(entry.path, array)
@@ -288,10 +286,10 @@ def _partials(folder: str, array: _Array) -> Iterator[Leftover]:
 
 
 def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover]:
-    """The file, where it is partial and nobody seems to write it: a dead run does not, and others write on."""
+    """Yield the partial file if its run is dead, or if it was not modified recently."""
     if array is None or not PARTIAL.search(entry.name) or not entry.is_file(follow_symlinks=False):
         return
-    if entry.name.split(".")[-2] in array.marks:  # they go with the array
+    if entry.name.split(".")[-2] in array.marks:  # they are removed with the array
         return
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)
@@ -301,14 +299,14 @@ def _partial(entry: os.DirEntry[str], array: _Array | None) -> Iterator[Leftover
 
 
 def _note(entry: os.DirEntry[str]) -> Iterator[Leftover]:
-    """Find the note of a run that seems to be dead: without it nobody would know that it has written a part."""
+    """Yield the note of a run, the only record that a dead run has written part of an array."""
     with suppress(FileNotFoundError):
         status = entry.stat(follow_symlinks=False)
         yield Leftover(path=entry.path, kind="note", nbytes=status.st_size, alive=_is_young(status.st_mtime))
 
 
 def _tree(folder: str) -> tuple[int, float]:
-    """Bytes of all files in a folder, and when something in it was last written to."""
+    """Return the total size of a folder's files in bytes, and the time of its last modification."""
     nbytes, newest = 0, 0.0
     with suppress(FileNotFoundError):
         newest = os.lstat(folder).st_mtime
@@ -330,7 +328,7 @@ def _young(folder: str) -> bool:
 
 
 def remove_unfinished(store: StoreLike) -> None:
-    """Remove an array or a group that its own run has only begun."""
+    """Remove an array or a group that its own run has not finished."""
     folder = local_folder(store)
     with translated("remove", store):
         if folder is not None:
@@ -341,7 +339,7 @@ def remove_unfinished(store: StoreLike) -> None:
 
 
 def _remove_array(folder: str) -> None:
-    """Remove an array, its mark last: what is left by a removal cut short is still unfinished."""
+    """Remove an array, its mark last, so that an interrupted removal leaves an unfinished array."""
     last = ["", FOLDER, GROUP_2, ARRAY_2, ATTRIBUTES_2, METADATA]
     for entry in sorted(_entries(folder), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
         remove_tree(entry.path) if entry.is_dir(follow_symlinks=False) else remove_file(entry.path)

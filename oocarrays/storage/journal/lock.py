@@ -1,10 +1,10 @@
-"""Locks on local folders: who is alive, as the operating system knows it.
+"""Locks on local folders, by which the operating system tracks living processes.
 
     the run's first process    claim   alone ──► shared ─────────────────┐
     its other processes        share             shared ────────┐        │     a lock is free when the last
     another run                claim   refused … refused …  refused …  alone   of these is closed, or dead
 
-A lock is an ``flock`` on a small file, which belongs to one open file: two of them in one process are as two processes.
+A lock is an ``flock`` on a small file. It belongs to one open file: two open files in one process act as two processes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from oocarrays.storage.local.fs import make_folders
 
 RETRY_SECONDS = 0.05
 SHARE_SECONDS = 5.0
-"""How long a process waits for another one that looks at a lock, or is taking it: moments."""
+"""Seconds to wait while another process checks or acquires the lock, which is brief."""
 
 
 class Busy(Exception):
-    """Another process holds this lock."""
+    """Error: another process holds the lock."""
 
 
 def try_lock(path: str, how: int, *, make: bool = False) -> int | None:
-    """The lock file, open and locked; None where there is none, or where its file system has no such locks."""
+    """Return the lock file, open and locked; None without a lock file, or on a file system without such locks."""
     while True:
         try:
             file = _open(path, make)
@@ -48,7 +48,7 @@ def try_lock(path: str, how: int, *, make: bool = False) -> int | None:
             return None
         if is_at(file, path):
             return file
-        os.close(file)  # whoever had it removed it: that lock is nobody's any more
+        os.close(file)  # its previous holder removed the file, so this lock protects nothing
 
 
 def is_locked(path: str) -> bool | None:
@@ -65,7 +65,7 @@ def is_locked(path: str) -> bool | None:
 
 
 def _open(path: str, make: bool) -> int:
-    """The lock file, open; network file systems want it open for writing, another person's can often only be read."""
+    """Open the lock file for writing, as network file systems need; for reading if writing is not permitted."""
     try:
         return os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o600)
     except PermissionError:
@@ -73,7 +73,7 @@ def _open(path: str, make: bool) -> int:
 
 
 def is_at(file: int, path: str) -> bool:
-    """Whether an open file is still the one under ``path``."""
+    """Return whether an open file is still the file at ``path``."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:
@@ -81,16 +81,16 @@ def is_at(file: int, path: str) -> bool:
 
 
 def let_go(file: int) -> None:
-    """Close a lock file: the lock is free then, whatever a network file system says of it."""
+    """Close a lock file and ignore errors of network file systems: closing releases the lock anyway."""
     with suppress(OSError):
         os.close(file)
 
 
 class Hold:
-    """A process's hold on a folder, by a lock file in it; the operating system ends it when the process dies.
+    """Hold on a folder through a lock file; the operating system releases it when the process dies.
 
-    It ends too when this object is collected: keep it. It is safe in threads; two of these in one process are as two
-    processes.
+    It also ends when this object is collected, so keep a reference. It is thread-safe. Two of these objects in one
+    process act as two processes.
     """
 
     def __init__(self, path: str) -> None:
@@ -100,11 +100,11 @@ class Hold:
         self._mutex = threading.Lock()
 
     def share(self, *, make: bool) -> bool:
-        """Hold it beside others that share it; False where there is no lock file, or none is to be had."""
+        """Share the lock with other holders; return False without a lock file, or without lock support."""
         return self._held(lambda: try_lock(self.path, fcntl.LOCK_SH, make=make), SHARE_SECONDS)
 
     def claim(self, wait: float) -> bool:
-        """Hold it alone for a moment, then shared; False where locks are not to be had."""
+        """Take the lock exclusively, then share it; return False where locks are unavailable."""
         return self._held(self._alone_then_shared, wait)
 
     def _alone_then_shared(self) -> int | None:
@@ -119,7 +119,7 @@ class Hold:
         return file
 
     def _held(self, take: Callable[[], int | None], wait: float) -> bool:
-        """Take it, again and again for ``wait`` seconds, if this object does not have it already."""
+        """Take the lock unless this object holds it, and retry for ``wait`` seconds."""
         deadline = time.monotonic() + wait
         with self._mutex:
             while not self._has():
@@ -137,12 +137,12 @@ class Hold:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds it."""
+        """Whether this object holds the lock."""
         with self._mutex:
             return self._has()
 
     def _has(self) -> bool:
-        """Whether the lock is held; one whose file was removed is given up."""
+        """Return whether the lock is held; release it if its file was removed."""
         if self._close is not None and not is_at(self._file, self.path):
             self._let_go()
         return self._close is not None
@@ -154,6 +154,6 @@ class Hold:
         return close is not None
 
     def close(self) -> bool:
-        """End the hold; whether there was one."""
+        """Release the lock; return whether it was held."""
         with self._mutex:
             return self._let_go()

@@ -1,8 +1,8 @@
-"""Notes of runs beside a target: what one writes to an array that is there, and what one gave when it ended.
+"""Notes of runs beside a target: a write in progress to an existing array, and the result of an ended run.
 
-target/  .oocarrays.json            of a run that writes to what is there, from its beginning to its end
+target/  .oocarrays.json            of a run that writes to an existing array, from its start to its end
          .oocarrays.made            the request that made a finished target, and the sources as they were
-         .oocarrays/ended-c0ffee    what a run gives that has ended, until its client has heard of it
+         .oocarrays/ended-c0ffee    the result of an ended run, until its client acknowledges it
 
 np.s_[::2, [5, 0], None]   ─►   [{"slice": [0, 24, 2]}, [5, 0], None]
 "(block, *)" on 2 ranks    ─►   {"distribution": ["block", "*"], "ranks": [2, 1]}
@@ -25,7 +25,7 @@ from oocarrays.storage.journal.texts import ENDED, FOLDER, MADE, NOTE, plan_in, 
 
 
 def kept_sections(layout: Layout | None, selections: Sequence[Selection]) -> Any:
-    """Write down what each rank has: the parts of a layout, or else selections."""
+    """Return the section of each rank as JSON values: the layout if given, else the selections."""
     if layout is not None:
         return {"distribution": list(map(str, layout.distributions)), "ranks": list(layout.grid)}
     return [list(map(_kept, each.key)) for each in selections]
@@ -36,7 +36,7 @@ def _kept(entry: Any) -> Any:
 
 
 def sections_again(kept: Any, shape: Sequence[int]) -> Any:
-    """Return the same as `write_sections` takes them."""
+    """Return sections that `kept_sections` encoded, as arguments of `write_sections`."""
     try:
         if isinstance(kept, dict):
             return Layout.of(tuple(shape), list(kept["distribution"]), grid=kept["ranks"])
@@ -50,26 +50,26 @@ def _again(entry: Any) -> Any:
 
 
 class Notes:
-    """The notes beside one target."""
+    """Notes beside one target."""
 
     def __init__(self, store: StoreLike) -> None:
         self.store = store
         self._beside, self._inside = entries_of(store), entries_of(store, FOLDER)
 
     def note(self, run: str, content: Document) -> None:
-        """Write down that ``run`` writes to what is there, in the place of what another has noted."""
+        """Record that ``run`` writes to an existing array, replacing the note of an earlier run."""
         _, text = plan_text(run, content)
         with writing(self.store):
             self._beside.delete([NOTE])
             self._beside.create(NOTE, text)
 
     def noted(self) -> Document | None:
-        """Read what a run that was killed has noted that it writes to what is there; None where none has."""
+        """Return the request of an interrupted run that wrote to the existing array; None without such a note."""
         text = self._text()
         return None if text is None else plan_in(text, self.store, NOTE).content
 
     def take(self, run: str) -> None:
-        """Take back what ``run`` has noted; what another has noted meanwhile stays."""
+        """Delete the note of ``run``; keep the note of another run."""
         text = self._text()
         if text and plan_in(text, self.store, NOTE).run == run:
             with writing(self.store):
@@ -80,12 +80,12 @@ class Notes:
             return self._beside.get(NOTE)
 
     def keep_made(self, run: str, content: Document) -> None:
-        """Keep the request that made the target, replacing an earlier one; on its device with all that is synced."""
+        """Record the request that made the target, replacing an earlier one; it is synced later with other files."""
         with writing(self.store):
             self._beside.replace(MADE, plan_text(run, content)[1], durable=False)
 
     def made(self) -> Document | None:
-        """Read the request that made the target; None where it keeps none, or none that can be read."""
+        """Return the request that made the target; None if it is missing or unreadable."""
         with reading(self.store):
             text = self._beside.get(MADE)
         with suppress(JournalError):
@@ -93,24 +93,24 @@ class Notes:
         return None
 
     def drop_made(self) -> None:
-        """Delete the request that made the target, where there is one."""
+        """Delete the request that made the target, if it exists."""
         with writing(self.store):
             self._beside.delete([MADE])
 
     def say_ended(self, run: str, gives: Any = None) -> None:
-        """Write down that ``run`` ends, and what it gives: who does its last task again knows that it was done."""
+        """Record that ``run`` has ended, with its result, so that a retry of its last task can return it."""
         with writing(self.store):
             self._inside.make_folder("")
             self._inside.create(f"{ENDED}{run}", json.dumps([gives]).encode())
 
     def ended(self, run: str) -> list[Any] | None:
-        """Read what ``run`` gives, alone in a list, where it has said that it ends and its client has not heard yet."""
+        """Return the result of ``run`` in a list of one, if it has ended and its client has not acknowledged that."""
         with reading(self.store):
             text = self._inside.get(f"{ENDED}{run}")
         return None if text is None else list(json.loads(text))
 
     def was_heard(self, run: str) -> None:
-        """Take back what ``run`` said, once nobody can miss it; what another has begun meanwhile stays."""
+        """Delete the end marker of ``run`` after its client has acknowledged it; keep markers of other runs."""
         with writing(self.store):
             self._inside.delete([f"{ENDED}{run}"])
             self._inside.clear_if_empty()

@@ -1,9 +1,9 @@
-"""Receipts: how many bytes were stored under each key, and their checksum, so that they can be looked at later.
+"""Receipts: number of bytes stored under each key, and their checksum, for later verification.
 
 c/0/0   [16384, 3829138921]    stored: bytes, and their checksum
-c/0/1   [16384]                stored by others, who show their bytes to nobody
-c/0/2   []                     stored, nobody knows how long
-c/0/3   null                   not stored: it holds nothing but the fill value
+c/0/1   [16384]                stored by other code, which does not expose the bytes
+c/0/2   []                     stored, length unknown
+c/0/3   null                   not stored: it holds only the fill value
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from oocarrays.storage.local.fs import ABSENT, translated
 from oocarrays.storage.stores.remote import RemoteStore
 
 Receipt = list[int] | None
-"""Of one key: bytes and checksum, as far as they are known; None where nothing is stored."""
+"""Receipt of one key: known bytes and checksum; None if nothing is stored."""
 AT_ONCE = 4
-"""Chunks that are read to be verified at one time: so many are held."""
+"""Maximum number of chunks that verification reads, and holds, at one time."""
 
 
 def contents(data: Any) -> int | None:
-    """A checksum of the elements of an array, or of arrays by their names, in C order; None where they are objects."""
+    """Return a checksum of an array's elements in C order, or of a dict of arrays; None for arrays of objects."""
     arrays, found = list(data.values()) if isinstance(data, dict) else [data], 0
     for array in arrays:
         if not isinstance(array, np.ndarray | np.generic) or array.dtype.hasobject or array.dtype.kind == "T":
@@ -47,43 +47,43 @@ def contents(data: Any) -> int | None:
 
 
 class Unkept:
-    """Takes receipts and keeps none: for work that nobody goes on with."""
+    """Receipts that are discarded, for work that cannot be resumed."""
 
     def put(self, key: str, data: Any) -> None:
-        """Bytes were stored under ``key``."""
+        """Record the checksum and length of ``data`` stored under ``key``."""
 
     def stored(self, key: str, *nbytes: int) -> None:
-        """So many bytes were stored under ``key``, or some, by others."""
+        """Record that other code stored ``nbytes`` bytes, or an unknown number, under ``key``."""
 
     def absent(self, key: str) -> None:
-        """Nothing is stored under ``key``."""
+        """Record that nothing is stored under ``key``."""
 
     def stays(self, key: str) -> bool:
-        """Return whether what is stored under ``key`` is not stored again."""
+        """Return whether the object under ``key`` must not be stored again."""
         return False
 
 
 class Receipts(Unkept):
-    """Keeps receipts, of many threads at once."""
+    """Receipts recorded from many threads."""
 
     def __init__(self, there: Container[str] = ()) -> None:
         self.kept: dict[str, Receipt] = {}
         self._there = there
 
     def stays(self, key: str) -> bool:
-        """Return whether what is stored under ``key`` is not stored again."""
+        """Return whether the object under ``key`` must not be stored again."""
         return key in self._there
 
     def put(self, key: str, data: Any) -> None:
-        """Bytes were stored under ``key``."""
+        """Record the checksum and length of ``data`` stored under ``key``."""
         self.kept[key] = [len(data), checksum(data)]
 
     def stored(self, key: str, *nbytes: int) -> None:
-        """So many bytes were stored under ``key``, or some, by others."""
+        """Record that other code stored ``nbytes`` bytes, or an unknown number, under ``key``."""
         self.kept[key] = list(nbytes)
 
     def absent(self, key: str) -> None:
-        """Nothing is stored under ``key``."""
+        """Record that nothing is stored under ``key``."""
         self.kept[key] = None
 
 
@@ -91,7 +91,7 @@ UNKEPT = Unkept()
 
 
 class Store:
-    """A place as it is now: what is stored below it is held against receipts."""
+    """Objects stored in a location, compared with receipts."""
 
     def __init__(self, place: StoreLike) -> None:
         self._folder = local_folder(place)
@@ -99,11 +99,11 @@ class Store:
         self._listed: dict[str, int] | None = None
 
     def receipts(self, keys: Sequence[str]) -> dict[str, Receipt]:
-        """Write receipts for what is there: its bytes, as far as the store tells them, and no checksums."""
+        """Return receipts of the objects currently stored: sizes, where the store reports them, without checksums."""
         return {key: None if size is None else [size][: size >= 0] for key, size in self._sizes(list(keys)).items()}
 
     def unlike(self, receipts: Mapping[str, Sequence[Receipt]], verify: bool) -> list[str]:
-        """The keys under which there is nothing that one of their receipts is of."""
+        """Return the keys that match none of their receipts."""
         sizes = self._sizes(list(receipts))
         fitting = {key: [each for each in all if _fits(sizes[key], each)] for key, all in receipts.items()}
         odd = [key for key, left in fitting.items() if not left]
@@ -111,7 +111,7 @@ class Store:
         return odd + (self._unread(stored) if verify else [])
 
     def _sizes(self, keys: list[str]) -> dict[str, int | None]:
-        """Bytes under each key; None where there is nothing, -1 where a store does not tell."""
+        """Return the size of each key in bytes; None if it does not exist, -1 if the store does not report sizes."""
         if self._folder is not None:
             return {key: _size(os.path.join(self._folder, key)) for key in keys}
         assert self._place is not None, "what is in no folder is in a store"
@@ -121,7 +121,7 @@ class Store:
         return dict(zip(keys, sync(_store_sizes(self._place, keys)), strict=True))
 
     def _all(self, place: StorePath) -> dict[str, int] | None:
-        """All keys and bytes, listed once; None where the store has no such list."""
+        """List all keys with their sizes, once; return None if the store has no such listing."""
         if self._listed is None and isinstance(place.store, RemoteStore):
             prefix = f"{place.path}/" if place.path else ""
             found = sync(place.store.details(prefix))
@@ -129,7 +129,7 @@ class Store:
         return self._listed
 
     def _unread(self, receipts: Mapping[str, Sequence[Receipt]]) -> list[str]:
-        """The keys of which the bytes are not those of a receipt, or nobody knows."""
+        """Return the keys that match no checksum in their receipts, or have none to compare."""
         sums = {key: {each[1] for each in all if each and len(each) == 2} for key, all in receipts.items()}
         known = [key for key, each in sums.items() if each]
         with ThreadPoolExecutor(AT_ONCE, "verify") as pool:
@@ -146,7 +146,7 @@ class Store:
 
 
 def _fits(size: int | None, receipt: Receipt) -> bool:
-    """Whether what is there is as long as what was stored."""
+    """Return whether the size of a stored object matches a receipt."""
     if receipt is None or size is None:
         return receipt is None and size is None
     return not receipt or size in (receipt[0], -1)

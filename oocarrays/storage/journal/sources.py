@@ -1,19 +1,18 @@
-"""What a finished array keeps of the source that it was made of, so that it can be brought up to date.
+"""Fingerprints of a source, kept beside the finished array that was made from it, for later updates.
 
     kept    ▪ ▪ ▪ ▪              two words of each chunk: of its size and time, or ETag; and of these and its inode
-    now     ▪ ▫ ▪ ▪ ▫ ▫          ▫ changed: another word, or elements beyond what there was
+    now     ▪ ▫ ▪ ▪ ▪ ▫ ▫          ▫ changed: another word, or elements beyond the old shape
 
     target/  .oocarrays.source   a line of JSON, and the words of all chunks, or shards, in C order
 
-Nothing is read of the source but what its folder or store lists.
+Only the listing of the source's folder or store is read.
 
-chunk files, objects  ─► group by their keys ─► of each group three sums:  sizes
+chunk files, objects  ─► group by their keys ─► three sums for each group:  sizes
                                                                                … and times, or ETags
                                                                                … and inodes
 
-The sums of a group differ where one of its chunks does: that says how much has changed, in a few KiB for any number of
-chunks. Nothing is read but what folders and stores list. A copy has other inodes; a chunk written again has another
-time. What a store does not list has no fingerprint.
+The sums of a group differ where one of its chunks differs. They estimate the changed share in a few KiB for any number
+of chunks. A copy has other inodes; a rewritten chunk has another time. A store without listings has no fingerprint.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ from oocarrays.storage.local.names import PARTIAL, PARTIAL_END, SAYING
 from oocarrays.storage.stores.remote import RemoteStore
 
 GROUPS = 1024
-"""Groups of chunks, at most."""
+"""Maximum number of groups of chunks."""
 AT_ONCE = 10_000
-"""Chunks that are held at one time."""
+"""Maximum number of chunks held at one time."""
 NO_CHUNKS = frozenset((*SAYING, FOLDER, NOTE, MADE, SOURCE))
-"""What is beside chunks, and says of itself what it is."""
+"""Names beside the chunks that are not chunks."""
 KINDS = 3
-"""Sums of each group: sizes; and times or ETags; and inodes."""
+"""Number of sums of each group: sizes; sizes with times or ETags; and these with inodes."""
 Listed = tuple[str, int, int, int]
-"""Of one chunk its key, its bytes, its time or ETag, and its inode."""
+"""Key, size in bytes, time or ETag, and inode of one chunk."""
 
 
 def fingerprint(array: zarr.Array, each: Callable[[Sequence[Listed]], None] | None = None) -> Document | None:
-    """The fingerprint of what is stored in an array, as JSON keeps it; None where its store lists nothing of use."""
+    """Return the fingerprint of the stored chunks of an array as JSON values; None if its store lists no versions."""
     found = listed(array)
     if found is None:
         return None
@@ -84,7 +83,7 @@ def _groups(array: zarr.Array) -> int:
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any], *, moved: bool = False) -> float:
-    """The share of an array that has changed between two fingerprints, as far as their groups tell."""
+    """Return the share of an array that has changed between two fingerprints, to the resolution of their groups."""
     kind = KINDS - 2 if moved or before.get("place") != now.get("place") else KINDS - 1
     old, new = _sums(before)[kind], _sums(now)[kind]
     if len(old) != len(new):
@@ -110,7 +109,7 @@ def _add(sums: np.ndarray, chunks: Sequence[Listed]) -> None:
 
 
 def words_of(chunks: Sequence[Listed], mixed: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield a word for each chunk: of its size; and of its time or ETag with that; and of its inode with both."""
+    """Yield three arrays of one word per chunk: of its size; of that and its time or ETag; of both and its inode."""
     _, *told = zip(*chunks, strict=True)
     for values in told:
         mixed = _mixed(mixed ^ np.array([value % 2**64 for value in values], np.uint64))
@@ -118,12 +117,12 @@ def words_of(chunks: Sequence[Listed], mixed: np.ndarray) -> Iterator[np.ndarray
 
 
 def word_of(text: str) -> int:
-    """Return a text as 8 bytes: the same in every process."""
+    """Return a hash of a text as an integer of 8 bytes, equal in every process."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """Every bit of a word in every bit of what comes of it: the end of splitmix64."""
+    """Mix each word so that every input bit affects every output bit: the finalizer of splitmix64."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -131,11 +130,11 @@ def _mixed(words: np.ndarray) -> np.ndarray:
     return mixed
 
 
-# ---------------------------------------------------------------------- what is listed
+# ---------------------------------------------------------------------- listings
 
 
 def listed(array: zarr.Array) -> Iterator[Listed] | None:
-    """Yield all chunks that are stored; return None where the store does not list their versions."""
+    """Return an iterator over all stored chunks; None if the store does not list their versions."""
     place = array.store_path
     folder = local_folder(place.store, place.path)
     if folder is not None:
@@ -178,17 +177,17 @@ def _files(folder: str) -> Iterator[Listed]:
 
 
 def of_object(key: str, version: str, size: int = 0) -> Listed:
-    """Return what tells an object from another version of it."""
+    """Return the key, size and version hash of an object."""
     return key, size, word_of(version), 0
 
 
 def of_path(key: str, status: os.stat_result) -> Listed:
-    """Return what tells a file from another version of it."""
+    """Return the key, size, modification time and inode of a file."""
     return key, status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Of a file or folder, or what a link leads to; None where it has gone meanwhile."""
+    """Return the status of a file or folder, following links; None if it no longer exists."""
     with suppress(FileNotFoundError), translated("look at", entry.path, but=(FileNotFoundError,)):
         return entry.stat()
     return None
@@ -200,27 +199,27 @@ def _scanned(folder: str) -> Any:
 
 
 WORDS = 2
-"""Words of a chunk: one that a copy keeps, and one that tells it from a copy."""
+"""Words of a chunk: the first is unchanged by a copy, the second differs in a copy."""
 KIND = ("data_type", "dtype", "fill_value", "codecs", "compressor", "filters", "order")
-"""Entries of an array's metadata of which none may change while it grows."""
+"""Entries of an array's metadata that must stay equal while it grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Source:
-    """A source, as an array keeps it that was made of it."""
+    """A source as recorded beside the array that was made from it."""
 
     place: str | None
-    """Its folder or URL; None where it has none."""
+    """Its folder or URL; None if it has neither."""
     kind: str
-    """A digest of its type of elements, fill value, codecs and chunks."""
+    """Digest of its data type, fill value, codecs and chunks."""
     grid: ChunkGrid
-    """Its shape, and the chunks in which it is stored: shards, where there are any."""
+    """Its shape, and its stored chunks: shards, if it has any."""
     words: np.ndarray
-    """Two of each chunk, or shard, in C order; 0 where nothing is stored."""
+    """Two words of each chunk or shard, in C order; 0 where nothing is stored."""
 
     @classmethod
     def seen(cls, array: zarr.Array) -> tuple[Source, Document] | None:
-        """See how an array is now, and with it the fingerprint of the same look; None where its store lists nothing."""
+        """Return the state of an array and its fingerprint, from one listing; None if its store lists no versions."""
         grid = ChunkGrid.of(tuple(array.shape), tuple(array.shards or array.chunks))
         words = np.zeros((WORDS, grid.count), np.uint64)
 
@@ -237,7 +236,7 @@ class Source:
         return cls(place=read["place"], kind=_kind(array, grid), grid=grid, words=words), read
 
     def changed(self, now: Source) -> np.ndarray:
-        """Tell which chunks of a source are not as they were, or hold elements that there were not: True for these."""
+        """Return an array of booleans, True for chunks that changed or contain elements beyond the old shape."""
         if self.kind != now.kind or len(self.grid.shape) != len(now.grid.shape):
             raise JournalError("its type of elements, fill value, codecs or chunks are others now")
         pairs = list(zip(self.grid.shape, now.grid.shape, self.grid.chunks, strict=True))
@@ -250,13 +249,13 @@ class Source:
         old = self.words.reshape(WORDS, *self.grid.counts)[kinds]
         unlike[both] = (old != new).any(axis=0)
         for axis, (before, after, chunk) in enumerate(pairs):
-            if after > before:  # also of the chunk that was cut, whatever is stored there
+            if after > before:  # also of the chunk that was cut, whether or not it is stored
                 unlike[(slice(None),) * axis + (slice(before // chunk, None),)] = True
         return unlike
 
 
 def _number(key: str, grid: ChunkGrid, array: zarr.Array) -> int | None:
-    """The place of a chunk in C order, by its key; None of what is no chunk of this array."""
+    """Return the number of a chunk in C order, by its key; None for a key that is not a chunk of this array."""
     names = key.replace(".", "/").split("/")
     names = [name for name in names if name != "c"][: len(grid.shape)]
     if not all(name.isascii() and name.isdigit() for name in names) or len(names) != len(grid.shape):
@@ -272,16 +271,16 @@ def _kind(array: zarr.Array, grid: ChunkGrid) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
-# ---------------------------------------------------------------------- beside an array
+# ---------------------------------------------------------------------- records beside an array
 
 
 def can_keep(store: StoreLike) -> bool:
-    """Return whether an array in ``store`` can keep what it was made of: in a folder, or an object store."""
+    """Return whether ``store`` can record a source: it is a local folder or an object store."""
     return local_folder(store) is not None or isinstance(store_path(store).store, RemoteStore)
 
 
 def keep_source(store: StoreLike, source: Source, *, durable: bool = False) -> None:
-    """Keep what the array in ``store`` is made of, in the place of what it kept."""
+    """Record the source of the array in ``store``, replacing an earlier record."""
     body = zlib.compress(source.words.astype("<u8").tobytes(), 1)
     head = {
         "place": source.place,
@@ -295,7 +294,7 @@ def keep_source(store: StoreLike, source: Source, *, durable: bool = False) -> N
 
 
 def kept_source(store: StoreLike) -> Source | None:
-    """Read what the array in ``store`` was made of; None where it keeps nothing of that."""
+    """Return the recorded source of the array in ``store``, or None."""
     with reading(store):
         text = entries_of(store).get(SOURCE)
     if text is None:
@@ -313,6 +312,6 @@ def kept_source(store: StoreLike) -> Source | None:
 
 
 def drop_source(store: StoreLike) -> None:
-    """Have the array in ``store`` keep nothing of what it was made of."""
+    """Delete the recorded source of the array in ``store``."""
     with writing(store):
         entries_of(store).delete([SOURCE])

@@ -1,10 +1,10 @@
-"""Versions of chunks that a plan without a target reads: a source that changes meanwhile is an error, not a mixture.
+"""Versions of chunks that a plan without a target reads: a source that changes during reading is an error.
 
-    begin   a word of each chunk: of size, time and inode, or of its ETag      one look at files, or one listing
-    read    object stores: each response carries the ETag                      no request more
-    end     files: looked at again                                             another word: RunError
+    begin   a word of each chunk: of size, time and inode, or of its ETag      one stat of each file, or one listing
+    read    object stores: each response carries the ETag                      no extra request
+    end     files: checked again                                               another word: RunError
 
-Files are looked at by their names where few of an array are read; else their folders are listed.
+Files are checked by name if few chunks of an array are read; otherwise their folders are listed.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from oocarrays.storage.stores.remote import tells_versions
 from oocarrays.storage.stores.responses import ResponseCheck
 
 LISTED_SHARE = 2
-"""Folders are listed where one of so many chunks is read, or more."""
+"""Chunks of the array per chunk read, at or below which its folders are listed instead."""
 LISTED_PER_READ = 10
-"""Chunks that are listed in a store for each that is read, at most, where they take more than one request."""
+"""Maximum number of chunks listed per chunk read, if a store's listing takes more than one request."""
 
 
 @dataclass(frozen=True, eq=False)
 class Versions:
-    """Versions of chunks of an array, as they were at one time."""
+    """Versions of an array's chunks at one time."""
 
     name: str
-    """Where the array is, as a person writes it."""
+    """Name of the array's location for messages."""
     keys: np.ndarray
-    """A word of the key of each chunk that is stored, ascending."""
+    """A word of the key of each stored chunk, ascending."""
     words: np.ndarray
-    """A word of the version of each."""
+    """A word of the version of each stored chunk."""
 
     @classmethod
     def of(cls, file: ArrayFile, requests: Sequence[Axes] | None = None) -> Versions | None:
-        """Look at the chunks of an array; None where its store does not list them, or at too high a price."""
+        """Return the versions of an array's chunks; None if its store lists none, or only with too many requests."""
         return _seen(file, None if requests is None else keys_of(file, requests))
 
     def check(self, file: ArrayFile, request: Axes | None = None, *, compared: bool = True) -> None:
-        """Look again, unless the responses of the store have been compared."""
+        """Raise if the chunks have changed, unless the store's responses have already been compared."""
         if compared and tells_versions(file.zarr.store_path.store):
             return
         keys = None if request is None else keys_of(file, [request])
@@ -71,7 +71,7 @@ class Versions:
             raise self._changed(unlike)
 
     def _at(self, keys: np.ndarray) -> np.ndarray:
-        """The version of each chunk; 0 where it is not stored."""
+        """Return the version of each chunk; 0 where it is not stored."""
         if not len(self.keys):
             return np.zeros(len(keys), np.uint64)
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -82,9 +82,9 @@ class Versions:
         return RunError(f"{self.name} changed while it was read: {which} changed, appeared or vanished; {then}")
 
     def responses(self, file: ArrayFile) -> ResponseCheck | None:
-        """Begin to compare responses with the listing; None where they do not carry versions.
+        """Start comparing responses with the listing; return None if responses carry no versions.
 
-        `check_responses` ends it.
+        `check_responses` raises for the differences found.
         """
         place = file.zarr.store_path
         if not tells_versions(place.store):
@@ -92,14 +92,14 @@ class Versions:
         return ResponseCheck(f"{place.store}/{place.path}/" if place.path else f"{place.store}/", self._is_listed)
 
     def check_responses(self, file: ArrayFile, responses: ResponseCheck | None, **then: str) -> None:
-        """Raise if a chunk has had another version, or had gone, in a response."""
+        """Raise if a response showed that a chunk has changed or vanished."""
         unlike = self._unlike(file, dict(responses.unlike)) if responses is not None and responses.unlike else 0
         if unlike:
             raise self._changed(unlike, **then)
 
     @contextmanager
     def reading(self, file: ArrayFile) -> Iterator[None]:
-        """Return a context for reading the array, in which responses of a store are compared with its listing."""
+        """Compare responses of a store with its listing while the context reads the array."""
         responses = self.responses(file)
         try:
             yield
@@ -111,16 +111,16 @@ class Versions:
         self.check_responses(file, responses)
 
     def _is_listed(self, key: str, version: str | None) -> bool:
-        """Whether a response is as the listing said: nothing, or this version; any of what is no chunk."""
+        """Return whether a response matches the listing: missing, or this version; True for keys beside chunks."""
         if key.partition("/")[0] in NO_CHUNKS:
             return True
         known = self._at(_words([word_of(key)]))[0]
         return bool(known == (0 if version is None else _version_words([of_object(key, version)])[0]))
 
     def _unlike(self, file: ArrayFile, responses: Mapping[str, str | None]) -> int:
-        """The chunks that have changed, of those whose responses did not look like their listing.
+        """Return the number of changed chunks among those with responses unlike the listing.
 
-        A store may list other versions than its responses carry: the listing is then the same as before.
+        A store may list other versions than its responses carry: in that case the new listing equals the old one.
         """
         keys, now = _words(map(word_of, responses)), _seen(file, None)
         if now is None:
@@ -131,7 +131,7 @@ class Versions:
 
 @contextmanager
 def unchanged(files: Sequence[ArrayFile]) -> Iterator[None]:
-    """Raise on leaving the context if an array has changed in it."""
+    """Raise on leaving the context if an array has changed inside it."""
     seen = [(file, versions) for file in files if (versions := Versions.of(file)) is not None]
     with ExitStack() as stack:
         for file, versions in seen:
@@ -142,7 +142,7 @@ def unchanged(files: Sequence[ArrayFile]) -> Iterator[None]:
 
 
 def keys_of(file: ArrayFile, requests: Iterable[Axes]) -> list[str]:
-    """Return the keys of the chunks, or shards, that hold any of some sections, each once."""
+    """Return the keys of the chunks or shards that hold elements of the requested sections, each once."""
     lengths = file.zarr.shards or file.zarr.chunks
     indices: dict[tuple[int, ...], None] = {}
     for axes in requests:
@@ -151,14 +151,13 @@ def keys_of(file: ArrayFile, requests: Iterable[Axes]) -> list[str]:
 
 
 def _touched(taken: Taken, length: int) -> Iterable[int]:
-    """The chunks along an axis that hold any of some elements."""
+    """Return the chunks along an axis that hold any of the elements."""
     if isinstance(taken, range) and abs(taken.step) <= length:
         return range(min(taken[0], taken[-1]) // length, max(taken[0], taken[-1]) // length + 1) if taken else ()
     return np.unique(np.asarray(taken) // length).tolist()  # type: ignore[no-any-return]
 
 
 def _seen(file: ArrayFile, keys: list[str] | None) -> Versions | None:
-    """Look at some chunks, or at all."""
     found = _look(file, keys)
     return None if found is None else Versions(file.presence.name, *_table(found))
 
@@ -170,13 +169,12 @@ def _look(file: ArrayFile, keys: list[str] | None) -> Iterator[Listed] | None:
         return _named(folder, keys or ()) if few else listed(file.zarr)
     if keys is not None and file.presence.chunks > max(PAGE, len(keys) * LISTED_PER_READ):
         return None
-    with suppress(StoreFailure):  # it may give objects, and no list of them
+    with suppress(StoreFailure):  # some stores serve objects but do not list them
         return listed(file.zarr)
     return None
 
 
 def _named(folder: str, keys: Iterable[str]) -> Iterator[Listed]:
-    """The chunks in a folder that have certain names."""
     for key in keys:
         with suppress(*ABSENT):
             with translated("look at", f"{folder}/{key}", but=ABSENT):
@@ -185,7 +183,7 @@ def _named(folder: str, keys: Iterable[str]) -> Iterator[Listed]:
 
 
 def _table(found: Iterator[Listed]) -> tuple[np.ndarray, np.ndarray]:
-    """Words of keys, ascending, and of versions."""
+    """Return words of keys, ascending, and words of their versions."""
     keys, words = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     while some := list(islice(found, AT_ONCE)):
         keys.append(_words(word_of(key) for key, *_ in some))
@@ -196,7 +194,7 @@ def _table(found: Iterator[Listed]) -> tuple[np.ndarray, np.ndarray]:
 
 def _version_words(chunks: Sequence[Listed]) -> np.ndarray:
     *_, last = words_of(chunks, np.zeros(len(chunks), np.uint64))
-    return last | np.uint64(1)  # 0 is nothing
+    return last | np.uint64(1)  # 0 means not stored
 
 
 def _words(numbers: Iterable[int]) -> np.ndarray:

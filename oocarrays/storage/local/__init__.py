@@ -1,1 +1,1 @@
-"""Local files: blobs, byte ranges, pages in memory, and getting what was written to its device."""
+"""Local files: blobs, byte ranges, memory pages, and syncing to devices."""

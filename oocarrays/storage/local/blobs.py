@@ -1,7 +1,7 @@
 """Stored chunks as blobs: bytes under keys, in local files. Those of any Zarr store are in `store_blobs`.
 
-They are read by ``pread`` and written whole, under another name first: a chunk is replaced at once or not at
-all. Zarr's own `LocalStore` does the same at 65–80 µs a request; a ``pread`` takes 1.3 µs.
+They are read by ``pread``, and written whole to a temporary name and renamed: a chunk is replaced atomically. Zarr's
+own `LocalStore` does the same at 65–80 µs a request; a ``pread`` takes 1.3 µs.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from oocarrays.storage.local.ranges import read_ranges
 from oocarrays.storage.local.syncing import start_writing, written
 
 FOLDED_ABOVE = 2**16
-"""Bytes: what is longer is folded first. That takes half the time of a crc32c: it is as fast as memory."""
+"""Size in bytes from which data is folded before its checksum: as fast as memory, half the time of a crc32c."""
 FOLD = 1021
-"""Words of 8 bytes: a prime, so that pages that change places do not fall on each other."""
+"""Row length of a fold in words of 8 bytes: a prime, so that swapped pages do not cancel."""
 
 
 def checksum(data: Any) -> int:
-    """A checksum of bytes: crc32c, of what is long after words that lie ``FOLD`` apart have been added up."""
+    """Return the crc32c of bytes; long data is first folded by adding words that lie ``FOLD`` apart."""
     flat = np.frombuffer(data, np.uint8)
     if len(flat) < FOLDED_ABOVE:
         return int(google_crc32c.value(flat))
@@ -53,7 +53,7 @@ def checksum(data: Any) -> int:
 
 
 STAGING_BYTES = 2**21
-"""Bytes that a rank copies to memory on sectors at a time."""
+"""Bytes that a rank copies to sector-aligned memory at a time."""
 
 
 def byte_view(array: np.ndarray) -> memoryview:
@@ -61,7 +61,7 @@ def byte_view(array: np.ndarray) -> memoryview:
 
 
 class MissingBlob(Exception):
-    """There is nothing under this key: Zarr's way to say that a chunk holds the fill value."""
+    """Error: a key does not exist, which in Zarr means that the chunk holds the fill value."""
 
 
 class LocalBlob:
@@ -81,11 +81,11 @@ class LocalBlob:
             want(self._file, 0, self.size)
 
     def want(self, offset: int, nbytes: int) -> None:
-        """Ask the system to fetch some of the bytes."""
+        """Ask the system to prefetch a byte range."""
         want(self._file, offset, nbytes)
 
     def read_into(self, offset: int, out: memoryview) -> None:
-        """Fill ``out`` from ``offset`` on, in one request."""
+        """Fill ``out`` from ``offset`` on; raise if the file is too short."""
         try:
             lacks = read_into(self._file, offset, out)
         except OSError as error:
@@ -97,7 +97,7 @@ class LocalBlob:
             )
 
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
-        """Fill each row of bytes from its offset on, a request each, which the system takes many at a time."""
+        """Fill each row of ``out`` from its offset on, one range per row, submitted in batches if there are many."""
         count, nbytes = out.shape
         if count < BATCHED_RUNS:
             for offset, row in zip(offsets.tolist(), out, strict=True):
@@ -109,18 +109,18 @@ class LocalBlob:
             self.read_into(int(offsets[row]), out[row].data)
 
     def read_all(self) -> np.ndarray:
-        """All bytes, in one request."""
+        """Return all bytes of the file."""
         data = np.empty(os.fstat(self._file).st_size, np.uint8)
         if len(data):
             self.read_into(0, data.data)
         return data
 
     def read_head(self, nbytes: int) -> bytes:
-        """Return the first bytes, or all where there are fewer."""
+        """Return the first ``nbytes`` bytes, or all if the file is shorter."""
         return self._pread_bytes(0, nbytes)
 
     def read_tail(self, nbytes: int) -> bytes:
-        """Return the last bytes, or all where there are fewer."""
+        """Return the last ``nbytes`` bytes, or all if the file is shorter."""
         return self._pread_bytes(max(self.size - nbytes, 0), nbytes)
 
     def _pread_bytes(self, offset: int, nbytes: int) -> bytes:
@@ -130,7 +130,7 @@ class LocalBlob:
             raise failure("read", self.path, error) from error
 
     def pages(self, offset: int = 0, nbytes: int | None = None) -> np.ndarray:
-        """Some of the bytes, or all, in place."""
+        """Return some of the bytes, or all, as mapped pages."""
         return mapped(self._file, self.path, offset, nbytes)
 
     @property
@@ -146,32 +146,32 @@ class LocalBlob:
 
 
 HOLE_BYTES = 2**16
-"""Of zeros at the end of a new file, which are a hole in it: reading them is fast, and writing them is left out."""
+"""Block size of trailing zeros in a new file, which are left as a hole: faster to read, and not written."""
 
 
 class LocalBlobs:
     """The chunks below one local directory."""
 
     def __init__(self, root: str, *, past_cache: bool = False) -> None:
-        self.root = root.rstrip("/") or "/"  # of an array that is its store's root the name ends with a slash
+        self.root = root.rstrip("/") or "/"  # for an array at its store's root, the name ends with a slash
         self._below = os.path.join(self.root, "")
         self.past_cache = past_cache and hasattr(os, "O_DIRECT")
         self._local = threading.local()
         self._folders: set[str] = set()
 
     def path(self, key: str) -> str:
-        """Where the chunk under ``key`` is, or would be."""
+        """Return the path of the chunk under ``key``, whether or not it exists."""
         return self._below + key
 
     def range_of(self, key: str) -> tuple[str, int, int | None]:
-        """The file of a chunk, where it begins in it, and its bytes; None for all of the file."""
+        """Return a chunk's file, its offset in it, and its size; None for the whole file."""
         return self.path(key), 0, None
 
     def check_file(self, key: str, file: int) -> None:
-        """Refuse an open file that is not the one in which a chunk was found: a chunk file may be a new one."""
+        """Accept any open file: a chunk in a file of its own may have been replaced."""
 
     def root_of(self, key: str) -> str:
-        """The folder below which it is, which is not made again where it has gone."""
+        """Return the folder above the chunk that is never created again if it has been removed."""
         return self.root
 
     def open(self, key: str, read_ahead: bool = False) -> LocalBlob:
@@ -187,18 +187,18 @@ class LocalBlobs:
         return False
 
     def announce(self, keys: Iterable[str]) -> None:
-        """Ask the system to fetch chunks that will be wanted, the first ones, and do not wait for them."""
+        """Ask the system to prefetch the first of these chunks in the background."""
         fetch_ahead([self.path(key) for key in keys])
 
     def put(self, key: str, data: memoryview) -> None:
-        """Replace the chunk under ``key`` by ``data``, at once."""
+        """Replace the chunk under ``key`` by ``data`` atomically."""
         path = self.path(key)
         with replacing_file(path) as partial:
             self._make_folder(self.root_of(key), os.path.dirname(path))
             self._write(partial, data)
 
     def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
-        """Replace the chunk under ``key`` by pieces, each written as it comes, at once when all are there."""
+        """Replace the chunk under ``key`` atomically by pieces, written as they arrive; return False without pieces."""
         first = next(pieces, None)
         if first is None:
             return False
@@ -214,9 +214,9 @@ class LocalBlobs:
         return True
 
     def is_its_own(self, key: str) -> bool:
-        """Return whether there is a chunk under ``key``, in a file that has no other name and is no link to another.
+        """Return whether the chunk under ``key`` is in a regular file without other hard links.
 
-        Who copies an array by links has one file in both: to change it where it is would change the original.
+        A copy of an array by links shares its files with the original: a change in place would change both.
         """
         with suppress(OSError):
             status = os.lstat(self.path(key))
@@ -224,7 +224,7 @@ class LocalBlobs:
         return False
 
     def change(self, key: str, pieces: Iterable[Piece]) -> None:
-        """Write pieces of a chunk that is there where they are: a reader, or a crash, can come between two."""
+        """Write pieces of a stored chunk in place: a concurrent reader, or a crash, can see only some of them."""
         path = self.path(key)
         try:
             with translated("write", path, but=(FileNotFoundError,)):
@@ -238,14 +238,14 @@ class LocalBlobs:
         written(path)
 
     def remove(self, key: str) -> None:
-        """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
+        """Delete the chunk under ``key`` if it exists: it then holds the fill value."""
         path = self.path(key)
         with translated("write", path):
             remove_file(path)
         written(path)
 
     def check(self) -> None:
-        """Refuse to write where the directory of the array has gone: it is not made again."""
+        """Raise if the directory of the array has been removed; it is not created again."""
         with translated("write", self.root):
             os.stat(self.root)
 
@@ -269,7 +269,7 @@ class LocalBlobs:
             os.close(file)
 
     def _write_past_cache(self, file: int, data: memoryview) -> None:
-        """Write from memory on sectors: the data's own, or a staging buffer whose last sector is cut off again."""
+        """Write from sector-aligned memory: the data's own, or a staging buffer; truncate the padding afterwards."""
         at_once = len(data) // SECTOR * SECTOR if on_sectors(data) else 0
         write_all(file, data[:at_once])
         if at_once == len(data):
@@ -282,7 +282,6 @@ class LocalBlobs:
         os.ftruncate(file, len(data))
 
     def _staging(self) -> memoryview:
-        """This thread's staging buffer."""
         if not hasattr(self._local, "staging"):
             pages = mmap.mmap(-1, STAGING_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             self._local.staging = memoryview(pages)
@@ -290,7 +289,7 @@ class LocalBlobs:
         return staging
 
     def _create(self, path: str) -> tuple[int, bool]:
-        """Return a new file, and whether it is written past the cache: some file systems do not take that."""
+        """Return a new file, and whether it bypasses the cache, which some file systems refuse."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         if self.past_cache:
             file, self.past_cache = open_past_cache(path, flags)
@@ -299,7 +298,7 @@ class LocalBlobs:
 
 
 def solid_bytes(data: memoryview) -> int:
-    """Return the bytes up to the trailing zeros, in whole blocks; a new file need not contain those."""
+    """Return the number of bytes before the trailing zeros, in whole blocks; a new file can omit the zeros."""
     whole = len(data) // HOLE_BYTES * HOLE_BYTES
     if np.frombuffer(data[whole:], np.uint8).any():
         return len(data)

@@ -1,11 +1,11 @@
-"""Reading and writing past the system's cache: bytes that lie on sectors, of arrays too large to stay in it.
+"""Direct I/O, past the system's cache: sector-aligned transfers of arrays too large to stay in the cache.
 
-Many bytes are written past the system's cache where the file system lets us. A cache full of dirty pages makes
-writers wait: 4 GiB took 1.9 to 5.5 s through it here and 1.8 s past it. Memory that the cache takes anew can be slow
-too, on a machine that gives free pages back to its host: 1 GiB took 0.1 to 1.4 s through it and 0.4 s past it.
+Many bytes are written past the system's cache where the file system supports it. A cache full of dirty pages makes
+writers wait: 4 GiB took 1.9 to 5.5 s through it here and 1.8 s past it. Memory newly allocated to the cache can also be
+slow, on a machine that returns free pages to its host: 1 GiB took 0.1 to 1.4 s through it and 0.4 s past it.
 
-    through it     device ─► cache ─► memory      a processor makes room in the cache, and copies
-    past it        device ─► memory               processors do something else
+    through it     device ─► cache ─► memory      a processor frees space in the cache, and copies
+    past it        device ─► memory               processors are free for other work
 
 16 MiB from a cold disk took 9 to 15 ms and 6.5 ms of a processor here through the cache, and 6.6 ms and 1.3 ms past it.
 """
@@ -27,17 +27,17 @@ from oocarrays.storage.local.pages import libc
 from oocarrays.storage.local.ranges import room_for, submitted
 
 CACHESTAT = 451
-"""The number of that call, of Linux 6.5 and later, on all machines."""
+"""Number of the system call ``cachestat``, of Linux 6.5 and later, on all machines."""
 LONG_BYTES = 2**20
-"""Ranges of no less are worth a request of their own to the device."""
+"""Minimum size in bytes of a range that is read by a separate device request."""
 CACHED = 0.5
-"""Share of a range that is in the cache, from which on it is read through it."""
+"""Cached share of a range from which on it is read through the cache."""
 
 
 def cold_ranges(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Which of some ranges are worth reading past the cache: the long ones that it has little of.
+    """Return a mask of the ranges to read past the cache: long ones, mostly not cached.
 
-    Where the system does not tell, none is: to try would make it fetch them.
+    If the system does not report that, return none: a trial read would make it fetch them.
     """
     cold = lengths >= LONG_BYTES
     for n in np.flatnonzero(cold).tolist():
@@ -48,7 +48,7 @@ def cold_ranges(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> 
 
 
 def cached_bytes(file: int, offset: int, nbytes: int) -> int | None:
-    """How many of some bytes of an open file are in the system's cache, in whole pages; None where it does not tell."""
+    """Return the number of a range's bytes in the system's cache, in whole pages; None if it does not report that."""
     span, found = (ctypes.c_uint64 * 2)(offset, nbytes), (ctypes.c_uint64 * 5)()
     failed = libc().syscall(ctypes.c_long(CACHESTAT), ctypes.c_int(file), span, found, ctypes.c_uint(0))
     return None if failed else int(found[0]) * mmap.PAGESIZE
@@ -57,9 +57,9 @@ def cached_bytes(file: int, offset: int, nbytes: int) -> int | None:
 def read_past_cache(
     files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, into: np.ndarray, places: np.ndarray
 ) -> np.ndarray:
-    """As `read_ranges`, past the cache, all at one time, each up to its last sector: bytes of each.
+    """Read ranges as `read_ranges` does, past the cache and concurrently, each up to its last whole sector.
 
-    None come where the file system does not do that, or a range or its place is not on sectors.
+    Return the bytes read of each: 0 where the file system does not support this, or without sector alignment.
     """
     with room_for() as room, directly(np.unique(files).tolist()) as allowed:
         if room is None or not allowed:
@@ -69,35 +69,35 @@ def read_past_cache(
 
 
 SECTOR = 4096
-"""Bytes: what a write past the cache must be a multiple of, and lie on."""
+"""Alignment in bytes of a write past the cache, in memory, offset and length."""
 Piece = tuple[int, memoryview]
-"""Bytes of a chunk, and where they begin in it."""
+"""Offset in a chunk, and the bytes that start there."""
 
 
 def padded(nbytes: int) -> int:
-    """``nbytes`` rounded up to whole sectors."""
+    """Return ``nbytes`` rounded up to whole sectors."""
     return -(-nbytes // SECTOR) * SECTOR
 
 
 def open_past_cache(path: str, flags: int) -> tuple[int, bool]:
-    """Open a file past the system's cache where its file system takes that; and whether it does."""
+    """Open a file past the system's cache if its file system supports that; return whether it does."""
     direct = getattr(os, "O_DIRECT", 0)
     try:
         return os.open(path, flags | direct, mode_of(path)), bool(direct)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-    return os.open(path, flags & ~os.O_EXCL, mode_of(path)), False  # a refused file may have been made all the same
+    return os.open(path, flags & ~os.O_EXCL, mode_of(path)), False  # a refused file may have been created all the same
 
 
 def write_pieces(file: int, pieces: Iterable[Piece], *, past_cache: bool = False) -> None:
-    """Write pieces of an open file, each at its offset; past the system's cache what lies on sectors."""
+    """Write pieces of an open file, each at its offset; sector-aligned bytes past the system's cache."""
     for offset, data in pieces:
         write_at(file, offset, data, _write_sectors(file, offset, data) if past_cache else 0)
 
 
 def _write_sectors(file: int, offset: int, data: memoryview) -> int:
-    """Write the whole sectors of a piece past the cache, where it lies on them: bytes that are written."""
+    """Write the whole sectors of an aligned piece past the cache; return the bytes written."""
     whole = len(data) // SECTOR * SECTOR if offset % SECTOR == 0 and on_sectors(data) else 0
     if not whole:
         return 0
@@ -107,19 +107,19 @@ def _write_sectors(file: int, offset: int, data: memoryview) -> int:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-    return 0  # sectors of this device are larger
+    return 0  # this device has larger sectors
 
 
 @contextmanager
 def directly(files: Iterable[int]) -> Iterator[bool]:
-    """Have open files read and written past the system's cache; whether they all are."""
+    """Enable direct I/O on open files inside the context, which yields whether all of them support it."""
     flags: dict[int, int] = {}
     allowed = hasattr(os, "O_DIRECT")
     try:
         for file in files if allowed else ():
             flags[file] = fcntl.fcntl(file, fcntl.F_GETFL)
             fcntl.fcntl(file, fcntl.F_SETFL, flags[file] | os.O_DIRECT)
-    except OSError:  # not in this file system
+    except OSError:  # unsupported by this file system
         allowed = False
     try:
         yield allowed
@@ -129,5 +129,5 @@ def directly(files: Iterable[int]) -> Iterator[bool]:
 
 
 def on_sectors(data: memoryview) -> bool:
-    """Return whether bytes begin where a device can write them from."""
+    """Return whether memory starts at a sector boundary, as direct I/O requires."""
     return len(data) > 0 and np.frombuffer(data, np.uint8).ctypes.data % SECTOR == 0

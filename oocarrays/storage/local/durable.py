@@ -1,7 +1,7 @@
-"""Files that appear whole: written under another name, renamed when all is in them, durable where that is asked for.
+"""Atomic file writes: a file is written under a temporary name, then renamed, and synced if requested.
 
 written beside ─► synced ─► renamed ─► the folder synced      `replace_file`, one document at once
-written beside ─► all that a run wrote is synced ─► renamed   `Prepared`, one request for all
+written beside ─► all files of a run synced ─► renamed        `Prepared`, one request for all
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oocarrays.storage.local.syncing import written
 
 
 class replacing_file:
-    """Context of a file, by its name, that replaces ``path`` at the end, and is removed if anything fails."""
+    """Context with a temporary file that replaces ``path`` on success, and is deleted on failure."""
 
     __slots__ = ("_partial", "_path")
 
@@ -44,7 +44,7 @@ class replacing_file:
 
 
 def write_beside(path: str, data: bytes, *, synced: bool) -> str:
-    """Write the future contents of ``path`` under another name, and return that name."""
+    """Write the future contents of ``path`` to a temporary file, and return its name."""
     partial = partial_name(path)
     file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_of(path))
     try:
@@ -61,7 +61,7 @@ def write_beside(path: str, data: bytes, *, synced: bool) -> str:
 
 
 def rename(partial: str, path: str) -> None:
-    """Give a file its name, or remove it."""
+    """Rename a file to its final name; delete it on failure."""
     try:
         os.replace(partial, path)
     except BaseException:
@@ -71,7 +71,7 @@ def rename(partial: str, path: str) -> None:
 
 
 def replace_file(path: str, data: bytes, *, named: bool = True) -> None:
-    """Replace a small file durably: readers see the old or the new contents at any time."""
+    """Replace a small file atomically and durably: readers see either the old or the new contents."""
     folder = os.path.dirname(path)
     with translated("write", path):
         make_folders(folder, durable=True, named=named)
@@ -81,16 +81,16 @@ def replace_file(path: str, data: bytes, *, named: bool = True) -> None:
 
 
 class DocumentStore(LocalStore):
-    """A local store through which documents of metadata are written: each is whole, and on its device."""
+    """Local store for metadata documents, which writes each atomically and synced."""
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Replace a document; it is small, and nothing else waits on this loop."""
+        """Replace a document synchronously: it is small, and nothing else waits on this event loop."""
         self._check_writable()
         replace_file(os.path.join(str(self.root), key), value.to_bytes())
 
 
 class Prepared:
-    """Documents that are written under other names until all is synced."""
+    """Documents written under temporary names until all data is synced."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -102,7 +102,7 @@ class Prepared:
             self._prepared.append((write_beside(path, document, synced=False), path))
 
     def publish(self) -> None:
-        """Rename the documents in their order, each on the device before the next."""
+        """Rename the documents in order, and sync each before the next."""
         with translated("write", self.folder):
             for partial, path in self._prepared:
                 rename(partial, path)

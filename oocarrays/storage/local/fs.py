@@ -1,10 +1,10 @@
-"""Files and folders: opened, read, written and removed in one place, and errors of the system translated in one.
+"""Files and folders: opening, reading, writing and removal, with a single translation of system errors.
 
-    read_into, write_at, write_all    loops over one system call, which may transfer less than is asked
+    read_into, write_at, write_all    loops over one system call, which may transfer less than requested
     translated, failure               OSError ─► StoreFailure, DiskFullError: "cannot write a.zarr: Permission denied"
 
-A FIFO, socket, device or folder in the place of a file is refused and never waited for. Folders of runs are open to
-their owner only: a journal describes a source, and scratch holds copies of it.
+A FIFO, socket, device or folder in the place of a file is refused without waiting for it. Folders of runs are readable
+by their owner only: a journal describes a source, and scratch holds copies of it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ KINDS = {
 }
 """Kinds of files that hold no bytes of an array."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full device, or of a user's full share of it."""
+"""Errors of a full device, or of an exhausted user quota."""
 ABSENT = (FileNotFoundError, NotADirectoryError)
 """Errors of a path that does not exist."""
 MOST_BYTES = 2**30
-"""Bytes of one system call; the kernel stops at 2 GiB."""
+"""Maximum bytes of one system call; the kernel stops at 2 GiB."""
 
 
 # ---------------------------------------------------------------------- errors
@@ -69,7 +69,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     try:
         file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
-        if error.errno not in (errno.ENXIO, errno.EISDIR):  # a socket; a FIFO that nobody reads; a folder
+        if error.errno not in (errno.ENXIO, errno.EISDIR):  # a socket; a FIFO without a reader; a folder
             raise
         raise _refused(path, os.stat(path).st_mode) from error
     kind = os.fstat(file).st_mode
@@ -110,7 +110,7 @@ def remove_file(path: str) -> None:
 
 
 def mode_of(path: str) -> int:
-    """Return the permissions of a new file."""
+    """Return the permissions of a new file: for our own files the owner only, except those shared with readers."""
     folder, name = os.path.split(path)
     ours = name.startswith(OURS) or any(part.startswith(OURS) for part in folder.split(os.sep))
     return 0o600 if ours and not name.startswith(SHARED) else 0o666
@@ -140,7 +140,7 @@ def write_all(file: int, data: memoryview) -> None:
 
 
 def sync_path(path: str) -> None:
-    """Put a file, or the names in a folder, on the device, if it exists."""
+    """Sync a file, or the names in a folder, to the device, if it exists."""
     with suppress(*ABSENT):
         file = os.open(path, os.O_RDONLY)
         try:
@@ -153,12 +153,12 @@ def sync_path(path: str) -> None:
 
 
 def make_folder(folder: str) -> None:
-    """Make one folder, open to others unless it is ours. Raises as ``os.mkdir``."""
+    """Create a folder, accessible by its owner only if it is ours; raise like ``os.mkdir``."""
     os.mkdir(folder, 0o700 if os.path.basename(folder).startswith(OURS) else 0o777)
 
 
 def make_folders(folder: str, *, durable: bool = False, named: bool = True) -> None:
-    """Make a folder and its parents if they do not exist; if durable, sync their names, the last one if ``named``."""
+    """Create a folder and its parents if they do not exist; if durable, sync their names, the last one if ``named``."""
     if not os.path.isdir(folder):
         above = os.path.dirname(folder)
         if above != folder:
@@ -170,7 +170,7 @@ def make_folders(folder: str, *, durable: bool = False, named: bool = True) -> N
 
 
 def make_below(root: str, folder: str) -> None:
-    """Make a folder and its parents below ``root``, which is not made again: where it has gone, it was removed."""
+    """Create a folder and its parents below ``root``; raise if ``root`` itself has been removed."""
     if folder == root:
         return
     try:
@@ -186,7 +186,7 @@ def make_below(root: str, folder: str) -> None:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder and its contents; others may do the same meanwhile."""
+    """Delete a folder and its contents, also while other processes do the same."""
     while os.path.lexists(folder):
         try:
             shutil.rmtree(folder)
@@ -196,7 +196,7 @@ def remove_tree(folder: str) -> None:
 
 
 def files_below(folder: str, *, skip: str = "/", strict: bool = False) -> Iterator[str]:
-    """Yield the paths of all files in a tree, from its root, without folders whose names begin with ``skip``.
+    """Yield the relative paths of all files in a tree, except in folders with names that start with ``skip``.
 
     If strict, raise if a folder cannot be listed.
     """

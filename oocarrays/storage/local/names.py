@@ -1,4 +1,4 @@
-"""Names in the folder of an array: Zarr's documents and their drafts, files that are being written, and our own.
+"""Names in the folder of an array: Zarr's documents and their drafts, partial files, and our own names.
 
 zarr.json                                        document of format 3
 .zattrs  .zarray  .zgroup                        documents of format 2
@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 METADATA, ARRAY_2, GROUP_2, ATTRIBUTES_2 = "zarr.json", ".zarray", ".zgroup", ".zattrs"
 """Document of format 3; documents of format 2."""
 DOCUMENTS = (ATTRIBUTES_2, ARRAY_2, GROUP_2, METADATA)
-"""Metadata of format 2 and 3, in the order in which it is put: the mark of format 2 is in the first."""
+"""Metadata documents of formats 2 and 3, in writing order: the first holds the mark of format 2."""
 SAYING = (*DOCUMENTS, ".zmetadata")
-"""All documents, consolidated metadata among them."""
+"""All documents, including consolidated metadata."""
 ATTRIBUTES = (METADATA, ATTRIBUTES_2)
 """Documents with attributes, in format 3 and in format 2."""
 NODES = (METADATA, ARRAY_2, GROUP_2)
@@ -28,17 +28,17 @@ MARK = "oocarrays:unfinished"
 OURS = ".oocarrays"
 """Prefix of names that do not belong to an array."""
 SHARED = (".oocarrays.source", ".oocarrays.made")
-"""Keys of a finished array's source and request: readable by everybody who can read the array."""
+"""Keys of a finished array's source and request: readable by every user with read access to the array."""
 DRAFT = "draft."
 """Prefix of the names of drafts."""
 PARTIAL_END = ".partial"
-"""End of the names of files that are being written: ours, and those of Zarr's `LocalStore`."""
+"""Suffix of the names of partial files: ours, and those of Zarr's `LocalStore`."""
 PARTIAL = re.compile(r"\.[0-9a-f]{32}\.partial$")
-"""The whole of that end."""
+"""Pattern of the complete suffix."""
 
 
 def partial_name(path: str, mark: str = "") -> str:
-    """Return the name of a file while it is written, unique without a mark."""
+    """Return the name of a file while it is written; without a mark, it is unique."""
     return f"{path}.{mark or os.urandom(16).hex()}{PARTIAL_END}"
 
 
@@ -59,7 +59,7 @@ def is_draft(key: str) -> bool:
 
 
 def names_below(keys: Iterable[str], prefix: str) -> Iterator[str]:
-    """Yield the names right below a prefix, once each."""
+    """Yield each name directly below a prefix once."""
     before = f"{prefix.rstrip('/')}/" if prefix else ""
     below = (key.removeprefix(before).partition("/")[0] for key in keys if key.startswith(before))
     yield from dict.fromkeys(below)

@@ -1,11 +1,11 @@
-"""Local files as pages of memory: a large coded chunk in the system's cache, decoded in place.
+"""Local files as memory pages: a large coded chunk in the system's cache, decoded in place.
 
-Pages are not taken for less: threads map files one after the other, and where a virtual machine hides its pages a
+Smaller chunks are not mapped: threads map files one at a time, and on a virtual machine that hides its pages a
 fault takes up to 70 µs. A rechunk of 128 MiB in chunks of 1 MiB took 1.9 s from pages in four threads, and 0.3 s by
 ``pread`` in one.
 
-Pages are asked for by ``MADV_POPULATE_READ`` before they are touched. It waits for the device without the
-interpreter's lock, and what cannot be read is an error instead of a signal that ends the process.
+``MADV_POPULATE_READ`` loads pages before they are touched. It waits for the device without the interpreter's lock,
+and an unreadable page is an error instead of a signal that ends the process.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from oocarrays.storage.local.fs import open_regular, translated
 MADV_POPULATE_READ = 22
 """Linux 5.14 and later; `mmap` has no name for it, and its ``madvise`` keeps the interpreter's lock."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""What ``mallopt`` of glibc sets."""
+"""Options of glibc's ``mallopt``."""
 READ_AHEAD_BYTES = 2**19
-"""Bytes that the system is asked to fetch at a time; it cuts what is more than its own read-ahead, 128 KiB or more."""
+"""Bytes per prefetch request; the system cuts requests above its own read-ahead limit, 128 KiB or more."""
 HUGE_BYTES = 2**22
-"""Memory of no less is asked for in huge pages, as numpy does: 16 MiB of new pages took 1.7 ms to fill here, not 9."""
+"""Minimum size of memory in huge pages, as in numpy: 16 MiB of new pages took 1.7 ms to fill here, not 9."""
 ANNOUNCED_BYTES = 2**28
-"""Bytes of files that the system is asked to fetch while something else is done."""
+"""Maximum bytes of files prefetched in the background."""
 
 
 def allocate(nbytes: int) -> np.ndarray:
-    """``nbytes`` of page-aligned memory that goes back to the system when the last view of it is gone."""
+    """Return ``nbytes`` of page-aligned memory, which is unmapped when its last view is deleted."""
     if nbytes == 0:
         return np.empty(0, np.uint8)
     return np.frombuffer(_anonymous(nbytes), np.uint8)
 
 
 def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """As ``numpy.empty``, of memory that goes back to the system when the last view of it is gone.
+    """Return an array like ``numpy.empty``, in memory that is unmapped when its last view is deleted.
 
-    What numpy frees is kept for later, more than 32 MiB of it in every thread: no budget knows of that.
+    Memory that numpy frees is retained, more than 32 MiB of it per thread, which no budget includes.
     """
     return allocate(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
@@ -53,17 +53,17 @@ def empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 def _anonymous(nbytes: int) -> mmap.mmap:
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if nbytes >= HUGE_BYTES:
-        with suppress(OSError, AttributeError):  # not this system
+        with suppress(OSError, AttributeError):  # unsupported by this system
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
 
 @functools.cache
 def keep_freed(nbytes: int) -> None:
-    """Let the allocator keep so many bytes that are freed, for what is asked for next.
+    """Make the allocator retain ``nbytes`` of freed memory for later allocations.
 
-    glibc gives back what is larger than anything freed before; where the environment sets its threshold, as in Dask's
-    workers, all above 128 KiB. What many small blocks need can then cost more in page faults than in work.
+    glibc returns blocks larger than any freed before; if the environment sets its threshold, as in Dask's workers, all
+    above 128 KiB. For many small blocks, page faults can then cost more than the work.
     """
     np.empty(nbytes, np.uint8)
     if "MALLOC_TRIM_THRESHOLD_" in os.environ and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
@@ -74,7 +74,7 @@ def keep_freed(nbytes: int) -> None:
 
 @functools.cache
 def can_map() -> bool:
-    """Return whether this system fills pages on demand."""
+    """Return whether this system supports populating pages on demand."""
     try:
         _populate(np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8))
     except (OSError, AttributeError):
@@ -83,7 +83,7 @@ def can_map() -> bool:
 
 
 def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> np.ndarray:
-    """Bytes of an open file from ``offset`` on, by default all, read only, in memory when this returns."""
+    """Return the bytes of an open file from ``offset`` on, by default all, as read-only pages already in memory."""
     size = os.fstat(file).st_size - offset if nbytes is None else nbytes
     if size <= 0:
         return np.empty(0, np.uint8)
@@ -97,12 +97,12 @@ def mapped(file: int, path: str, offset: int = 0, nbytes: int | None = None) -> 
 
 @functools.cache
 def libc() -> ctypes.CDLL:
-    """Return the C library: to load it again would cost as much as to map a page."""
+    """Return the C library, cached because loading it costs as much as mapping a page."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def give_back() -> None:
-    """Give the system back what the allocator keeps for later, where it can."""
+    """Return the allocator's retained memory to the system, with glibc."""
     with suppress(AttributeError):  # not glibc
         libc().malloc_trim(0)
 
@@ -115,9 +115,9 @@ def _populate(pages: np.ndarray) -> None:
 
 
 def fetch_ahead(paths: Sequence[str]) -> None:
-    """Ask the system to fetch files whole, `ANNOUNCED_BYTES` of them, from a thread.
+    """Ask the system, from a thread, to prefetch whole files, up to `ANNOUNCED_BYTES`.
 
-    The request itself waits while the device has its fill of others: three quarters of the device's time here.
+    The request itself blocks while the device is saturated: three quarters of the device's time here.
     """
     if paths:
         threading.Thread(target=_fetch, args=(paths,), daemon=True).start()
@@ -139,7 +139,7 @@ def _fetch(paths: Sequence[str]) -> None:
 
 
 def want(file: int, offset: int, nbytes: int) -> None:
-    """Ask the system to fetch bytes of an open file: it takes no more than a read-ahead at a time."""
+    """Ask the system to prefetch bytes of an open file, in requests within its read-ahead limit."""
     if hasattr(os, "posix_fadvise"):
         for start in range(offset, offset + nbytes, READ_AHEAD_BYTES):
             os.posix_fadvise(file, start, min(READ_AHEAD_BYTES, offset + nbytes - start), os.POSIX_FADV_WILLNEED)

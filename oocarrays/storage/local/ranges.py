@@ -1,11 +1,11 @@
-"""Many short ranges of local files at once: Linux reads hundreds of them in one call.
+"""Batched reads of many short ranges of local files: Linux reads hundreds of them in one call.
 
-    first pass     ready? ready? ready? …     what the cache has is copied; the device is asked for the rest
+    first pass     ready? ready? ready? …     cached ranges are copied; the device is asked for the rest
     second pass    wait   ────── wait   …     the rest
 
-A ``pread`` costs 0.7 µs from Python and hands the interpreter's lock to and fro each time; ``io_submit`` costs 0.4 µs
-a range, and the lock once. Pages mapped one by one cost up to 2.5 µs. From a cold disk 16384 pages come in 0.09 s
-when all are asked for at once, and in 0.7 s one after the other.
+A ``pread`` costs 0.7 µs from Python and releases and reacquires the interpreter's lock each time; ``io_submit`` costs
+0.4 µs a range, and the lock once. Pages mapped one by one cost up to 2.5 µs. From a cold disk 16384 pages come in
+0.09 s when all are requested at once, and in 0.7 s one after the other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from contextlib import contextmanager
 import numpy as np
 
 MOST = 512
-"""Ranges of one call; the system gives room for some 64 such calls of all processes together."""
+"""Maximum number of ranges per call; the system allows about 64 such calls of all processes together."""
 FEW = 8
-"""Ranges that are read one by one all the same."""
+"""Number of ranges up to which they are read one by one."""
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)
-"""Copy what the cache has, and let the device bring the rest."""
+"""Flag that reads only cached data, while the device fetches the rest."""
 NOT_READY = (-errno.EAGAIN, -errno.EOPNOTSUPP, -errno.EINVAL)
 REQUEST = np.dtype(
     [
@@ -48,7 +48,7 @@ CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}.get(platform.m
 
 
 class Batches:
-    """Room for the ranges of one call."""
+    """Context of the kernel, and buffers, for the ranges of one call."""
 
     def __init__(self) -> None:
         self._call = ctypes.CDLL(None, use_errno=True).syscall
@@ -67,7 +67,7 @@ class Batches:
     def read(
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, at: np.ndarray, flags: int
     ) -> np.ndarray:
-        """Read at most `MOST` ranges to addresses: bytes of each, or the negative number of its error."""
+        """Read at most `MOST` ranges to addresses; return the bytes of each, or its negative error number."""
         count = len(offsets)
         requests = self._requests[:count]
         requests["file"], requests["offset"], requests["length"], requests["address"] = files, offsets, lengths, at
@@ -96,7 +96,7 @@ class Batches:
             count -= len(events)
 
     def close(self) -> None:
-        """Give the room back."""
+        """Release the kernel's context."""
         self._number(1, self._context)
 
 
@@ -105,7 +105,7 @@ _refused = not CALLS
 
 
 def _forget() -> None:
-    """A forked process has none of its parent's rooms."""
+    """Forget the contexts of the parent process after a fork."""
     _free.clear()
 
 
@@ -114,7 +114,7 @@ os.register_at_fork(after_in_child=_forget)
 
 @contextmanager
 def room_for() -> Iterator[Batches | None]:
-    """Room for a call; None where the system gives none."""
+    """Yield a context for a call, reused if possible; None where the system provides none."""
     global _refused
     batches = None
     if not _refused:
@@ -143,7 +143,7 @@ def read_ranges(
     *,
     wait: bool = True,
 ) -> np.ndarray:
-    """Read ranges of open files into ``into``: bytes of each, or the negative number of its error."""
+    """Read ranges of open files into ``into``; return the bytes of each, or its negative error number."""
     flags = 0 if wait else NOWAIT
     with room_for() if len(offsets) > FEW else _nothing() as room:
         if room is None:

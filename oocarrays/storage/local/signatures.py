@@ -1,4 +1,4 @@
-"""Formats of files by their first bytes: those that are read, and those that are named in an error."""
+"""File formats by their first bytes: supported ones, and others that an error names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 READ = {HDF5: "hdf5", b"\x93NUMPY": "npy", b"PK\3\4": "zip", b"SIMPLE  =": "fits"}
 READ |= dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "tiff")
 READ |= dict.fromkeys((b"CDF\1", b"CDF\2", b"CDF\5"), "netcdf3")
-"""First bytes of files that are read, and their format."""
+"""First bytes of supported files, and their format."""
 OTHERS = {
     b"GRIB": "GRIB",
     b"\x0e\x03\x13\x01": "HDF4",
@@ -29,14 +29,14 @@ OTHERS = {
     b"ZISRAWFILE": "CZI",
     b"MATLAB 5.0": "MATLAB 5",
 }
-"""First bytes of files that are not read, and their format."""
+"""First bytes of unsupported files, and their format."""
 ADVICE = dict.fromkeys(("gzip", "bzip2", "xz", "zstd"), "; decompress it first")
 ADVICE["GRIB"] = "; it needs ecCodes: open it by xarray (engine='cfgrib'), or as references of kerchunk"
-"""What to do with a file that is not read."""
+"""Advice for unsupported files, by format."""
 HEAD_BYTES = 64
-"""Bytes at the beginning of a file that are compared."""
+"""Number of bytes at the start of a file that are compared."""
 NAMED = re.compile(r"\.(nc|nc4|cdf|h5|hdf5|hdf|he5|h5ad|nwb|mat|tif|tiff|ome\.tif|npy|fits|fit|fts)$", re.IGNORECASE)
-"""Ends of the names of files that are read."""
+"""Suffixes of the names of supported files."""
 USER_BLOCKS = (512, 1024, 2048, 4096)
 """Sizes of a user block, which precedes the signature of HDF5."""
 ARE_READ = (
@@ -58,7 +58,7 @@ def head_of(path: str) -> bytes:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Return the format of a file that is read; None for any other."""
+    """Return the format of a supported file; None for any other."""
     return _named(head, READ)
 
 
@@ -67,7 +67,7 @@ def _named(head: bytes, names: dict[bytes, str]) -> str | None:
 
 
 def not_read(path: str, head: bytes) -> str:
-    """Return the message about a file in another format."""
+    """Return the error message for a file in an unsupported format."""
     seems = _named(head, OTHERS) or ("text" if _is_text(head) else "an unknown signature")
     seems = seems if head else "the file is empty"
     return f"{path} has a format that is not read: {seems}{ADVICE.get(seems, '')}; {ARE_READ}"
@@ -78,7 +78,7 @@ def _is_text(head: bytes) -> bool:
 
 
 def check_format(path: str) -> None:
-    """Raise if a local path is a file in a format that is not read, or names something in such a file."""
+    """Raise if a local path is a file in an unsupported format, or names a member of such a file."""
     before = path.rpartition(":/")[0]
     file = before if before and os.path.isfile(before) else path
     while not os.path.lexists(file):

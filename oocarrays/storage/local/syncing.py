@@ -1,11 +1,11 @@
-"""Putting what was written on its device, before anything is said that relies on it.
+"""Syncing of written data to its device before any record relies on it.
 
-    chunks and entry written ─► synced ─► entry named ─► … ─► all synced ─► mark taken away ─► journal removed
+    chunks and entry written ─► synced ─► entry named ─► … ─► all synced ─► mark removed ─► journal removed
 
-Where a file system can be asked to write out all that it holds, one such request serves all parts that are finished
-when it begins, as a database commits in groups; elsewhere every file is synced, and every folder that names it. An
-entry is written under another name before: it is on the device with its chunks, and gets its name then. Stores that are
-not folders keep what they have answered for.
+Where a whole file system can be synced by one request, that request serves all parts finished before it starts. This
+is a database's group commit. Elsewhere every file is synced, and every folder that names it. An entry is first written
+under a temporary name, synced with its chunks, and then renamed. Other stores persist each object before they
+acknowledge it.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ SYNCED_WHOLE = {
     0x794C7630: "overlay",
     0x01021994: "tmpfs",
 }
-"""File systems, by the number that Linux knows them by, of which ``syncfs`` puts all that it holds on the device."""
+"""File systems, by their number in Linux, for which ``syncfs`` syncs all data to the device."""
 START_WRITING = ctypes.c_uint(2)
 """Linux: ``SYNC_FILE_RANGE_WRITE``, ..."""
 WHOLE = ctypes.c_int64(0), ctypes.c_int64(0)
-"""... of a whole file."""
+"""... for a whole file."""
 
 
 @functools.cache
 def boot() -> str:
-    """Return the name of this start of the system, after which the cache holds nothing; empty where none has one."""
+    """Return the id of the current system boot, which the cache does not outlive; empty if unknown."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
     return ""
 
 
 def is_synced_whole(folder: str) -> bool:
-    """Return whether one request puts all of a folder's file system on its device."""
+    """Return whether one request syncs a folder's whole file system."""
     if sys.platform != "linux":
         return False
     room = ctypes.create_string_buffer(256)
@@ -57,7 +57,7 @@ def is_synced_whole(folder: str) -> bool:
 
 
 def sync_file_system(folder: str) -> None:
-    """Put all of a folder's file system on its device."""
+    """Sync a folder's whole file system."""
     file = os.open(folder, os.O_RDONLY)
     try:
         if libc().syncfs(file):
@@ -68,29 +68,29 @@ def sync_file_system(folder: str) -> None:
 
 
 def begin_writing(file: int) -> None:
-    """Have the system begin to write out what an open file holds, and do not wait."""
+    """Start writing an open file's data to the device, without waiting."""
     if sys.platform == "linux":
         libc().sync_file_range(file, *WHOLE, START_WRITING)
 
 
 Say = Callable[[], None]
-"""Writes down that something is on its device."""
+"""Function that publishes a record of synced data."""
 Prepare = Callable[[], Say]
-"""Writes what is to be said where nobody finds it yet."""
+"""Function that writes a record under a temporary name."""
 GROUP_SECONDS = 1.0
-"""Seconds for which a run gathers what it has to say: threads end together, and so nobody asks before."""
+"""Seconds for which a run collects records: threads finish together, so no record is needed earlier."""
 MOST_FILES = 2000
-"""Files that are synced one by one, where their device holds what need not be; more are synced with all of that."""
+"""Maximum number of files synced singly on a device that also holds other data; beyond it, all are synced."""
 
 
 def start_writing(file: int) -> None:
-    """Have the system begin to write out what an open file holds, and do not wait, where a run will sync it."""
+    """Start writing an open file's data to the device, without waiting, if a run in this process will sync it."""
     if _SYNCERS:
         begin_writing(file)
 
 
 class Syncer:
-    """Puts what a run writes in this process on its devices."""
+    """Syncer of the files that a run writes in this process."""
 
     def __init__(
         self,
@@ -109,23 +109,23 @@ class Syncer:
         self._working = self._syncing = self._hurried = False
         self._failure: BaseException | None = None
         self._paths: set[str] = set()
-        """Files that were written, or removed, and have to be synced by themselves, and the folders above them."""
+        """Files written or removed that need their own sync, and the folders above them."""
         self._whole: dict[str, tuple[bool, bool]] = {}
-        """Of each place whether one request can sync it, and whether its device holds what need not be."""
+        """Whether one request can sync each location, and whether its device also holds data that needs no sync."""
         self._real: dict[str, str] = {}
-        """Where the folders of files are that were written."""
+        """Real paths of the folders of written files."""
         self._folders: tuple[str, ...] | None = None
-        """The places, once they have been asked for: a chunk that is written looks at them."""
+        """The locations, cached because each chunk write compares them."""
         if active:
             _SYNCERS.add(weakref.ref(self, _SYNCERS.discard))
 
     def begin_anew(self) -> None:
-        """Forget what failed."""
+        """Clear the failure and all pending records."""
         with self._changed:
             self._failure, self._waiting, self._folders, self._real = None, [], None, {}
 
     def note(self, path: str) -> None:
-        """Keep that a file was written, or removed, where it has to be synced by itself."""
+        """Register a written or removed file if it needs its own sync."""
         if self._folders is None:
             self._folders = tuple(self._places())
         for place in self._folders:
@@ -135,14 +135,14 @@ class Syncer:
                         self._paths.update([*_up_to(inside, place), os.path.dirname(place)])
 
     def _real_path(self, path: str) -> str:
-        """The path of a file without links; its folder is looked up once, for a chunk is written in many pieces."""
+        """Return a file's path without links; its folder is cached, as a chunk is written in many pieces."""
         folder, name = os.path.split(path)
         if folder not in self._real:
             self._real[folder] = os.path.realpath(folder)
         return os.path.join(self._real[folder], name)
 
     def _is_whole(self, place: str, many: bool = False) -> bool:
-        """Whether one request syncs a place: where files are many, together with what may stay in the cache."""
+        """Return whether one request syncs a location; on a device shared with other data, only for many files."""
         if place not in self._whole and os.path.isdir(place):
             shared = _device_of(place) in map(_device_of, self._spare())
             self._whole[place] = is_synced_whole(place), shared
@@ -150,7 +150,7 @@ class Syncer:
         return whole and (many or not shared)
 
     def then(self, prepare: Prepare, *, ahead: int = 1) -> None:
-        """Have something said when all that is written now is on its device, and do not wait for that."""
+        """Publish a record after all data written so far is synced, without waiting for that."""
         if not self.active:
             prepare()()
             return
@@ -163,12 +163,12 @@ class Syncer:
                 threading.Thread(target=self._work, name="sync", daemon=True).start()
 
     def wait(self) -> None:
-        """Wait until all has been said."""
+        """Wait until all records are published; raise if one failed."""
         self.stop()
         self._check()
 
     def finish(self) -> None:
-        """Put all on its device, also what nobody waits to say; what is still to be said may be dropped then."""
+        """Sync all written data; with patience, do not wait for pending records, which may then be dropped."""
         if not self.patience:
             self.wait()
         with self._alone():
@@ -177,25 +177,25 @@ class Syncer:
                 self._sync()
 
     def unsaid(self) -> list[Prepare]:
-        """Return what waits to be said."""
+        """Return the pending records, after a running sync ends."""
         with self._changed:
             self._changed.wait_for(lambda: not self._syncing)
             return list(self._waiting)
 
     def drop(self) -> None:
-        """Say no more: nobody will ask."""
+        """Drop the pending records, which are no longer needed."""
         with self._changed:
             self._waiting = []
         self.stop()
 
     def hurry(self) -> None:
-        """Have all said that waits, without more patience, and do not wait for that."""
+        """Publish the pending records without further patience, and without waiting for that."""
         with self._changed:
             self._hurried = self._working
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Wait until all has been said that can be, after a failure."""
+        """Wait until all possible records are published, also after a failure."""
         self.hurry()
         with self._changed:
             self._changed.wait_for(lambda: not self._working)
@@ -206,7 +206,7 @@ class Syncer:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Sync when nobody else does: who begins has taken what was written."""
+        """Return a context in which no other thread syncs."""
         with self._changed:
             self._changed.wait_for(lambda: not self._syncing)
             self._syncing = True
@@ -218,18 +218,18 @@ class Syncer:
                 self._changed.notify_all()
 
     def _work(self) -> None:
-        """Sync, and say what waited when that began, until nothing waits."""
+        """Sync and publish the pending records of each round, until none are pending."""
         while self._has_more():
             with self._alone():
                 with self._changed:
                     taken, self._waiting = self._waiting, []
                 try:
                     self._say_all(taken)
-                except BaseException as error:  # noqa: BLE001  whoever waits is told
+                except BaseException as error:  # noqa: BLE001  every waiting thread receives the error
                     self._failure = self._failure or error
 
     def _say_all(self, taken: Sequence[Prepare]) -> None:
-        """Sync, and say what could be prepared, also where some could not: nothing that is prepared stays behind."""
+        """Sync and publish all prepared records, even if preparing another one fails."""
         prepared: list[Say] = []
         try:
             for prepare in taken:
@@ -241,7 +241,7 @@ class Syncer:
                     each.callback(say)
 
     def _has_more(self) -> bool:
-        """Wait for as much as can be said at once; whether there is anything."""
+        """Wait until a round of records is collected; return whether it has any."""
         with self._changed:
             self._changed.wait_for(lambda: self._hurried, self.patience)
             if self._waiting and not self._failure:
@@ -264,12 +264,12 @@ class Syncer:
 
 
 def _one_a_device(folders: Iterable[str]) -> Iterable[str]:
-    """One of the folders of each device, of those that are there."""
+    """Return one existing folder per device."""
     return {os.stat(folder).st_dev: folder for folder in folders if os.path.isdir(folder)}.values()
 
 
 def _device_of(folder: str) -> int:
-    """The device of a folder, or of where it would be."""
+    """Return the device of a folder, or of its nearest existing parent."""
     folder = os.path.abspath(folder)
     while not os.path.exists(folder) and os.path.dirname(folder) != folder:
         folder = os.path.dirname(folder)
@@ -277,7 +277,6 @@ def _device_of(folder: str) -> int:
 
 
 def _up_to(path: str, place: str) -> Iterator[str]:
-    """A path and the folders above it, up to ``place``."""
     yield path
     while path != place:
         path = os.path.dirname(path)
@@ -285,17 +284,17 @@ def _up_to(path: str, place: str) -> Iterator[str]:
 
 
 def before_naming(path: str) -> None:
-    """Put a file on its device that gets another name now, where a run syncs files one by one, by their names."""
+    """Sync a file before it is renamed, if a run syncs files one by one, by name."""
     if _SYNCERS and not is_synced_whole(os.path.dirname(path)):
         sync_path(path)
 
 
 _SYNCERS: set[weakref.ref[Syncer]] = set()
-"""Of the runs in this process that sync: a plain set, for every chunk that is written looks at it."""
+"""Syncers of the runs in this process: a plain set, because every chunk write inspects it."""
 
 
 def written(path: str) -> None:
-    """Say that a chunk's file was written, or removed, under its name."""
+    """Register a chunk's file as written, or removed, under its name."""
     for there in tuple(_SYNCERS):
         syncer = there()
         if syncer is not None:
