@@ -1,1 +1,1 @@
-"""Bytes: array files in Zarr, chunks in stores, codecs, and the meter that counts what really happens."""
+"""Storage: Zarr array files, chunks in stores, codecs, and the meter of actual requests and bytes."""

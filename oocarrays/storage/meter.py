@@ -1,10 +1,11 @@
-"""What a run really reads, writes and holds, counted where it happens.
+"""Measured reads, writes and memory of a run.
 
-/batch            memory.max 64 GiB ─┐
+    /batch            memory.max 64 GiB ─┐
       /batch/job7     memory.max  8 GiB  ├─► the least that one of them leaves
         /…/step0      no limit           ┘
 
-Pages of files that nobody has used of late count as left: the kernel takes them back before it kills anybody.
+The limit with the least remaining memory applies. Inactive page-cache bytes count as available: the kernel reclaims
+them before it kills a process.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlFiles:
-    """The files in which one version of control groups tells of memory."""
+    """Memory files of one control-group version."""
 
     limits: tuple[str, ...]
-    """Files of the bytes that the group may hold; the kernel kills, or slows, what asks for more."""
+    """Names of the limit files, in bytes; above a limit the kernel kills or throttles the group."""
     usage: str
-    """The file of the bytes that it holds."""
+    """Name of the file with the group's current memory, in bytes."""
     idle: str
-    """The name, in ``memory.stat``, of the bytes of files that can be taken back."""
+    """Key in ``memory.stat`` of the reclaimable page-cache bytes."""
 
 
 VERSIONS = {
@@ -40,11 +41,11 @@ VERSIONS = {
         limits=("memory.limit_in_bytes",), usage="memory.usage_in_bytes", idle="total_inactive_file"
     ),
 }
-"""By the type of the file system that shows them."""
+"""Memory files by file-system type of the control-group mount."""
 
 
 def control_group_left(proc: str = "/proc/self") -> int | None:
-    """Bytes that the control groups of this process leave it; None where nothing bounds it."""
+    """Return the bytes that the control groups of this process leave available; None without a limit."""
     groups = _text(f"{proc}/cgroup")
     left = [_left(folder, files) for folder, files in _folders(proc, groups)] if groups else []
     return min((each for each in left if each is not None), default=None)
@@ -52,12 +53,12 @@ def control_group_left(proc: str = "/proc/self") -> int | None:
 
 @lru_cache(1)
 def _folders(proc: str, groups: str) -> tuple[tuple[str, ControlFiles], ...]:
-    """The folder of each group that the process is in: looked for anew where it has been moved to others."""
+    """Return the folder of each control group of the process; a change of ``groups`` invalidates the cache."""
     return tuple(_groups(_text(f"{proc}/mountinfo") or "", groups))
 
 
 def _groups(mountinfo: str, groups: str) -> Iterator[tuple[str, ControlFiles]]:
-    """The same, each hierarchy's innermost first, from what the kernel tells of mounts and of the process."""
+    """Yield the control-group folders, innermost first within each hierarchy."""
     mounts = mountinfo.splitlines()
     entries = [line.split(":", 2) for line in groups.splitlines()]
     mine = {"cgroup" if names else "cgroup2": path for _, names, path in entries if _tells_memory(names)}
@@ -69,26 +70,26 @@ def _groups(mountinfo: str, groups: str) -> Iterator[tuple[str, ControlFiles]]:
 
 
 def _tells_memory(names: str) -> bool:
-    """Whether a hierarchy of these controllers tells of memory; that of version 2 names none."""
+    """Return whether a hierarchy with these controllers accounts for memory; version 2 lists no controllers."""
     return not names or "memory" in names.split(",")
 
 
 def _parsed(mount: str) -> tuple[str, str, str, str]:
-    """The root, place, type and options of a file system, from a line of ``mountinfo``."""
+    """Return the root, mount point, type and options from a line of ``mountinfo``."""
     fields, _, rest = mount.partition(" - ")
     kind, _, options = rest.split(" ", 2)
     return fields.split(" ")[3], fields.split(" ")[4], kind, options
 
 
 def _upwards(path: str, root: str) -> list[PurePosixPath]:
-    """A group and those around it, below the mount of a hierarchy whose ``root`` is what is mounted."""
+    """Return a group and its parents, relative to the mount of ``root``."""
     inside = PurePosixPath(path)
     below = inside.relative_to(root) if inside.is_relative_to(root) and ".." not in inside.parts else PurePosixPath()
     return [below, *below.parents]
 
 
 def _left(folder: str, files: ControlFiles) -> int | None:
-    """Bytes that one group leaves; None where it has no limit."""
+    """Return the bytes that one group leaves available; None without a limit."""
     limits = [limit for limit in (_number(f"{folder}/{name}") for name in files.limits) if limit is not None]
     if not limits or min(limits) >= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         return None
@@ -99,7 +100,7 @@ def _left(folder: str, files: ControlFiles) -> int | None:
 
 
 def _number(file: str) -> int | None:
-    """The number in a file; None for "max", and where there is no such file."""
+    """Return the number in a file; None for "max" or a missing file."""
     try:
         return int(_text(file) or "")
     except ValueError:
@@ -115,7 +116,7 @@ def _idle(folder: str, name: str) -> int:
 
 
 def _text(path: str) -> str | None:
-    """Read a short file of the kernel's, as cheaply as can be; None where it tells nothing."""
+    """Read a short kernel file with unbuffered reads; None if it cannot be read."""
     with suppress(OSError):
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -143,60 +144,60 @@ COUNTERS = (
 )
 
 MOST_SPANS = 2**14
-"""Tasks whose beginnings and ends are kept."""
+"""Maximum number of tasks with a recorded start and end."""
 
 
 class Span(NamedTuple):
-    """When a task was done."""
+    """Start and end of one task."""
 
     phase: str
-    """What it did: its verb."""
+    """Phase name."""
     args: tuple[Any, ...]
-    """Of what: its plain arguments, the last of them its rank."""
+    """Plain task arguments, the rank last."""
     start: float
-    """Seconds since 1970 at its beginning."""
+    """Start, in seconds since 1970."""
     stop: float
-    """The same at its end."""
+    """End, in seconds since 1970."""
 
 
 class Meter:
-    """Counters that all ranks of a run share."""
+    """Counters shared by all ranks of a run."""
 
     read_requests: int = 0
-    """Calls to the store, or ``pread``\\ s, that read chunks."""
+    """Store calls, or ``pread``\\ s, that read chunks."""
     read_bytes: int = 0
-    """Bytes that those calls brought."""
+    """Bytes returned by those calls."""
     index_requests: int = 0
-    """Calls that read where chunks lie in a shard."""
+    """Calls that read shard indexes."""
     decoded_bytes: int = 0
-    """Bytes that came out of codecs."""
+    """Bytes produced by decoding."""
     write_requests: int = 0
     """Chunks written."""
     written_bytes: int = 0
-    """Bytes of those chunks, as stored."""
+    """Stored bytes of those chunks."""
     encoded_bytes: int = 0
-    """Bytes that went into codecs."""
+    """Bytes passed to encoding."""
     skipped_chunks: int = 0
-    """Chunks that hold the fill value only, and so are not stored."""
+    """Chunks omitted because they hold only the fill value."""
     missing_chunks: int = 0
-    """Chunks of sources that were not there, each time that one was wanted, and were taken for the fill value."""
+    """Reads of absent source chunks, replaced by the fill value."""
     warned_chunks: int = 0
-    """Those of them that a person wants to be warned of."""
+    """Absent source chunks that call for a warning."""
     copied_objects: int = 0
-    """Stored objects of a group's other arrays that were copied as they are."""
+    """Stored objects of the group's other arrays that were copied unchanged."""
     copied_bytes: int = 0
     """Bytes of those objects."""
     messages: int = 0
-    """Pieces of work handed from one rank to another."""
+    """Pieces of work sent from one rank to another."""
     sent_bytes: int = 0
-    """Bytes of the messages between workers."""
+    """Bytes of messages between workers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.seconds: dict[str, float] = {}
-        """Seconds that all ranks together spent in each phase."""
+        """Seconds spent in each phase, summed over ranks."""
         self.spans: deque[Span] = deque(maxlen=MOST_SPANS)
-        """What was done when: the last `MOST_SPANS` tasks."""
+        """Start and end of the last `MOST_SPANS` tasks."""
         self._warned = False
 
     def add(self, **counts: int) -> None:
@@ -217,7 +218,7 @@ class Meter:
                 self.spans.append(Span(name, args, begun, begun + seconds))
 
     def take(self) -> dict[str, Any]:
-        """Return what has been counted since the last time, by name; the counters begin anew."""
+        """Return the counts since the last call, by name, and reset the counters."""
         with self._lock:
             told: dict[str, Any] = {name: getattr(self, name) for name in COUNTERS if getattr(self, name)}
             told["seconds"], self.seconds = self.seconds, {}
@@ -228,7 +229,7 @@ class Meter:
         return told
 
     def to_warn(self) -> int:
-        """Chunks to warn of, the first time that there are any; 0 from then on."""
+        """Return the number of chunks to warn of at the first nonzero call; 0 afterwards."""
         if not self.warned_chunks:
             return 0
         with self._lock:
@@ -237,7 +238,7 @@ class Meter:
         return count
 
     def put(self, told: Mapping[str, Any]) -> None:
-        """Add what another meter has counted: `take` gave it."""
+        """Add the counts that `take` of another meter returned."""
         self.add(**{name: told[name] for name in COUNTERS if name in told})
         with self._lock:
             for phase, seconds in told["seconds"].items():
@@ -245,27 +246,27 @@ class Meter:
             self.spans.extend(Span(name, tuple(args), start, stop) for name, args, start, stop in told.get("spans", ()))
 
     def __reduce__(self) -> tuple[type[Meter], tuple[()]]:
-        return Meter, ()  # another process counts for itself: what was counted here is told from here
+        return Meter, ()  # another process has its own counts
 
     def __repr__(self) -> str:
         return f"Meter({', '.join(f'{name}={getattr(self, name)}' for name in COUNTERS)})"
 
 
 def anonymous_bytes() -> int:
-    """Resident memory of this process that no file backs, in bytes; 0 where the system does not tell."""
+    """Return the resident memory of this process that no file backs, in bytes; 0 if unavailable."""
     with suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
         return sum(int(line.split()[1]) * 1024 for line in status if line.startswith(("RssAnon", "RssShmem")))
     return 0
 
 
 class MemoryWatch:
-    """The most anonymous memory that this process holds above its level at the start, sampled by a thread."""
+    """Peak anonymous memory of this process above its level at the start, sampled by a thread."""
 
     def __init__(self, interval: float = 0.005) -> None:
         self.interval = interval
-        """Seconds between two samples."""
+        """Seconds between samples."""
         self.peak_bytes = 0
-        """Bytes above the level at the start."""
+        """Peak, in bytes above the level at the start."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -290,7 +291,7 @@ class MemoryWatch:
 
 
 def available_bytes() -> int:
-    """Bytes of memory that this process may still take: free on the machine, and left by its control groups."""
+    """Return the bytes this process may still allocate: the least of free memory and control-group limits."""
     limits = [_meminfo_available(), control_group_left()]
     return min(limit for limit in limits if limit is not None)
 
@@ -304,5 +305,5 @@ def _meminfo_available() -> int:
 
 
 def done_share(made: int, expected: float) -> float:
-    """The share of the expected requests that have been made: what each brings is not known where data is coded."""
+    """Return the fraction of expected requests made; with codecs, the bytes of each are not known in advance."""
     return min(made / expected, 1.0) if expected >= 1 else 1.0

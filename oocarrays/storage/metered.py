@@ -1,6 +1,6 @@
-"""A meter in a person's hands: what is read and written inside a ``with`` block, counted.
+"""User-facing meter: counts of reads and writes inside a ``with`` block.
 
-with metered() as m:        m ◄── the meter of each a[key], a.read, a.write, slab, prefetch asked for inside
+with metered() as m:        m ◄── the meter of each a[key], a.read, a.write, slab, prefetch requested inside
     a[key]
 """
 
@@ -16,12 +16,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from oocarrays.storage.meter import Meter
 
 Watcher = Callable[..., None]
-"""Takes an array file, what is taken along each axis, whether it is written, seconds, and the ranks that ask at one
-time, where some read for others."""
+"""Callback with an array file, its section along each axis, whether it is written, and seconds. A fifth argument, if
+present, is the number of ranks served by one read."""
 WATCHERS: list[Watcher] = []
-"""Who is told."""
+"""Access hooks."""
 JOB_WATCHERS: list[Callable[[Any], None]] = []
-"""Who is told of jobs that have run: what they read and write by chunks is in their plans."""
+"""Hooks called after a job; its chunk reads and writes are known from its plan."""
 _TOLD_ABOVE = ContextVar("told above", default=False)
 Rest = ParamSpec("Rest")
 Answer = TypeVar("Answer")
@@ -29,7 +29,7 @@ Call = Callable[Concatenate[Any, Any, Rest], Answer]
 
 
 def watched(*, writes: bool) -> Callable[[Call[Rest, Answer]], Call[Rest, Answer]]:
-    """Let whoever watches be told of each call of a function that takes a file and a section of it."""
+    """Report each call of a function of a file and a section to the access hooks."""
 
     def with_watch(function: Call[Rest, Answer]) -> Call[Rest, Answer]:
         @wraps(function)
@@ -38,7 +38,7 @@ def watched(*, writes: bool) -> Callable[[Call[Rest, Answer]], Call[Rest, Answer
                 return function(file, axes, *args, **how)
             begun = time.perf_counter()
             answer = function(file, axes, *args, **how)
-            for watcher in tuple(WATCHERS) if answer is not None else ():  # it leaves some calls to others
+            for watcher in tuple(WATCHERS) if answer is not None else ():  # None: the function did not handle the call
                 watcher(file, axes, writes, time.perf_counter() - begun)
             return answer
 
@@ -63,14 +63,14 @@ _HEARERS: ContextVar[tuple[Meter, ...]] = ContextVar("oocarrays meters", default
 
 
 class _Heard(Meter):
-    """A meter whose counts others hear as they come."""
+    """Meter that forwards its counts to others."""
 
     def __init__(self, hearers: tuple[Meter, ...]) -> None:
         super().__init__()
         self._hearers = hearers
 
     def add(self, **counts: int) -> None:
-        """Add to the named counters, and to those of all who hear it."""
+        """Add to the named counters here and in all forwarded meters."""
         super().add(**counts)
         for meter in self._hearers:
             meter.add(**counts)
@@ -78,16 +78,16 @@ class _Heard(Meter):
 
 @contextmanager
 def metered() -> Iterator[Meter]:
-    """Count what is read from and written to opened arrays inside a ``with`` block, in requests and bytes.
+    """Count the requests and bytes of accesses to opened arrays inside a ``with`` block.
 
-    It counts what this thread asks for: ``a[key]``, ``a.read``, ``a.write``, ``a.slabs``, ``a.prefetch``, of local
-    array files too. Jobs, lazy and distributed arrays have a ``.meter`` of their own, and are not counted here.
+    Accesses of this thread count: ``a[key]``, ``a.read``, ``a.write``, ``a.slabs``, ``a.prefetch``, for local array
+    files too. Jobs, lazy arrays and distributed arrays have their own ``.meter`` and are not counted here.
 
     Yields
     ------
     Meter
         ``read_requests``, ``read_bytes`` (as stored), ``decoded_bytes``, ``write_requests``, ``written_bytes`` and
-        others; blocks may lie one inside the other, and each counts all that is done in it.
+        others. Blocks may be nested; each counts every access inside it.
 
     Examples
     --------
@@ -107,6 +107,6 @@ def metered() -> Iterator[Meter]:
 
 
 def new_meter() -> Meter:
-    """A meter of one access, heard by those of the ``with`` blocks around it."""
+    """Return a meter of one access that forwards to the enclosing ``with`` blocks."""
     hearers = _HEARERS.get()
     return _Heard(hearers) if hearers else Meter()

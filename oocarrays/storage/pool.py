@@ -1,10 +1,10 @@
-"""Memory that is used again: pages that are there already cost a tenth of new ones.
+"""Reusable memory buffers: resident pages cost a tenth of new ones.
 
-take ─► a buffer, whatever is in it ─► give            by whoever knows that nobody uses it any more
-lend ─► an array ─► the last view of it is gone        by itself, where views of it go from hand to hand
+take ─► a buffer of arbitrary content ─► give          by the owner, after its last use
+lend ─► an array ─► its last view is released          automatic, for arrays with shared views
 
-from  ▒▒▒▒░░░░        a block is copied as it lies, then out of the cache to where other axes run fastest:
-      ▒▒▒▒░░░░        rows a power of two apart would push each other out of it before they are used up
+from  ▒▒▒▒░░░░        a block is copied in its own order, then transposed within the cache:
+      ▒▒▒▒░░░░        rows a power of two apart would evict each other before they are used
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import numpy as np
 from oocarrays.storage.local.pages import allocate, empty
 
 ALONG = (128, 256)
-"""Elements of a block along the axis that is fastest where it comes from, and along the one that is where it goes."""
+"""Block length, in elements, along the fastest axis of the source and of the target."""
 LITTLE = 2**15
-"""Elements of a block; arrays of no more are copied at once."""
+"""Elements of a block; smaller arrays are copied directly."""
 RUN_BYTES = 96
-"""Bytes of a run, at most, that is shorter than what numpy takes to begin it."""
+"""Maximum bytes of a run that is treated as one element; NumPy's overhead per run exceeds a copy of this size."""
 LINE_BYTES = 64
-"""Bytes that a cache moves at a time: elements as large as this are not torn apart."""
+"""Cache line, in bytes; elements of this size or more are copied directly."""
 
 
 def copy(into: np.ndarray, data: np.ndarray) -> None:
-    """Copy ``data`` to ``into``, of the same shape: as ``into[...] = data``."""
+    """Copy ``data`` into ``into`` of the same shape, as ``into[...] = data``."""
     if into.size <= LITTLE or into.shape != data.shape or data.itemsize >= LINE_BYTES:
         into[...] = data
         return
@@ -54,7 +54,7 @@ def copy(into: np.ndarray, data: np.ndarray) -> None:
 
 
 def _as_runs(into: np.ndarray, data: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Both with each short run along an axis as one element, which is moved by one call; as they are, where none is."""
+    """Return both arrays with each short run along an axis viewed as one element; unchanged if that is impossible."""
     step = data.itemsize
     nbytes, alike = step * data.shape[axis], data.dtype == into.dtype and not data.dtype.hasobject
     if nbytes > RUN_BYTES or not alike or not data.strides[axis] == into.strides[axis] == step:
@@ -64,50 +64,50 @@ def _as_runs(into: np.ndarray, data: np.ndarray, axis: int) -> tuple[np.ndarray,
 
 
 def _fastest(data: np.ndarray) -> int:
-    """The axis along which elements are nearest to each other."""
+    """Return the axis with the smallest stride."""
     strides = [(abs(step), axis) for axis, (step, n) in enumerate(zip(data.strides, data.shape, strict=True)) if n > 1]
     return min(strides, default=(0, 0))[1]
 
 
 def shaped(buffer: np.ndarray, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Use the first bytes of ``buffer`` as an array."""
+    """Return a view of the first bytes of ``buffer`` as an array."""
     return buffer[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 class Pool:
-    """Buffers that have been used, by their size. Threads may share it."""
+    """Thread-safe pool of buffers by size."""
 
     def __init__(self, make: Callable[[int], np.ndarray] = allocate) -> None:
         self._make = make
         self._free: defaultdict[int, list[np.ndarray]] = defaultdict(list)
 
     def take(self, nbytes: int) -> np.ndarray:
-        """Hand out a buffer of ``nbytes``, whatever is in it, that nobody else has."""
+        """Return an unshared buffer of ``nbytes`` with arbitrary content."""
         try:
             return self._free[nbytes].pop()
         except IndexError:
             return self._make(nbytes)
 
     def give(self, buffer: np.ndarray) -> None:
-        """Let others have a buffer that nobody uses any more."""
+        """Return an unused buffer to the pool."""
         self._free[len(buffer)].append(buffer)
 
     def lend(self, shape: Sequence[int], dtype: np.dtype, *, elements: int) -> np.ndarray:
-        """Hand out an array, whose memory is given back when the last view of it is gone, or `forget` was called."""
+        """Return an array; its memory returns to the pool with its last view, unless `forget` was called."""
         count = math.prod(shape)
         if not count * dtype.itemsize > 0 or count > elements:
             return empty(shape, dtype)
         nbytes = elements * dtype.itemsize
         memory = self.take(nbytes)
-        lent = np.frombuffer(memory.data, dtype, count)  # what every view of it has as its base
+        lent = np.frombuffer(memory.data, dtype, count)  # the base of all its views
         weakref.finalize(lent, self._free[nbytes].append, memory).atexit = False
         return lent.reshape(shape)
 
     def forget(self) -> None:
-        """Give the system back what nobody has now, and later what is lent."""
+        """Release the free buffers, and lent ones when they are returned."""
         self._free = defaultdict(list)
 
 
 def numpy_bytes(nbytes: int) -> np.ndarray:
-    """Make a buffer as numpy makes arrays: for small ones, for which the allocator has memory at hand."""
+    """Allocate a buffer with NumPy, which reuses memory for small sizes."""
     return np.empty(nbytes, np.uint8)

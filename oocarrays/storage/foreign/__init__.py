@@ -1,1 +1,1 @@
-"""Files that are not Zarr, read as if they were: NetCDF, HDF5, TIFF, FITS, numpy's files, raw ones."""
+"""Read-only access to other formats as Zarr: NetCDF, HDF5, TIFF, FITS, numpy's files, raw ones."""

@@ -1,15 +1,15 @@
-"""Arrays in files of another format: of one file, or of several, one behind the other along an axis.
+"""Arrays in files of another format: in one file, or in several joined along an axis.
 
-    a.nc, b.nc, c.nc say the same     chunk (3, 0) of the whole ─► file b, bytes 4016 … 9120        mapped
-    each is packed, chunked or        chunk (3, 0) of the whole ─► rows of b, decoded and unpacked   made
-    coded otherwise                                                as b says
+    a.nc, b.nc, c.nc stored alike     chunk (3, 0) of the whole ─► file b, bytes 4016 … 9120        mapped
+    packed, chunked or coded          chunk (3, 0) of the whole ─► rows of b, decoded and unpacked  assembled
+    differently                                                    as b describes
 
-Whatever can be read where it lies is mapped; what is made says so in its codec's name. Each file is opened once, when
-its arrays are asked for:
+Chunks that can be read in place are mapped; the codec name of assembled chunks says so. Each file is opened once, at
+the first access to its arrays:
 
-open_array("*.nc", …)     names, of the first file; what each file says of that array
-open_group("*.nc")        what each file says of every array; those without the axis that is joined are those of the
-                          first file, and held against the others
+open_array("*.nc", …)     names, from the first file; the description of that array, from each file
+open_group("*.nc")        the description of every array, from each file; arrays without the joined axis are
+                          taken from the first file and compared with the others
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from oocarrays.errors import UnsupportedError
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.section import Section
 from oocarrays.plan.documents import Document
-from oocarrays.storage.foreign import fits, hdf5, netcdf3, numpy_files, tiff  # noqa: F401  each enters its format
+from oocarrays.storage.foreign import fits, hdf5, netcdf3, numpy_files, tiff  # noqa: F401  each registers its format
 from oocarrays.storage.foreign.facts import FORMATS, Facts, Reader, Stacked
 from oocarrays.storage.foreign.files import Files
 from oocarrays.storage.foreign.packing import PACKED, Packing, agreed, told
 
 COORDINATE_BYTES = 2**22
-"""Bytes of an array that is not joined, up to which all of it is held against that of the other files."""
+"""Maximum bytes of an unjoined array that is compared wholly between files."""
 _looking = threading.RLock()
 JOINED_BYTES = 2**24
-"""Arrays with one axis of no more are made whole, as one chunk, where they are joined: coordinates."""
+"""Maximum bytes of a 1-d array that is assembled as one chunk when joined: coordinates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A description of an array that some of the files share."""
+    """Description of an array shared by some of the files."""
 
     facts: Facts
-    """Of one of them, its shape left out of account."""
+    """Facts from one of these files; its shape is ignored."""
     packing: Packing | None = None
-    """How its values are unpacked; None where all files pack alike."""
+    """Unpacking of its values; None if all files pack alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +55,19 @@ class ForeignArray:
     """An array in one file or in several."""
 
     name: str
-    """Its path in each file."""
+    """Path of the array in each file."""
     facts: Facts
-    """What it is as a whole."""
+    """Facts of the whole array."""
     axis: int
-    """The axis along which files follow one another."""
+    """Axis along which files are joined."""
     bounds: tuple[int, ...]
-    """Where each file begins along that axis, in elements, and where the last one ends."""
+    """Start of each file along that axis and end of the last, in elements."""
     variants: tuple[Variant, ...]
-    """What files say of it."""
+    """Distinct descriptions in the files."""
     said: bytes
-    """Which of those each file says, as 16-bit numbers."""
+    """Index of each file's variant, as 16-bit numbers."""
     made: bool
-    """Whether chunks are made of what is read; where not, they are bytes of a file."""
+    """Whether chunks are assembled from reads; otherwise they are byte ranges of a file."""
 
     @property
     def grid(self) -> ChunkGrid:
@@ -83,7 +83,7 @@ class ForeignArray:
         return replace(facts, shape=tuple(shape))
 
     def place(self, index: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """In which file a chunk lies that is mapped, and its index there."""
+        """Return the file number of a mapped chunk, and its index in that file."""
         if not index:
             return 0, index
         chunk = self.facts.chunks[self.axis]
@@ -93,7 +93,7 @@ class ForeignArray:
         return part, (*index[: self.axis], inside, *index[self.axis + 1 :])
 
     def parts(self, section: Section) -> Iterable[tuple[int, Section, Section]]:
-        """Yield the files that hold any of a section, with what each has of it: in the file, and in the section."""
+        """Yield the files that overlap a section, with the overlap in the file and in the section."""
         if not section.shape:
             yield 0, section, section
             return
@@ -130,7 +130,7 @@ def alone(name: str, facts: Facts) -> ForeignArray:
 
 
 def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str]) -> ForeignArray:
-    """Return the array of several files, one behind the other along an axis."""
+    """Return the array of several files joined along an axis."""
     bounds = [0]
     for number, each in enumerate(all):
         _check_shape(name, all[0], each, axis, (path(0), path(number)))
@@ -157,7 +157,7 @@ def joined(name: str, all: Sequence[Facts], axis: int, path: Callable[[int], str
 
 
 def _made(whole: Facts, chunks: tuple[int, ...], first: Facts, unpacked: bool) -> Facts:
-    """Return an array whose chunks are made, as plain elements in C order."""
+    """Return the facts of an array with assembled chunks: plain elements in C order."""
     by = first.library or ("unpacked" if unpacked else "joined")
     dtype = whole.dtype
     if dtype != "O":
@@ -172,14 +172,14 @@ def _nbytes(facts: Facts) -> int:
 
 
 def _fit(bounds: Sequence[int], chunk: int) -> bool:
-    """Return whether every file but the last ends where a chunk does."""
+    """Return whether every file but the last ends at a chunk boundary."""
     return all(bound % chunk == 0 for bound in bounds[:-1])
 
 
 def _variants(
     name: str, all: Sequence[Facts], firsts: list[int], path: Callable[[int], str]
 ) -> tuple[tuple[Variant, ...], Facts]:
-    """Return the descriptions in the files, and that of the whole."""
+    """Return the variants in the files, and the facts of the whole."""
     first, ways = all[0], [all[number] for number in firsts]
     if len({told(each) for each in ways}) == 1:
         return tuple(Variant(facts=each) for each in ways), first
@@ -201,11 +201,11 @@ def _check_shape(name: str, first: Facts, each: Facts, axis: int, paths: tuple[s
 
 
 Read = Callable[[int, Section], np.ndarray]
-"""Reads elements of one file: its number, and where they lie in it."""
+"""Function that reads elements of one file, from its number and the section in it."""
 
 
 def made_section(array: ForeignArray, section: Section, read: Read) -> np.ndarray:
-    """Return elements of an array whose chunks are made, as they are unpacked."""
+    """Return a section of an array with assembled chunks, unpacked."""
     dtype: Any = object if array.facts.dtype == "O" else np.dtype(array.facts.dtype)
     out = np.empty(section.shape, dtype)
     for part, there, here in array.parts(section):
@@ -216,26 +216,26 @@ def made_section(array: ForeignArray, section: Section, read: Read) -> np.ndarra
 
 @dataclass(slots=True, kw_only=True)
 class Contents:
-    """The arrays and groups in some files."""
+    """Arrays and groups in some files."""
 
     files: Files
-    """The files."""
+    """Source files."""
     format: str
-    """Their format, one of `FORMATS`."""
+    """Format of the files, one of `FORMATS`."""
     names: tuple[str, ...]
     """Paths of the arrays."""
     groups: dict[str, Document]
-    """Attributes of the groups, by their paths."""
+    """Attributes of the groups, by path."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Why arrays are left out, by their paths."""
+    """Reasons why arrays are left out, by path."""
     dim: str | int | None = None
-    """The axis along which files follow one another, by its name or its number; None of one file."""
+    """Name or number of the axis along which files are joined; None for a single file."""
     stacked: frozenset[str] = frozenset()
-    """Paths of the arrays that do not have this axis, and get it as a new first one."""
+    """Paths of the arrays without this axis, which receive it as a new first one."""
     known: dict[str, ForeignArray] = field(default_factory=dict)
-    """Arrays that have been looked at."""
+    """Arrays examined so far, by path."""
     told: dict[str, list[Facts]] = field(default_factory=dict)
-    """What each file says of arrays that are asked for next."""
+    """Facts from each file of arrays about to be examined, by path."""
 
     @property
     def reader(self) -> Reader:
@@ -243,7 +243,7 @@ class Contents:
         return Stacked(format=format, dim=str(self.dim), names=self.stacked) if self.stacked else format
 
     def array(self, name: str) -> ForeignArray:
-        """Return an array; all files are looked at when it is asked for first."""
+        """Return an array; the first access examines all files."""
         if name not in self.known:
             with _looking:
                 if name not in self.known:
@@ -268,14 +268,14 @@ class Contents:
         return replace(made, facts=facts)
 
     def _axis(self, facts: Facts) -> int | None:
-        """The axis along which an array is joined; None where it has none such."""
+        """Return the axis along which an array is joined; None if it has none."""
         if isinstance(self.dim, int):
             return self.dim if self.dim < len(facts.shape) else None
         names = facts.names or ()
         return names.index(self.dim) if self.dim in names else None
 
     def _check_same(self, name: str, all: list[Facts]) -> None:
-        """Refuse an array that is not joined, and is another one in some of the files: of large ones both ends."""
+        """Raise if an unjoined array differs between files; large arrays are compared at both ends only."""
         for number, each in enumerate(all):
             if (each.shape, each.dtype) != (all[0].shape, all[0].dtype):
                 raise UnsupportedError(
@@ -296,13 +296,13 @@ class Contents:
         return self.reader.read(self.files.readable(number), name, part)
 
     def _told(self, name: str) -> list[Facts]:
-        """Return the description of an array in each file, in few words."""
+        """Return brief facts of an array from each file."""
         if name not in self.told:
             self._look_at([name])
         return self.told.pop(name)
 
     def prepare(self, inner: str) -> None:
-        """Read the files' indexes ahead of the first request: with many files that takes seconds."""
+        """Read the files' indexes before the first request, because many files take seconds."""
         if self.dim is None:
             return
         wanted = [name for name in self.names if name == inner or not inner or name.startswith(f"{inner}/")]
@@ -311,7 +311,7 @@ class Contents:
             self.array(name)
 
     def look_at(self, names: Iterable[str]) -> None:
-        """Look at several arrays at once: each file is opened once for all of them."""
+        """Examine several arrays at once, opening each file once for all of them."""
         if self.dim is not None:
             with _looking:
                 self._look_at([name for name in names if name not in self.known and name not in self.told])
@@ -327,7 +327,7 @@ class Contents:
 
 
 def _both_ends(facts: Facts) -> list[tuple[slice, ...]]:
-    """Return the part of an array that is looked at: all of it, or its first and last rows where it is large."""
+    """Return the sections of an array to compare: all of it, or the first and last rows of a large one."""
     size = 16 if facts.dtype == "O" else np.dtype(facts.dtype).itemsize
     whole = (slice(None),) * len(facts.shape)
     if math.prod(facts.shape) * size <= COORDINATE_BYTES:
@@ -336,5 +336,5 @@ def _both_ends(facts: Facts) -> list[tuple[slice, ...]]:
 
 
 def all_equal(some: Iterable[np.ndarray], others: Iterable[np.ndarray]) -> bool:
-    """Return whether arrays have the same elements, NaN in the same places."""
+    """Return whether arrays have the same elements, with NaN in the same places."""
     return all(bool(((a == b) | ((a != a) & (b != b))).all()) for a, b in zip(some, others, strict=True))

@@ -1,4 +1,4 @@
-"""Chunks that are ranges of local files, read as chunk files are: opened, looked at, read from and closed."""
+"""Chunks as ranges of local files, accessed like chunk files: opened, checked, read and closed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from oocarrays.storage.stores.store_blobs import PartBlob
 
 
 class Ranges(Protocol):
-    """Whoever knows where chunks lie in files."""
+    """Object with the locations of chunks in files."""
 
     @property
     def source_files(self) -> Files:
-        """The files."""
+        """Source files."""
 
     def place(self, path: str, key: str) -> tuple[int, int, int] | None:
-        """Number of the file, offset and bytes of a chunk; None where it is not stored."""
+        """Return the file number, offset and size in bytes of a chunk; None if it is not stored."""
 
 
 class RangeBlob(PartBlob):
-    """A chunk in a file; what it has beyond the end of the file is zero."""
+    """A chunk in a file, with zeros beyond the end of the file."""
 
     def __init__(self, blob: LocalBlob, offset: int, nbytes: int, file_bytes: int) -> None:
         super().__init__(blob, offset, nbytes)
         self._there = min(nbytes, max(file_bytes - offset, 0))
 
     def read_into(self, offset: int, out: memoryview) -> None:
-        """Fill ``out`` from ``offset`` on, in one request."""
         there = max(min(len(out), self._there - offset), 0)
         if there:
             super().read_into(offset, out[:there])
@@ -41,7 +40,6 @@ class RangeBlob(PartBlob):
             np.frombuffer(out, np.uint8)[there:] = 0
 
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
-        """Fill each row of bytes from its offset on, a request each."""
         if self._there == self.size:
             super().read_runs(offsets, out)
             return
@@ -49,19 +47,19 @@ class RangeBlob(PartBlob):
             self.read_into(offset, row.data)
 
     def pages(self) -> np.ndarray:
-        """All bytes, in place where they are all there."""
+        """Return all bytes, mapped if none is beyond the end of the file."""
         return super().pages() if self._there == self.size else self.read_all()
 
 
 class RangeBlobs(LocalBlobs):
-    """The chunks of an array in local files of another format."""
+    """Chunks of an array in local files of another format."""
 
     def __init__(self, store: Ranges, path: str) -> None:
         super().__init__(str(store.source_files.root))
         self._store, self._array = store, path
 
     def range_of(self, key: str) -> tuple[str, int, int]:
-        """The file of a chunk, where it begins in it, and its bytes."""
+        """Return the path of a chunk's file, its offset there, and its size in bytes."""
         found = self._store.place(self._array, key)
         if found is None:
             raise MissingBlob(key)
@@ -69,7 +67,7 @@ class RangeBlobs(LocalBlobs):
         return self._store.source_files.path(number), offset, nbytes
 
     def check_file(self, key: str, file: int) -> None:
-        """Refuse a file that is not as it was found."""
+        """Raise if the file of a chunk has changed since it was found."""
         found = self._store.place(self._array, key)
         if found is not None:
             self._store.source_files.check(found[0], file)
@@ -78,7 +76,6 @@ class RangeBlobs(LocalBlobs):
         return self.range_of(key)[0]
 
     def open(self, key: str, read_ahead: bool = False) -> Any:
-        """Return the chunk under ``key``, open for reading."""
         path, offset, nbytes = self.range_of(key)
         try:
             blob = LocalBlob(path, read_ahead=False)
@@ -94,26 +91,25 @@ class RangeBlobs(LocalBlobs):
             raise
 
     def exists(self, key: str) -> bool:
-        """Return whether a chunk is stored under ``key``."""
         return self._store.place(self._array, key) is not None
 
     def announce(self, keys: Iterable[str]) -> None:
-        """Nothing: a file is fetched as it is read."""
+        """Do nothing: files of other formats have no read-ahead."""
 
     def put(self, key: str, data: memoryview) -> None:
-        """Raise: files of other formats are not written."""
+        """Raise, because files of other formats are read-only."""
         raise self._refusal(key)
 
     def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
-        """Raise the same."""
+        """Raise, because files of other formats are read-only."""
         raise self._refusal(key)
 
     def change(self, key: str, pieces: Iterable[Piece]) -> None:
-        """Raise the same."""
+        """Raise, because files of other formats are read-only."""
         raise self._refusal(key)
 
     def remove(self, key: str) -> None:
-        """Raise the same."""
+        """Raise, because files of other formats are read-only."""
         raise self._refusal(key)
 
     def _refusal(self, key: str) -> StoreFailure:

@@ -1,8 +1,8 @@
-"""What is known of an array in a file of another format, as data: enough to read its chunks where they lie.
+"""Facts of an array in a file of another format, sufficient to read its chunks in place.
 
-a.nc    air    shape, type, chunk, filters, attributes  ─► Facts        looked at when it is opened
+a.nc    air    shape, type, chunk, filters, attributes  ─► Facts        read when the array is opened
                chunk 0: bytes 4016 … 9120
-               chunk 1: bytes 9120 … 13977              ─► ChunkTable   looked at when its chunks are read
+               chunk 1: bytes 9120 … 13977              ─► ChunkTable   read with the first chunks
 """
 
 from __future__ import annotations
@@ -21,117 +21,117 @@ from oocarrays.mapping.grid import ceil_div, ravel
 from oocarrays.plan.documents import Document
 
 Readable = str | BinaryIO
-"""A file as libraries open it: its path, or what reads it."""
+"""File argument of libraries: its path, or an object that reads it."""
 FILTERS = "oocarrays.filters"
-"""The codec that stands for all filters of a chunk, by its name in documents."""
+"""Name in documents of the codec for all filters of a chunk."""
 ROW_BYTES = 2**22
-"""Bytes of a chunk of a file that has none: about."""
+"""Approximate bytes of a chunk of a file without chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """An array in a file."""
+    """Facts of an array in a file."""
 
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
     chunks: tuple[int, ...]
     """Length of a chunk in each axis, in elements."""
     dtype: Any
-    """The type of an element, as numpy writes it, or a structure; ``"O"`` for texts of any length."""
+    """Element type in numpy's notation, or a structure; ``"O"`` for strings of any length."""
     filters: tuple[str, ...] = ()
-    """What was done to the bytes of a chunk, the first one first: each a codec of numcodecs, as JSON."""
+    """Filters of the bytes of a chunk in order of encoding, each a numcodecs codec as JSON."""
     library: str | None = None
-    """What reads it, where its chunks cannot be read by their bytes; None where they can."""
+    """Library that reads the array if its chunks cannot be read as bytes; None otherwise."""
     fill: Any = None
-    """The value of what is not stored; None for zero."""
+    """Value of missing chunks; None for zero."""
     attributes: Document = field(default_factory=dict)
-    """Its attributes, as JSON has them."""
+    """Attributes as JSON."""
     native: Document = field(default_factory=dict)
-    """Those of its attributes that say what values stand for, of the types they have in the file."""
+    """Attributes that define the meaning of values, in their types in the file."""
     encoding: Document = field(default_factory=dict)
-    """How it is stored, as xarray's readers of the format call that: chunksizes, zlib, complevel and others."""
+    """Storage settings under the names of xarray's readers of the format: chunksizes, zlib, complevel and others."""
     endless: frozenset[str] = frozenset()
-    """Names of its axes that have no end."""
+    """Names of its unlimited axes."""
     names: tuple[str | None, ...] | None = None
     """Names of its axes."""
     scales: dict[str, tuple[float, str | None]] = field(default_factory=dict)
-    """Distance of two elements and its unit by the name of the axis, where the file states them."""
+    """Distance of neighbouring elements and its unit by axis name, where the file states them."""
     order: tuple[int, ...] | None = None
-    """The axes from the slowest to the fastest, as elements lie in a chunk; None where that is their own order."""
+    """Axes of a chunk in storage order, slowest first; None for the array's own order."""
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Chunks along each axis."""
+        """Number of chunks along each axis."""
         return tuple(map(ceil_div, self.shape, self.chunks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTable:
-    """Where the chunks of an array lie in its file."""
+    """Locations of the chunks of an array in its file."""
 
     counts: tuple[int, ...]
-    """Chunks along each axis."""
+    """Number of chunks along each axis."""
     offsets: np.ndarray
-    """Where each begins, in bytes, the last axis running fastest."""
+    """Offset of each chunk in bytes, in C order."""
     nbytes: np.ndarray
-    """Bytes of each; 0 for one that is not stored."""
+    """Size of each chunk in bytes; 0 for a missing one."""
 
     def place(self, index: tuple[int, ...]) -> tuple[int, int] | None:
-        """Where a chunk begins, and its bytes; None where it is not stored."""
+        """Return the offset and size in bytes of a chunk; None if it is not stored."""
         number = ravel(index, self.counts)
         nbytes = int(self.nbytes[number])
         return (int(self.offsets[number]), nbytes) if nbytes else None
 
 
 class Reader(Protocol):
-    """Reads arrays of a file."""
+    """Reader of the arrays of a file."""
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some arrays; without attributes that say nothing of values, where they are to be ``brief``."""
+        """Return the facts of some arrays; with ``brief``, only attributes that define the meaning of values."""
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where the chunks of an array lie."""
+        """Return the locations of the chunks of an array."""
 
     def stored_bytes(self, file: Readable, name: str) -> int:
-        """Bytes of an array in the file, as they are stored."""
+        """Return the stored bytes of an array in the file."""
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
         """Read elements by the format's own library."""
 
 
 class Format(Reader, Protocol):
-    """A format of files: each is a module's object, known by its name in `FORMATS`."""
+    """A file format: an object registered by its module in `FORMATS`."""
 
     extra: str
-    """Our extra that brings the package that it needs."""
+    """Our extra with the package that the format needs."""
 
     def groups(self, file: Readable) -> dict[str, Document]:
-        """Attributes of all groups in a file, by their paths; "" is the file itself."""
+        """Return the attributes of all groups in a file, by path; "" is the file itself."""
 
     def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Paths of all arrays in a file; "" where the file is one array."""
+        """Return the paths of all arrays in a file; "" for a file that is one array."""
 
     def skipped(self, file: Readable) -> dict[str, str]:
-        """Return why arrays in a file are left out, by their paths, as the end of a sentence."""
+        """Return the reasons why arrays in a file are left out, by path, as the end of a sentence."""
 
 
 FORMATS: dict[str, Format] = {}
-"""What reads files of each format: each module enters its own."""
+"""Readers by format name, registered by their modules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stacked:
-    """Reader of files whose arrays have a new first axis of length one, along which the files are joined."""
+    """Reader of files with arrays joined along a new first axis of length one."""
 
     format: Reader
-    """Reader of the arrays as they are stored."""
+    """Reader of the stored arrays."""
     dim: str
     """Name of the new axis."""
     names: frozenset[str]
-    """Paths of the arrays that have it."""
+    """Paths of the arrays with the new axis."""
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Facts of some arrays, with the new axis."""
+        """Return the facts of some arrays, with the new axis."""
         found = self.format.facts(file, names, brief=brief)
         return [self._with_axis(f) if n in self.names else f for n, f in zip(names, found, strict=True)]
 
@@ -147,7 +147,7 @@ class Stacked:
         )
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where the chunks of an array lie: the new axis does not move them."""
+        """Return the locations of the chunks, unchanged by the new axis."""
         if name not in self.names:
             return self.format.table(file, name, facts)
         order = None if facts.order is None else tuple(axis - 1 for axis in facts.order[1:])
@@ -166,12 +166,12 @@ class Stacked:
 
 
 def is_coordinate(name: str, facts: Facts) -> bool:
-    """Return whether an array has one axis and the name of that axis."""
+    """Return whether an array has one axis, named like itself."""
     return facts.names == (name.rpartition("/")[2],)
 
 
 def document(facts: Facts) -> Document:
-    """Return the metadata of an array as Zarr writes them in format 3."""
+    """Return the Zarr format 3 metadata of an array."""
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -207,7 +207,7 @@ def _codecs(facts: Facts) -> list[Document]:
 
 
 def rows_of(shape: tuple[int, ...], itemsize: int, most: int = ROW_BYTES) -> tuple[int, ...]:
-    """Cut an array that lies in one piece in chunks that do so, too, of ``most`` bytes, about."""
+    """Return chunk lengths for a contiguous array, with about ``most`` contiguous bytes per chunk."""
     chunks = list(shape)
     for axis in range(len(shape)):
         inner = itemsize * int(np.prod(shape[axis + 1 :], dtype=np.int64))
@@ -218,7 +218,7 @@ def rows_of(shape: tuple[int, ...], itemsize: int, most: int = ROW_BYTES) -> tup
 
 
 def in_one_piece(facts: Facts, offset: int) -> ChunkTable:
-    """Return where chunks lie in an array that lies in one piece from ``offset`` on, cut by `rows_of`."""
+    """Return the locations of the chunks by `rows_of` of a contiguous array at ``offset``."""
     order = facts.order or tuple(range(len(facts.shape)))
     size, steps = np.dtype(facts.dtype).itemsize, dict[int, int]()
     for axis in reversed(order):
@@ -236,7 +236,7 @@ def index_of(name: str) -> tuple[int, ...]:
 
 
 def whole_chunk(data: np.ndarray, chunks: tuple[int, ...], beyond: Any) -> np.ndarray:
-    """A chunk of its full length, of what the array has of it."""
+    """Return a part of a chunk padded to its full length."""
     if data.shape == chunks:
         return np.ascontiguousarray(data)
     out = np.full(chunks, beyond, data.dtype)

@@ -1,7 +1,7 @@
-"""The files that an array is read from: where they are, and what tells whether one of them has changed.
+"""Source files of an array, with their locations and versions.
 
-/data/*.nc          local     size and time of change, at each opening
-s3://bucket/*.nc    remote    size and ETag, as a listing has them; byte ranges, some of them kept
+/data/*.nc          local     size and modification time, at each opening
+s3://bucket/*.nc    remote    size and ETag from a listing; byte ranges, some of them cached
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import got
 
 PAGE_BYTES = 2**18
-"""Bytes of a remote file that are fetched at a time, for libraries that look for its metadata."""
+"""Bytes of a page of a remote file, fetched at a time for libraries that search for metadata."""
 KEPT_PAGES = 64
-"""Pages of one file that are kept."""
+"""Maximum cached pages of one file."""
 FEW = 8
-"""Remote files that are looked at one by one; of more, a list is asked for."""
+"""Maximum remote files checked one by one; for more, a listing is requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Files in a folder, or below a prefix of a store, in their order."""
+    """Files in a folder, or below a prefix of a store, in order."""
 
     root: str | RemoteStore
     """The folder, or the store."""
     names: tuple[str, ...]
-    """Their names below it."""
+    """Names of the files below the root."""
     sizes: tuple[int, ...]
-    """Bytes of each, as they were found."""
+    """Bytes of each file when found."""
     versions: tuple[str, ...]
-    """Of each what changes when it is written again."""
+    """Version of each file when found: modification time or ETag."""
 
     @property
     def local(self) -> bool:
         return isinstance(self.root, str)
 
     def path(self, number: int) -> str:
-        """The name of a file, as a person writes it."""
+        """Return the full name of a file."""
         root = self.root if isinstance(self.root, str) else self.root.name
         return os.path.join(root, self.names[number])
 
     def readable(self, number: int) -> Readable:
-        """A file as libraries open it."""
+        """Return a file as an argument for libraries, after checking its version."""
         if isinstance(self.root, str):
             self.check(number, self.path(number))
             return self.path(number)
@@ -65,14 +65,14 @@ class Files:
         return reader  # type: ignore[no-any-return]
 
     def check(self, number: int, file: int | str) -> None:
-        """Refuse a local file, or one that is open, that is not as it was found."""
+        """Raise if a local file, given by path or descriptor, has changed since it was found."""
         with translated("read", self.path(number)):
             status = os.stat(file)
         if (status.st_size, str(status.st_mtime_ns)) != (self.sizes[number], self.versions[number]):
             raise RunError(f"{self.path(number)} has changed since it was opened: open it again")
 
     def check_all(self) -> None:
-        """Refuse files of which one is not as it was found."""
+        """Raise if any file has changed since it was found."""
         if not self.local:
             self._check_remote(range(len(self.names)))
             return
@@ -92,7 +92,7 @@ class Files:
                 raise RunError(f"{self.path(number)} has gone, or has changed since it was opened: open it again")
 
     async def range(self, number: int, start: int, stop: int) -> np.ndarray:
-        """Bytes of a file, from ``start`` to ``stop``, or to its end where that comes before."""
+        """Return the bytes of a file from ``start`` to ``stop``, or to its end."""
         stop = min(stop, self.sizes[number])
         if isinstance(self.root, str):
             return self._pread(number, start, stop)
@@ -102,7 +102,7 @@ class Files:
         return data
 
     def read(self, number: int, start: int, stop: int) -> np.ndarray:
-        """Return the same bytes to a thread that waits for them."""
+        """Return the same bytes, blocking the calling thread."""
         if self.local:
             return self._pread(number, start, min(stop, self.sizes[number]))
         return sync(self.range(number, start, stop))
@@ -119,7 +119,7 @@ class Files:
 
 
 class RemoteFile(io.RawIOBase):
-    """A file in a store, read by pages: a library that looks for metadata asks for few bytes many times."""
+    """A remote file read by pages, because libraries search for metadata in many small reads."""
 
     def __init__(self, store: RemoteStore, key: str, size: int) -> None:
         self._store, self._key, self._size, self._at = store, key, size, 0
@@ -162,13 +162,13 @@ class RemoteFile(io.RawIOBase):
 
 
 def local_files(pattern: str) -> Files:
-    """Return the local files of a name with wildcards, or of one without, in the order of their names."""
+    """Return the local files that match a name with or without wildcards, sorted by name."""
     found = [pattern] if os.path.isfile(pattern) else sorted(filter(os.path.isfile, glob.glob(pattern)))
     return listed_files(found, pattern)
 
 
 def listed_files(paths: Sequence[str], pattern: str) -> Files:
-    """Return local files as they are now, in the order in which they are given."""
+    """Return local files in the given order, with their current sizes and versions."""
     if not paths:
         raise NotFoundError(f"no file is named {pattern}")
     paths = [os.path.abspath(path) for path in paths]
@@ -186,7 +186,7 @@ def listed_files(paths: Sequence[str], pattern: str) -> Files:
 
 
 def remote_files(store: RemoteStore, pattern: str) -> Files:
-    """Return the files below a prefix of a store whose names fit, in their order."""
+    """Return the files of a store that match a name pattern, sorted by name."""
     if "*" not in pattern:
         one = sync(store.detail(pattern))
         listed = [] if one is None else [(pattern, *one)]

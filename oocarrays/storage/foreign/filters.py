@@ -1,7 +1,7 @@
-"""Filters of other formats, as one codec: shuffled, deflated and checked bytes go through numcodecs in turn.
+"""Filters of other formats as one codec: numcodecs' shuffle, deflate and checksum codecs in sequence.
 
-elements ─► shuffle ─► zlib ─► fletcher32 ─► bytes of a chunk         writing, as the other library did it
-elements ◄─ shuffle ◄─ zlib ◄─ fletcher32 ◄─ bytes of a chunk         reading, the last one into our buffer
+elements ─► shuffle ─► zlib ─► fletcher32 ─► bytes of a chunk         encoding, as by the other library
+elements ◄─ shuffle ◄─ zlib ◄─ fletcher32 ◄─ bytes of a chunk         decoding, the last step into our buffer
 """
 
 from __future__ import annotations
@@ -37,35 +37,34 @@ BYTE_FILTERS = (
     "lzma",
     "bz2",
 )
-"""Codecs of numcodecs that make bytes of bytes, and know nothing of elements but their size."""
+"""Codecs of numcodecs from bytes to bytes, with no property of elements but their size."""
 
 try:
-    from isal.isal_zlib import decompress  # twice as fast as zlib, where it is installed
+    from isal.isal_zlib import decompress  # twice as fast as zlib, if installed
 except ImportError:
     from zlib import decompress
 
 INFLATED = {"zlib": 15, "gzip": 31}
-"""Codecs whose bytes are deflated, and how `decompress` is told of what is around them."""
+"""Codecs of deflated bytes, and the argument of `decompress` for their headers."""
 SPARE = 1
-"""Bytes that a buffer to inflate into has beyond what comes: in a full one, libraries take it that more is to come."""
+"""Extra bytes of an inflate buffer: if the buffer is exactly full, libraries expect more data."""
 
 
 class Chained(Codec):  # type: ignore[misc]
-    """Several codecs of bytes as one, which decodes into a buffer of its caller's."""
+    """Several byte codecs as one, with decoding into a given buffer."""
 
     def __init__(self, codecs: Sequence[Codec], name: str | None = None) -> None:
         self.codecs = tuple(codecs)
         self.codec_id = name or "+".join(codec.codec_id for codec in codecs)
 
     def encode(self, buf: Any) -> Any:
-        """Encode bytes by one codec after the other."""
         data = np.ascontiguousarray(buf).reshape(-1).view(np.uint8)
         for codec in self.codecs:
             data = codec.encode(data)
         return data
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Decode bytes, into ``out`` where it is given."""
+        """Decode bytes, into ``out`` if given."""
         data, into = buf, None if out is None else out.reshape(-1).view(np.uint8)
         for number, codec in reversed(list(enumerate(self.codecs))):
             last = number == 0 and codec.codec_id == "shuffle" and into is not None
@@ -82,7 +81,7 @@ class Chained(Codec):  # type: ignore[misc]
         return None
 
     def get_config(self) -> dict[str, Any]:
-        """Return what makes it again."""
+        """Return the configuration of the codecs."""
         return {"id": self.codec_id, "codecs": [codec.get_config() for codec in self.codecs]}
 
     def __reduce__(self) -> Any:
@@ -95,7 +94,7 @@ def _check_length(found: int, into: Any) -> None:
 
 
 def _decoded(codec: Codec, data: Any, nbytes: int | None) -> Any:
-    """Decode by one codec; bytes that are deflated by the fastest library that there is."""
+    """Decode by one codec; use the fastest installed library for deflated bytes."""
     if codec.codec_id not in INFLATED:
         return codec.decode(data)
     try:
@@ -105,7 +104,7 @@ def _decoded(codec: Codec, data: Any, nbytes: int | None) -> Any:
 
 
 def chained(codecs: Iterable[Codec | None]) -> Codec | None:
-    """Return one codec for several of bytes; None where one of them needs to know of elements, or there is none."""
+    """Return one codec for several byte codecs; None if there are none, or if one depends on the elements."""
     given = [codec for codec in codecs if codec is not None]
     if not given or any(codec.codec_id not in BYTE_FILTERS for codec in given):
         return None
@@ -116,7 +115,7 @@ def chained(codecs: Iterable[Codec | None]) -> Codec | None:
 
 @lru_cache(256)
 def codec_of(filters: tuple[str, ...], library: str | None) -> Codec | None:
-    """Return the codec of some filters; None of none."""
+    """Return the codec of some filters; None for no filters."""
     made = [_made(each) for each in filters]
     if library:
         return Chained(made, library)
@@ -133,17 +132,17 @@ def _made(filter: str) -> Codec:
 
 @dataclass(frozen=True)
 class FilterCodec(BytesBytesCodec):
-    """All filters of a chunk, as Zarr asks for them; it decodes only."""
+    """All filters of a chunk, as a Zarr codec."""
 
     is_fixed_size = False
     filters: tuple[str, ...]
-    """Each a codec of numcodecs, as JSON."""
+    """Filters in order of encoding, each a numcodecs codec as JSON."""
     library: str | None = None
-    """What has read the elements already, if not we."""
+    """Library that has already read the elements; None if the bytes are read directly."""
 
     @classmethod
     def from_dict(cls, data: Any) -> FilterCodec:
-        """Make it of a document."""
+        """Create the codec from a metadata document."""
         settings = data["configuration"]
         return cls(tuple(map(json.dumps, settings["filters"])), settings.get("library"))
 
@@ -153,13 +152,13 @@ class FilterCodec(BytesBytesCodec):
 
     @property
     def codec(self) -> Codec:
-        """The same for numcodecs."""
+        """The numcodecs codec of the filters."""
         found = codec_of(self.filters, self.library)
         assert found is not None, "it is made where there is anything"
         return found
 
     def compute_encoded_size(self, input_byte_length: int, _: ArraySpec) -> int:
-        """Raise: nobody knows."""
+        """Raise, because the size is unknown."""
         raise NotImplementedError
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:

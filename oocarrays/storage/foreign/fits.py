@@ -1,11 +1,11 @@
-"""FITS files: where the elements of images lie, as the headers say; a file is a group of them, by EXTNAME.
+"""FITS files: image data located by the headers; a file is a group of images, by EXTNAME.
 
 header   SIMPLE, BITPIX, NAXIS, NAXIS1 (the fastest axis), …, END     cards of 80 bytes, in blocks of 2880
 data     big-endian elements in one piece, padded to a block
 header   XTENSION= 'IMAGE   ', …                                      the next part
 
-Format: FITS Standard 4.0. astropy is not needed, as the headers alone are read here. Unsigned integers are stored as
-signed ones less half of their range: they are made of what is read. All others are byte ranges.
+Format: FITS Standard 4.0. The headers are read here, without astropy. Unsigned integers are stored as signed ones less
+half of their range, and are converted on read. All others are byte ranges.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from oocarrays.storage.foreign.facts import (
 from oocarrays.storage.foreign.packing import coded_fill
 
 TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
-"""Types of elements, by BITPIX."""
+"""Element types by BITPIX."""
 SIGNS = {8: (-128, "i1"), 16: (2**15, "u2"), 32: (2**31, "u4"), 64: (2**63, "u8")}
-"""BZERO of integers with the other kind of sign, and their type, by BITPIX."""
+"""BZERO and type of integers with the opposite sign convention, by BITPIX."""
 CARD, BLOCK = 80, 2880
 """Bytes of a card, and of a block of a header or of data."""
 AXES = ("x", "y", "z", "w")
@@ -46,7 +46,7 @@ AXES = ("x", "y", "z", "w")
 STRUCTURE = re.compile(
     r"SIMPLE|XTENSION|BITPIX|NAXIS\d*|EXTEND|PCOUNT|GCOUNT|GROUPS|BSCALE|BZERO|BLANK|CHECKSUM|DATASUM|CONTINUE|"
 )
-"""Keywords that describe how data are stored; other cards are attributes."""
+"""Keywords that describe the storage of data; other cards are attributes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,28 +54,28 @@ class HeaderDataUnit:
     """A header and its data (HDU)."""
 
     number: int
-    """Its number in the file; 0 is the primary one."""
+    """Number in the file; 0 is the primary one."""
     cards: Document
     """Values by keyword; comments and history as one text each."""
     begin: int
-    """Where the data begin, in bytes."""
+    """Offset of the data in bytes."""
     nbytes: int
     """Bytes of the data, without padding."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis, in elements, the slowest first."""
+        """Extent of each axis in elements, slowest first."""
         return tuple(self.cards[f"NAXIS{axis}"] for axis in range(self.cards["NAXIS"], 0, -1))
 
     @property
     def sign(self) -> str | None:
-        """Type of integers that are stored with the other kind of sign; None for any other."""
+        """Type of integers stored with the opposite sign convention; None for any other."""
         offset, dtype = SIGNS.get(self.cards["BITPIX"], (None, None))
         return dtype if self.cards.get("BZERO") == offset and self.cards.get("BSCALE", 1) == 1 else None
 
     @property
     def why_not(self) -> str | None:
-        """Why it cannot be an array, as the end of a sentence; None for an image."""
+        """Reason why it cannot be an array, as the end of a sentence; None for an image."""
         if self.cards.get("ZIMAGE") is True:
             return "holds a tile-compressed image (funpack decompresses it)"
         kind = self.cards.get("XTENSION") if self.number else "IMAGE"
@@ -85,12 +85,12 @@ class HeaderDataUnit:
 
     @property
     def attributes(self) -> Document:
-        """Cards that do not describe how data are stored."""
+        """Cards that do not describe the storage of data."""
         return {name: value for name, value in self.cards.items() if not STRUCTURE.fullmatch(name)}
 
     @property
     def packing(self) -> dict[str, Any]:
-        """What a stored value stands for, as attributes of CF."""
+        """CF attributes of the conversion from stored values."""
         stored, found = np.dtype(TYPES[self.cards["BITPIX"]]).newbyteorder("="), dict[str, Any]()
         if self.sign is None:
             said = {"scale_factor": self.cards.get("BSCALE", 1), "add_offset": self.cards.get("BZERO", 0)}
@@ -109,7 +109,7 @@ class Fits:
     extra = ""
 
     def groups(self, file: Readable) -> dict[str, Document]:
-        """Attributes of the primary header, and of others without data."""
+        """Return the attributes of the primary header, and of others without data."""
         parts = _parts(file)
         empty = {name: part.attributes for name, part in parts.items() if not part.shape and part.why_not is None}
         return {"": next(iter(parts.values())).attributes} | {n: a for n, a in empty.items() if parts[n].number}
@@ -118,7 +118,7 @@ class Fits:
         return tuple(name for name, part in _parts(file).items() if part.shape and part.why_not is None)
 
     def skipped(self, file: Readable) -> dict[str, str]:
-        """Return why tables and compressed images are left out, by their names."""
+        """Return the reasons why tables and compressed images are left out, by name."""
         return {name: part.why_not for name, part in _parts(file).items() if part.why_not is not None}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
@@ -133,10 +133,10 @@ class Fits:
         return _part(_parts(file), name, file).nbytes
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Read elements: those of the first axis that has several, in one piece, and what is asked for of them."""
+        """Read the contiguous span of the first axis with several wanted elements, and select the section from it."""
         part = _part(_parts(file), name, file)
         stored = np.dtype(TYPES[part.cards["BITPIX"]])
-        section = section[: len(part.shape)]  # without the ellipsis at its end
+        section = section[: len(part.shape)]  # without a trailing ellipsis
         asked = [range(*each.indices(n)) for each, n in zip(section, part.shape, strict=True)]
         if not all(asked):
             return np.empty([len(each) for each in asked], part.sign or stored)
@@ -160,7 +160,7 @@ FORMATS["fits"] = Fits()
 
 
 def _signed(elements: np.ndarray, dtype: str) -> np.ndarray:
-    """Return integers with the other kind of sign: the highest bit tells them apart."""
+    """Return integers with the opposite sign convention, by flipping the highest bit."""
     size = elements.dtype.itemsize
     bits = elements.view(f">u{size}").astype(f"u{size}")
     bits ^= bits.dtype.type(1 << (8 * size - 1))
@@ -182,7 +182,7 @@ def _facts(part: HeaderDataUnit, names: tuple[str, ...]) -> Facts:
 
 
 def _axes(parts: dict[str, HeaderDataUnit], name: str, own: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the names of an image's axes; one that is longer or shorter in another image has the image's name, too."""
+    """Return the axis names of an image; an axis of unequal length in another image gets the image's name as suffix."""
     shapes = [part.shape[::-1] for part in parts.values() if part.why_not is None]
     found = list[str]()
     for axis, length in enumerate(own[::-1]):
@@ -223,7 +223,7 @@ def _read(file: Readable) -> list[HeaderDataUnit]:
         while at < size:
             opened.seek(at)
             if found and opened.read(8) != b"XTENSION":
-                break  # what follows the last part is of no standard
+                break  # data after the last HDU follow no standard
             opened.seek(at)
             try:
                 part = _header(opened, len(found), size)
@@ -236,7 +236,7 @@ def _read(file: Readable) -> list[HeaderDataUnit]:
 
 
 def _header(opened: BinaryIO, number: int, size: int) -> HeaderDataUnit:
-    """Read a header from where a file stands."""
+    """Read a header at the current position of a file."""
     cards: Document = {}
     for card in _cards(opened):
         _enter(cards, card)
@@ -269,7 +269,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _cards(opened: BinaryIO) -> Iterator[str]:
-    """Yield cards up to the end of a header, and leave the file behind its last block."""
+    """Yield the cards of a header, leaving the file after its last block."""
     while True:
         block = opened.read(BLOCK)
         if len(block) < BLOCK:
@@ -282,7 +282,7 @@ def _cards(opened: BinaryIO) -> Iterator[str]:
 
 
 def _enter(cards: Document, card: str) -> None:
-    """Enter a card: of a keyword that is repeated, the first value counts."""
+    """Add a card; the first value of a repeated keyword applies."""
     name, last = card[:8].rstrip(), next(reversed(cards), "")
     if name in ("COMMENT", "HISTORY"):
         cards[name] = f"{cards[name]}\n{card[8:].rstrip()}" if name in cards else card[8:].rstrip()
@@ -296,7 +296,6 @@ def _enter(cards: Document, card: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """Return the value of a card."""
     quoted = re.match(r"\s*'((?:[^']|'')*)'", text)
     if quoted:
         return quoted[1].replace("''", "'").rstrip()
@@ -313,7 +312,7 @@ def _value(text: str) -> Any:
 
 
 def _named(parts: list[HeaderDataUnit]) -> dict[str, HeaderDataUnit]:
-    """Name parts by EXTNAME, with EXTVER where several have the same; else by their numbers."""
+    """Name parts by EXTNAME, with EXTVER for duplicates, else by number."""
     said = [str(part.cards.get("EXTNAME") or ("" if part.number else "PRIMARY")).strip() for part in parts]
     counts = Counter(said)
     names = [f"{n}_{p.cards.get('EXTVER', 1)}" if counts[n] > 1 else n for n, p in zip(said, parts, strict=True)]
@@ -323,6 +322,6 @@ def _named(parts: list[HeaderDataUnit]) -> dict[str, HeaderDataUnit]:
 
 
 def _is_name(name: str) -> bool:
-    """Return whether Zarr can have an array of this name, and it is not the number of another part."""
+    """Return whether a name is valid in Zarr and not a number."""
     reserved = name.startswith("__") or name.isdigit() or not name.strip(".")
     return name.isprintable() and "/" not in name and not reserved

@@ -1,7 +1,7 @@
-"""NetCDF-4 and HDF5: where the chunks of each variable lie, told by h5py, which reads none of them.
+"""NetCDF-4 and HDF5: chunk locations from h5py, without reading the chunks.
 
 h5py                 chunk_iter of 64 files of 24 chunks: 0.6 ms a file
-kerchunk             12 ms a file: what it makes is references, for other programs
+kerchunk             12 ms a file: it creates references, for other programs
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ HIDDEN = frozenset(
     ("CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict",
      "_NCProperties", "_FillValue")
 )  # fmt: skip
-"""Attributes that say how the file is made; `_FillValue` is written anew."""
+"""Attributes of the file's structure; `_FillValue` is written anew."""
 NON_COORDINATE = "_nc4_non_coord_"
-"""How names of variables begin in the file that are called as an axis and are not its coordinate."""
+"""Prefix in the file of variables that share an axis's name without being its coordinate."""
 NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 BLOSC = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZF, BLOSC_ID, ZSTD_ID = 1, 2, 3, 4, 32000, 32001, 32015
-"""Numbers of filters that numcodecs has, too."""
+"""Numbers of filters that numcodecs also implements."""
 
 
 class Hdf5:
@@ -50,12 +50,12 @@ class Hdf5:
             return found
 
     def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Paths of all datasets that Zarr can hold, but those that only stand for the length of an axis."""
+        """Return the paths of all datasets that Zarr supports, except placeholders for axis lengths."""
         with _opened(file) as root:
             return tuple(path for path, node in _walked_datasets(root) if _reason(node) is None)
 
     def skipped(self, file: Readable) -> dict[str, str]:
-        """Return why datasets are left out, by their paths."""
+        """Return the reasons why datasets are left out, by path."""
         with _opened(file) as root:
             return {path: why for path, node in _walked_datasets(root) if (why := _reason(node)) is not None}
 
@@ -91,7 +91,7 @@ def _h5py() -> Any:
 
 @contextmanager
 def _opened(file: Readable) -> Iterator[Any]:
-    """An open file."""
+    """Open a file for a ``with`` block."""
     with _h5py_file(_h5py(), file) as root:
         yield root
 
@@ -100,14 +100,14 @@ def _h5py_file(h5py: Any, file: Readable) -> Any:
     try:
         return h5py.File(file, "r", locking=False)
     except OSError as error:
-        if "locking flag" in str(error):  # this process has it open already, with the locks that are the default
+        if "locking flag" in str(error):  # this process has already opened it with the default locking
             return h5py.File(file, "r")
         name = file_name(file)
         raise NotFoundError(f"{name} cannot be opened as an HDF5 file: {error}") from error
 
 
 def _walked(root: Any) -> Iterator[tuple[str, Any]]:
-    """All groups and variables, by their paths, links among them followed once."""
+    """Yield all groups and variables with their paths; follow links once."""
     seen = {root.id.__hash__()}
     waiting = [("", root)]
     while waiting:
@@ -133,13 +133,13 @@ def _stands_for_an_axis(node: Any) -> bool:
 
 @contextmanager
 def _datasets(file: Readable, names: tuple[str, ...]) -> Iterator[list[Any]]:
-    """Some datasets of a file, opened without h5py's own words: a third of the time, where there are many files."""
+    """Open datasets of a file by h5py's low-level calls: a third of the time, for many files."""
     h5py = _h5py()
     try:
         if not isinstance(file, str):
             raise OSError
         opened = h5py.h5f.open(os.fsencode(file), h5py.h5f.ACC_RDONLY, fapl=_access())
-    except OSError:  # no path, or one that is open already, with the locks that are the default
+    except OSError:  # not a path, or already open with the default locking
         with _opened(file) as root:
             yield [_dataset(h5py, root.id, name, root.filename) for name in names]
         return
@@ -161,7 +161,7 @@ def _dataset(h5py: Any, file: Any, name: str, path: str) -> Any:
 
 @cache
 def _access() -> Any:
-    """How files are opened: without locks."""
+    """Return file access settings without locks."""
     h5py = _h5py()
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_file_locking(False, True)
@@ -194,7 +194,7 @@ def _facts(node: Any, name: str, path: str, *, brief: bool) -> Facts:
 
 
 def _described(node: Any, created: Any) -> dict[str, Any]:
-    """Return what readers of NetCDF-4 tell of a variable beside its attributes."""
+    """Return the facts of a variable that NetCDF-4 readers report besides its attributes."""
     names = _axes(node)
     endless = {name for name, most in zip(names or (), node.maxshape, strict=False) if name and most is None}
     return {
@@ -206,7 +206,8 @@ def _described(node: Any, created: Any) -> dict[str, Any]:
 
 
 def _scalar(node: Any, name: str) -> Any:
-    """Return an attribute as h5netcdf does: an array of one element as that element, bytes as text but of bytes."""
+    """Return an attribute as h5netcdf does: one-element arrays as a scalar, bytes as text except for variables of
+    bytes."""
     value = node.attrs[name]
     value = value[0] if isinstance(value, np.ndarray) and value.size == 1 and value.ndim == 1 else value
     is_text = isinstance(value, bytes) and node.dtype.kind != "S"
@@ -214,19 +215,19 @@ def _scalar(node: Any, name: str) -> Any:
 
 
 def _encoding(node: Any, created: Any) -> Document:
-    """Return layout and filters by the names that xarray's readers of NetCDF-4 give them."""
+    """Return layout and filters under the names of xarray's NetCDF-4 readers."""
     chunked = created.get_layout() == _h5py().h5d.CHUNKED
     filters = {code: values for code, _, values, _ in map(created.get_filter, range(created.get_nfilters()))}
     made: Document = {"contiguous": not chunked, "chunksizes": created.get_chunk() if chunked else None}
     made |= {"zlib": DEFLATE in filters, "shuffle": SHUFFLE in filters, "fletcher32": FLETCHER32 in filters}
     made |= {"zstd": ZSTD_ID in filters, "blosc": BLOSC_ID in filters}
-    if filters.keys() & {SZIP, LZF}:  # which only h5py has a name for
+    if filters.keys() & {SZIP, LZF}:  # named by h5py only
         made |= {"compression": node.compression, "compression_opts": node.compression_opts}
     return made | ({"complevel": int(filters[DEFLATE][0])} if filters.get(DEFLATE) else {})
 
 
 def _is_converted(node: Any) -> bool:
-    """Return whether stored elements are not as numpy has them: of a few bits, or texts that other bytes fill up."""
+    """Return whether stored elements need conversion for numpy: odd bit widths, or other string padding."""
     h5t, stored = _h5py().h5t, node.id.get_type()
     if stored.get_class() == h5t.STRING and stored.get_size() == 1:
         return False
@@ -234,7 +235,7 @@ def _is_converted(node: Any) -> bool:
 
 
 def _is_elsewhere(node: Any, path: str) -> bool:
-    """Return whether a dataset is in another file, by a link, or behind bytes of somebody else's."""
+    """Return whether a dataset is in another file by a link, or in a file with a user block."""
     h5py = _h5py()
     file = h5py.h5i.get_file_id(node.id)
     linked = os.path.isabs(path) and os.fsdecode(h5py.h5f.get_name(node.id)) != path
@@ -242,7 +243,7 @@ def _is_elsewhere(node: Any, path: str) -> bool:
 
 
 def _reason(node: Any) -> str | None:
-    """Return why a dataset has no place in Zarr, as the end of a sentence; None if it has one."""
+    """Return why a dataset is unsupported in Zarr, as the end of a sentence; None if it is supported."""
     if node.shape is None:
         return "holds nothing (a null dataspace)"
     if _element(node.dtype) is not None:
@@ -262,7 +263,7 @@ def _has_lists(dtype: np.dtype) -> bool:
 
 
 def _element(dtype: np.dtype) -> Any:
-    """Return the type of an element as Zarr holds it: numpy's name, "O" for texts of any length, or a structure.
+    """Return the Zarr element type: numpy's name, "O" for strings of any length, or a structure.
 
     None if Zarr has no such type.
     """
@@ -276,15 +277,15 @@ def _element(dtype: np.dtype) -> Any:
 
 @lru_cache(maxsize=512)
 def _structure(dtype: np.dtype) -> Any:
-    """Return a structure, or raw bytes, as Zarr holds it: packed, in this machine's byte order; None if it has none."""
+    """Return a structure, or raw bytes, as Zarr stores it: packed, in native byte order; None if unsupported."""
     if _has_lists(dtype):
         return None
     packed = repack_fields(dtype, recurse=True).newbyteorder("=")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that structures are new in format 3: they are only read
+            warnings.simplefilter("ignore")  # structures are new in format 3: they are only read here
             parse_dtype(packed, zarr_format=3)
-    except Exception:  # noqa: BLE001  fields that Zarr does not know: each version raises its own
+    except Exception:  # noqa: BLE001  each Zarr version raises its own error for unsupported fields
         return None
     return packed
 
@@ -294,7 +295,7 @@ def _fill(created: Any, node: Any) -> Any:
 
 
 def _filters(created: Any, itemsize: int, where: str) -> tuple[tuple[str, ...], str | None]:
-    """Filters by numcodecs' names; and what reads them, where it does not know one of them."""
+    """Return filters as numcodecs configurations; or none, and the library to read by, if one is unsupported."""
     found = []
     for number in range(created.get_nfilters()):
         code, _, values, _ = created.get_filter(number)
@@ -332,7 +333,7 @@ def _numcodec(code: int, values: tuple[int, ...], itemsize: int) -> Document | N
 
 
 def _attributes(node: Any) -> Document:
-    """Attributes as JSON has them, `_FillValue` as xarray writes it in format 3."""
+    """Return attributes as JSON, with `_FillValue` as xarray encodes it in format 3."""
     found = {name: _plain(node.attrs[name]) for name in node.attrs if name not in HIDDEN and _is_told(node, name)}
     if "_FillValue" in node.attrs:
         found["_FillValue"] = coded_fill(np.ravel(node.attrs["_FillValue"])[0])
@@ -344,7 +345,7 @@ def _is_told(node: Any, name: str) -> bool:
 
 
 def _packing_attributes(node: Any) -> Document:
-    """The same, but only those that say what values stand for."""
+    """Return only the attributes that define the meaning of values."""
     exists, id = _h5py().h5a.exists, node.id
     found = {name: node.attrs[name] for name in TELLING if exists(id, name.encode())}
     return {
@@ -364,10 +365,10 @@ def _plain(value: Any) -> Any:
 
 
 def _axes(node: Any) -> tuple[str | None, ...] | None:
-    """Names of the axes, as NetCDF keeps them: by scales that are attached, or being one."""
+    """Return the axis names in NetCDF's convention: from attached scales, or the variable itself if it is a scale."""
     if _is_scale(node) and len(node.shape) == 1:
         return (os.path.basename(node.name),)
-    if _is_scale(node) and "_Netcdf4Coordinates" in node.attrs:  # of several axes: no scales can be attached to it
+    if _is_scale(node) and "_Netcdf4Coordinates" in node.attrs:  # several axes: no scale can be attached to it
         known = _dimensions(node.parent)
         return tuple(known.get(int(number)) for number in np.ravel(node.attrs["_Netcdf4Coordinates"]))
     named: list[str | None] = []
@@ -382,7 +383,7 @@ def _is_scale(node: Any) -> bool:
 
 
 def _dimensions(group: Any) -> dict[int, str]:
-    """Return the names of the dimensions of a group and of those above it, by the numbers that NetCDF-4 gives them."""
+    """Return the dimension names of a group and its parents, by NetCDF-4 id."""
     found = {} if group.name == "/" else _dimensions(group.parent)
     nodes = [node for name in group if isinstance(node := group.get(name), _h5py().Dataset)]
     numbered = [node for node in nodes if _is_scale(node) and "_Netcdf4Dimid" in node.attrs]

@@ -1,8 +1,8 @@
-"""Stores of which an index says where each key lies: references (kerchunk's, by fsspec), and zip files elsewhere.
+"""Stores with an index of key locations: references (kerchunk's, by fsspec), and remote zip files.
 
-refs.json   "air/0.0": ["/data/a.nc", 4016, 5104]   ─►  pread of /data/a.nc, where all chunks of an array are local
-            "lat/0": "base64:…"                      ─►  by fsspec, as any store
-a.zip       entry c/0/1 │ entry c/0/2 │ … │ index    ─►  byte ranges of the object: the index when it is opened
+refs.json   "air/0.0": ["/data/a.nc", 4016, 5104]   ─►  pread of /data/a.nc, if all chunks of an array are local
+            "lat/0": "base64:…"                      ─►  by fsspec, as for any store
+a.zip       entry c/0/1 │ entry c/0/2 │ … │ index    ─►  byte ranges of the object; the index is read on opening
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from oocarrays.storage.local.names import SAYING
 from oocarrays.storage.stores.joined import OnlyRead, span
 
 HEADER_BYTES = 30
-"""Of an entry, before its name: what the index does not say is how long its name and more are there."""
+"""Bytes of a local entry header before its name; the index lacks the lengths of the fields that follow."""
 
 
 class ReferenceStore(OnlyRead):
-    """References as fsspec has them, which are read by the bytes of their files where these are on this machine."""
+    """References of fsspec, read directly as byte ranges of local files where possible."""
 
     is_what, why = "are references, and have", "references are only read"
 
@@ -51,10 +51,10 @@ class ReferenceStore(OnlyRead):
     def _identity(self) -> Any:
         return self._inner
 
-    # -------------------------------------------------------------------------------------------------- what it is
+    # ----------------------------------------------------------------------------------------------- local ranges
 
     def files(self, prefix: str, *, past_cache: bool = False) -> RangeBlobs | None:
-        """Return the chunks of an array as ranges of local files; None where one of them is none."""
+        """Return the chunks of an array as ranges of local files; None unless all are."""
         path = prefix.strip("/")
         found = self._found(path)
         return None if found is None else RangeBlobs(_Ranges(self, found), path)
@@ -66,7 +66,7 @@ class ReferenceStore(OnlyRead):
             return self._known[path]
 
     def _looked_at(self, path: str) -> Files | None:
-        """Look at all references of an array: those that are kept in tables of their own are left to fsspec."""
+        """Return the files of all references of an array; references in separate tables are left to fsspec."""
         references, prefix = self._references(), self._prefix(path)
         if not isinstance(references, dict):
             return None
@@ -80,7 +80,7 @@ class ReferenceStore(OnlyRead):
                 return None
             number = numbers.setdefault(file, len(numbers))
             self._places[key] = number, int(said[1]), int(said[2])
-        with suppress(OSError):  # fsspec says what it does not find
+        with suppress(OSError):  # fsspec reports missing files
             status = [os.stat(file) for file in numbers]
             return (
                 None
@@ -104,18 +104,18 @@ class ReferenceStore(OnlyRead):
         return f"{whole}/" if whole else ""
 
     def place(self, path: str, key: str) -> tuple[int, int, int] | None:
-        """Number of the file, offset and bytes of a chunk; None where there is no reference."""
+        """Return the file number, offset and size in bytes of a chunk; None without a reference."""
         return self._places.get(self._prefix(path) + key)
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
-        """Return the files of an array, their bytes, and what changes with each writing; None where nobody knows."""
+        """Return the files of an array with their sizes and versions; None unless all are local."""
         found = self._found(prefix.strip("/"))
         if found is None:
             return None
         listed = zip(found.names, found.sizes, found.versions, strict=True)
         return [(f"{prefix}{name}", size, version) for name, size, version in listed]
 
-    # ------------------------------------------------------------------------------------------- as fsspec has it
+    # ------------------------------------------------------------------------------------------- through fsspec
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         return await self._inner.get(key, prototype, byte_range)
@@ -124,25 +124,24 @@ class ReferenceStore(OnlyRead):
         return await self._inner.exists(key)
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin with ``prefix``, as references have them: fsspec lists none of those of files."""
+        """Iterate over the keys that begin with ``prefix``, from the references, because fsspec lists none of the
+        files'."""
         root = self._prefix("")
         for key in self._references():
             if key.startswith(root + prefix):
                 yield key.removeprefix(root)
 
     def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below ``prefix``."""
         return self._inner.list_dir(prefix)
 
 
 class _Ranges:
-    """The files of one array of references."""
+    """Files of one array of references."""
 
     def __init__(self, store: ReferenceStore, files: Files) -> None:
         self._store, self.source_files = store, files
 
     def place(self, path: str, key: str) -> tuple[int, int, int] | None:
-        """Where a chunk lies."""
         return self._store.place(path, key)
 
     def __str__(self) -> str:
@@ -150,7 +149,7 @@ class _Ranges:
 
 
 def references(store: Store, url: str) -> ReferenceStore | None:
-    """Return a store of fsspec's references that reads local files by itself; None of any other store."""
+    """Return a store of fsspec's references with direct reads of local files; None for any other store."""
     is_one = isinstance(store, FsspecStore) and "reference" in _protocols(store.fs)
     return ReferenceStore(store, url) if is_one and isinstance(store, FsspecStore) else None
 
@@ -160,7 +159,7 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 
 
 def _local(url: Any) -> str | None:
-    """The path of a reference; None of one to another machine."""
+    """Return the path of a local reference; None for a remote one."""
     text = str(url)
     if text.startswith(("file://", "local://")):
         return unquote(urlsplit(text).path)
@@ -168,7 +167,7 @@ def _local(url: Any) -> str | None:
 
 
 class ZipRanges(OnlyRead):
-    """A zip file that is read by ranges."""
+    """A remote zip file, read by byte ranges."""
 
     why = "a zip file that is not on this machine is only read"
 
@@ -185,7 +184,7 @@ class ZipRanges(OnlyRead):
         return self._files
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
-        """Return the file, its bytes, and what changes with each writing."""
+        """Return the file with its size and version."""
         return [(f"{prefix}{self._files.names[0]}", self._files.sizes[0], self._files.versions[0])]
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -225,7 +224,7 @@ class ZipRanges(OnlyRead):
 
 
 def _index(files: Files, url: str) -> dict[str, zipfile.ZipInfo]:
-    """All entries of a zip file, of several of one name the last."""
+    """Return all entries of a zip file by name; the last one of duplicates applies."""
     file: Any = files.readable(0)
     assert isinstance(file, io.BufferedReader), "those on this machine are opened by Zarr"
     try:

@@ -1,11 +1,11 @@
-"""NetCDF-3 files: where the variables lie, as the header says; of versions 1 (classic), 2 (64-bit) and 5 (64-bit data).
+"""NetCDF-3 files: variables located by the header; versions 1 (classic), 2 (64-bit) and 5 (64-bit data).
 
     header   records n, dimensions, attributes, variables: type, dimensions, begin
-    fixed    a: one piece from its begin on
-    records  b0 c0 | b1 c1 | b2 c2 | …      a record holds one row of every variable of the unlimited dimension
+    fixed    a: contiguous from its begin
+    records  b0 c0 | b1 c1 | b2 c2 | …      a record holds one row of every variable with the unlimited dimension
 
 Format: NetCDF Users Guide, "File Format Specifications". scipy and kerchunk read versions 1 and 2 only, and a remote
-file whole; the header alone is needed here.
+file whole; the header alone suffices here.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from oocarrays.storage.foreign.facts import (
 from oocarrays.storage.foreign.packing import PACKED, coded_fill
 
 TYPES = ("", "i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8")
-"""Types of elements, by their numbers."""
+"""Element types by number."""
 LEAST_ROW = 2**16
-"""Bytes of a row of a record from which on it is a chunk of its own."""
+"""Minimum bytes of a record's row that is a chunk by itself."""
 LONGEST_READ = 2**20
-"""Bytes that are read at a time, of records whose rows are small: the rows are taken out of them."""
+"""Maximum bytes read at a time across records with small rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A variable as the header describes it."""
+    """A variable as described by the header."""
 
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
@@ -53,19 +53,19 @@ class Variable:
     attributes: dict[str, Any]
     """Attributes: texts, numbers and arrays of numbers."""
     begin: int
-    """Where the first element lies, in bytes."""
+    """Offset of the first element, in bytes."""
     records: bool
     """Whether the first axis is the unlimited one."""
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row of a record; of a variable of no record all bytes."""
+        """Bytes of the row in one record; all bytes of a variable without records."""
         return int(np.prod(self.shape[self.records :], dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The header of a file."""
+    """Header of a file."""
 
     attributes: Document
     """Attributes of the file."""
@@ -74,7 +74,7 @@ class Header:
     record_bytes: int
     """Bytes from one record to the next."""
     endless: frozenset[str]
-    """The name of the unlimited dimension, if there is one."""
+    """Name of the unlimited dimension, if any."""
 
 
 class Netcdf3:
@@ -89,7 +89,7 @@ class Netcdf3:
         return tuple(_header(file).variables)
 
     def skipped(self, file: Readable) -> dict[str, str]:
-        """Return that no array is left out."""
+        """Return an empty mapping, because no array is left out."""
         return {}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
@@ -114,7 +114,7 @@ class Netcdf3:
         return said.row_bytes * (said.shape[0] if said.records else 1)
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Read rows of records, and elements of these."""
+        """Read rows of records, and select elements from them."""
         header = _header(file)
         said = header.variables[name]
         shape = said.shape or (1,)
@@ -128,7 +128,7 @@ class Netcdf3:
 
 
 def _rows(opened: BinaryIO, begin: int, step: int, nbytes: int, rows: range) -> np.ndarray:
-    """Read rows of so many bytes, which lie ``step`` bytes apart, several at a time where they lie close."""
+    """Read rows of ``nbytes`` bytes at a stride of ``step`` bytes, several at a time if they are close."""
     out = np.zeros((len(rows), nbytes), "u1")
     several = max(LONGEST_READ // max(step, 1), 1)
     for first in range(0, len(rows), several):
@@ -193,7 +193,7 @@ def _header(file: Readable) -> Header:
 
 
 class _Reader:
-    """Reads the parts of a header, one behind the other."""
+    """Sequential reader of the parts of a header."""
 
     def __init__(self, head: bytes, size: int) -> None:
         self._bytes, self._size, self._version = BytesIO(head), size, head[3]
@@ -209,7 +209,7 @@ class _Reader:
         in_records = [each for each in rows.values() if each.records]
         padded = sum(-(-each.row_bytes // 4) * 4 for each in in_records)
         step = in_records[0].row_bytes if len(in_records) == 1 else padded
-        if records is None:  # as it was written to a pipe
+        if records is None:  # written to a pipe
             first = min((each.begin for each in in_records), default=self._size)
             records = (self._size - first) // step if step else 0
         variables = {name: _of(each, dims, records) for name, each in said}
@@ -274,7 +274,7 @@ class _Reader:
         dims = [self._count() for _ in range(self._count())]
         attributes = dict(self._list(12, self._attribute))
         dtype = self._type()
-        self._count()  # its bytes, which large ones exceed
+        self._count()  # its size in bytes, too small a field for large ones
         return name, (dims, attributes, dtype, self._integer(4 if self._version == 1 else 8))
 
 

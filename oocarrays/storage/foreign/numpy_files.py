@@ -1,8 +1,8 @@
-"""Files of numpy, and raw ones: one array in one piece, in rows or in columns, which is cut in chunks that lie so, too.
+"""Numpy's files and raw ones: one contiguous array in C or Fortran order, cut into contiguous chunks.
 
-a.npy          header │ row 0 row 1 … │ …          chunk i: rows, byte after byte
-x              an array in memory                  chunk i: a view of rows, made when it is read
-x[::2, 3:]     and one that is not in one piece    chunk i: a copy, one chunk at a time
+a.npy          header │ row 0 row 1 … │ …          chunk i: contiguous rows
+x              an array in memory                  chunk i: a view of rows, made on read
+x[::2, 3:]     a non-contiguous array              chunk i: a copy, one chunk at a time
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Npy:
         return ("",)
 
     def skipped(self, file: Readable) -> dict[str, str]:
-        """Return that no array is left out."""
+        """Return an empty mapping, because no array is left out."""
         return {}
 
     def facts(self, file: Readable, names: tuple[str, ...], *, brief: bool = False) -> list[Facts]:
-        """Return the facts of its header."""
+        """Return the facts in the header."""
         return [_header(file)[0] for _ in names]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
@@ -67,15 +67,15 @@ class Npy:
         return math.prod(facts.shape) * int(np.dtype(facts.dtype).itemsize)
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Raise: it is never read so."""
+        """Raise, because this format has no library of its own."""
         raise NotImplementedError
 
 
 class Raw(Npy):
-    """Files that are nothing but elements: what they are is said by who opens them."""
+    """Raw files of elements without a header; the user states shape and type."""
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where chunks lie in a file whose first element is its first byte."""
+        """Return the locations of chunks; ``name`` is the offset of the first element."""
         return in_one_piece(facts, int(name or 0))
 
 
@@ -104,7 +104,7 @@ def _read_header(file: Any, name: str) -> tuple[Facts, int]:
 
 
 def piece_facts(shape: tuple[int, ...], dtype: np.dtype, *, columns: bool) -> Facts:
-    """Facts of an array that lies in one piece, in rows or in columns."""
+    """Return the facts of a contiguous array in C or Fortran order."""
     turned = columns and len(shape) > 1
     chunks = rows_of(shape[::-1] if turned else shape, dtype.itemsize)
     return Facts(
@@ -116,7 +116,7 @@ def piece_facts(shape: tuple[int, ...], dtype: np.dtype, *, columns: bool) -> Fa
 
 
 class ArrayInMemory(MemoryStore):
-    """A NumPy array as a store that holds one Zarr array."""
+    """A NumPy array as a store of one Zarr array."""
 
     def __init__(self, array: np.ndarray) -> None:
         chunks: Any = ArrayChunks(np.asarray(array) if isinstance(array, np.matrix) else array)
@@ -124,7 +124,7 @@ class ArrayInMemory(MemoryStore):
         self._name = f"<{type(array).__module__}.{type(array).__name__} {array.shape} {array.dtype}>"
 
     def with_read_only(self, read_only: bool = False) -> ArrayInMemory:
-        """Return the same store, which cannot be written."""
+        """Return the same store, which is read-only."""
         if not read_only:
             raise NotImplementedError(f"{self} is read-only")
         return self
@@ -139,7 +139,7 @@ class ArrayInMemory(MemoryStore):
 
 
 class ArrayChunks(Mapping[str, Buffer]):
-    """The documents and chunks of an array, by their keys."""
+    """Metadata document and chunks of an array, by key."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array, self._facts = array, facts_of(array)
@@ -174,7 +174,7 @@ class ArrayChunks(Mapping[str, Buffer]):
 
 
 def facts_of(array: np.ndarray) -> Facts:
-    """Return the facts of an array, its chunks as it lies in memory."""
+    """Return the facts of an array, with chunks that follow its memory order."""
     if isinstance(array, np.ma.MaskedArray):
         raise UnsupportedError("a masked array has no mask in Zarr: pass x.filled(value)")
     columns = array.flags.f_contiguous and not array.flags.c_contiguous
@@ -183,6 +183,6 @@ def facts_of(array: np.ndarray) -> Facts:
         if array.dtype.kind in KINDS and array.dtype.itemsize:
             document(facts)
             return facts
-    except (ValueError, TypeError):  # Zarr's own, of types that it does not have
+    except (ValueError, TypeError):  # Zarr's own errors for unsupported types
         pass
     raise UnsupportedError(f"an array of dtype {array.dtype} cannot be a source: Zarr has no elements of this type")

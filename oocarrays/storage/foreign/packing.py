@@ -1,10 +1,10 @@
-"""Files whose values are packed otherwise: each is decoded by its own attributes, by the CF conventions.
+"""Files with unequal packing: each is decoded by its own attributes, by the CF conventions.
 
     monday.nc    int16, add_offset 270    ─►  270 + scale × stored    ┐
     tuesday.nc   int16, add_offset 280    ─►  280 + scale × stored    ├─►  float64
     time         "hours since monday", "hours since tuesday"          ┘    all since monday
 
-Joined as they are stored, values of tuesday would be wrong by ten.
+Joined as stored, values of tuesday would be wrong by ten.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from oocarrays.storage.foreign.facts import Facts
 
 FILLS = ("_FillValue", "missing_value")
 PACKED = ("scale_factor", "add_offset", *FILLS, "_Unsigned")
-"""Attributes that say what a stored value stands for."""
+"""Attributes that define the conversion of stored values."""
 TELLING = (*PACKED, "units", "calendar", "dtype")
-"""The same, and those that must not differ otherwise."""
+"""These, and attributes that must agree between files or be convertible."""
 MICROSECONDS = {
     "microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6,
     "day": 86400 * 10**6,
@@ -33,24 +33,24 @@ MICROSECONDS = {
 ABBREVIATED = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second", "min": "minute", "h": "hour"}
 ABBREVIATED |= {"hr": "hour", "d": "day", "msec": "millisecond"}
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
-"""Calendars that numpy counts in, from 1582 on."""
+"""Calendars that numpy supports, from 1582 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The meaning of stored values: ``scale × stored + offset``, or nothing."""
+    """Conversion of stored values to ``scale × stored + offset``, or NaN for fill values."""
 
     scale: float = 1.0
-    """What a stored value is multiplied by."""
+    """Factor of a stored value."""
     offset: float = 0.0
-    """What is added then."""
+    """Offset added after scaling."""
     fills: tuple[Any, ...] = ()
-    """Stored values that stand for none: NaN comes of them."""
+    """Stored values that are converted to NaN."""
     unsigned: bool | None = None
-    """Whether stored integers are to be taken without a sign, or with one; None as their type has it."""
+    """Whether stored integers are unsigned or signed; None for their own type."""
 
     def unpacked(self, stored: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return what stored values stand for."""
+        """Return the unpacked values of stored ones."""
         if self.unsigned is not None and stored.dtype.kind in "iu":
             kind = "u" if self.unsigned else "i"
             stored = stored.view(f"{stored.dtype.str[0]}{kind}{stored.dtype.itemsize}")
@@ -65,12 +65,12 @@ class Packing:
 
 
 def told(facts: Facts) -> tuple[Any, ...]:
-    """Return what gives an array's values their meaning: the same in all arrays that are joined as stored."""
+    """Return the facts that define the meaning of values; arrays must agree in them to be joined as stored."""
     return (facts.dtype, *(repr(facts.attributes.get(name)) for name in TELLING))
 
 
 def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, list[Packing], Document]:
-    """How arrays that do not say the same are joined: type and attributes of the whole, and how each is unpacked."""
+    """Return type and attributes of a whole of arrays with unequal packing, and the packing of each."""
     first = all[0]
     attributes = {name: value for name, value in first.attributes.items() if name not in PACKED}
     if any(np.dtype(each.dtype).kind not in "biuf" for each in all):
@@ -86,7 +86,7 @@ def agreed(all: Sequence[Facts], names: Sequence[str], what: str) -> tuple[str, 
     if not any(each.scale != 1.0 or each.offset != 0.0 for each in packings):
         return plain.str, packings, attributes
     parts = any(not float(number).is_integer() for p in packings for number in (p.scale, p.offset))
-    wide = "f8" if parts or plain.kind == "f" else "i8"  # what is moved may leave a narrower type
+    wide = "f8" if parts or plain.kind == "f" else "i8"  # converted values may exceed a narrower type
     return np.dtype(wide).str, packings, attributes
 
 
@@ -126,7 +126,7 @@ def _number(said: Document, name: str, otherwise: float) -> Any:
 
 
 def _unpacked_type(facts: Facts) -> np.dtype:
-    """Return the type of unpacked values, as xarray has it: double where single would lose what is stored."""
+    """Return the type of unpacked values by xarray's rules: double if single would lose stored precision."""
     stored = np.dtype(facts.dtype)
     if stored.itemsize <= 2 and "add_offset" not in facts.attributes:
         return np.dtype("f4")
@@ -136,7 +136,7 @@ def _unpacked_type(facts: Facts) -> np.dtype:
 
 
 def _since(facts: Facts) -> tuple[int, int] | None:
-    """Microseconds of a unit of time, and from 1970 to its beginning; None where units are none of time."""
+    """Return a time unit in microseconds, and its epoch in microseconds since 1970; None for other units."""
     unit, since, start = str(facts.attributes.get("units", "")).partition(" since ")
     name = unit.strip().lower()
     name = ABBREVIATED.get(name, name.removesuffix("s") if name.removesuffix("s") in MICROSECONDS else name)
@@ -150,7 +150,7 @@ def _since(facts: Facts) -> tuple[int, int] | None:
 
 
 def _iso(text: str) -> str:
-    """Return a date as numpy takes it."""
+    """Return a date in numpy's notation."""
     date, _, clock = text.strip().replace("T", " ").partition(" ")
     date = "-".join(part.zfill(2) for part in date.split("-"))
     clock = clock.removesuffix("UTC").removesuffix("Z").strip()
@@ -162,7 +162,7 @@ def _iso(text: str) -> str:
 
 
 def coded_fill(value: Any) -> Any:
-    """Return a fill value as xarray stores it in format 3: a float as base64 of its bytes, an integer as itself."""
+    """Return a fill value as xarray stores it in format 3: a float as base64 of its bytes, an integer unchanged."""
     if isinstance(value, np.floating):
         return b64encode(np.asarray(value, "<f8").tobytes()).decode()
     if isinstance(value, bytes):
@@ -171,5 +171,5 @@ def coded_fill(value: Any) -> Any:
 
 
 def raw_fill(value: Any) -> Any:
-    """Return a fill value as it is stored: the way back."""
+    """Return a fill value decoded by the inverse of `coded_fill`."""
     return float(np.frombuffer(b64decode(value), "<f8")[0]) if isinstance(value, str) else value

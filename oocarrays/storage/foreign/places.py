@@ -1,4 +1,4 @@
-"""Places that are files of another format, by name and by their first bytes; and objects of other libraries.
+"""Locations of files of another format, by name and first bytes; and objects of other libraries.
 
 a.nc   a.nc:/group/air   a.nc/air   "days/*.nc"          s3://bucket/a.nc   s3://bucket/days/*.nc/air
 files:///data/days/*.nc?concat_dim=time                  files:///data/a.raw?shape=10,20&dtype=<f4
@@ -38,15 +38,15 @@ from oocarrays.storage.stores.zipped import new_zip, zip_target
 
 SCHEME = "files"
 ZIP = re.compile(r"(?P<file>.*?\.zip)(/(?P<inner>.+))?", re.IGNORECASE)
-"""How a zip file is named, and what is in it."""
+"""Pattern of a path to a zip file, and a path in it."""
 WILD = re.compile(r"[*?\[]")
 DEFAULT = Ways()
 NAMED_FILES = 16
-"""Files of a list whose names stand in its URL."""
+"""Maximum number of listed files named in a URL."""
 
 
 def foreign_place(place: Any, options: Mapping[str, Any] | None, ways: Ways) -> Any:
-    """Return the store of a place that is a file of another format, or a path in it; None of any other place."""
+    """Return the store of a location in a file of another format, or a path in it; None for other locations."""
     if isinstance(place, np.ndarray):
         return _mapped(place) or ArrayInMemory(np.asanyarray(place))
     if type(place).__module__.partition(".")[0] == "h5py":
@@ -78,7 +78,7 @@ def files(
     order: str = "C",
     storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return files that are not Zarr as a store, for everything that takes a source.
+    """Return files that are not Zarr as a store, usable as any source.
 
     Parameters
     ----------
@@ -86,22 +86,22 @@ def files(
         NetCDF-3 and -4, HDF5, TIFF, FITS and numpy's files; with ``shape`` and ``dtype`` any file. A name may have
         wildcards.
     concat_dim : str or int, optional
-        The axis along which several files are joined, in the order of their names or as they are listed. If no array
-        has an axis of this name, the arrays are stacked along a new first axis. Default: the only unlimited axis of
-        NetCDF, or the axis of the only coordinate that differs between the files.
+        The axis along which several files are joined, in the order of their names or of the list. If no array has an
+        axis of this name, the arrays are stacked along a new first axis. Default: the only unlimited axis of NetCDF, or
+        the axis of the only coordinate that differs between the files.
     shape, dtype
-        Of a raw file: extents, and the type of an element with its byte order.
+        Extents of a raw file, and its element type with byte order.
     offset : int
         Bytes before the first element of a raw file.
     order : str
-        ``"C"`` or ``"F"``: whether the last axis of a raw file runs fastest, or the first.
+        ``"C"`` or ``"F"``: whether the last or the first axis of a raw file varies fastest.
     storage_options : mapping, optional
-        How URLs are opened.
+        Options with which URLs are opened.
 
     Raises
     ------
     InputError
-        Where files cannot be read so; `NotFoundError` where there is none.
+        If the files cannot be read; `NotFoundError` if no file exists.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def files(
 
 
 def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways = DEFAULT) -> Any:
-    """Return the store of a URL that `files` makes."""
+    """Return the store of a URL made by `files`."""
     rest = url.partition("://")[2]
     names, _, query = rest.rpartition("?") if re.search(r"\?[a-z_]+=[^/]*", rest) else (rest, "", "")
     query, _, inner = query.partition("/")
@@ -159,18 +159,18 @@ def opened_files(url: str, options: Mapping[str, Any] | None = None, ways: Ways 
 
 
 def _shortened(url: str, listed: Sequence[str]) -> str:
-    """A name for many files: it does not open them again."""
+    """Return a name for a list of files; with many files, it is not a URL."""
     return url if len(listed) <= NAMED_FILES else f"{len(listed)} files from {listed[0]} to {listed[-1]}"
 
 
 OPENERS[SCHEME] = opened_files
 
 
-# ---------------------------------------------------------------------- what is where
+# ---------------------------------------------------------------------- locations
 
 
 def _split(text: str) -> tuple[str, str] | None:
-    """The file, or the name with wildcards, of a local place, and what is named in it; None where it is none."""
+    """Split a local location into a file or pattern and a path in it; None if it names no file."""
     before, colon, inner = text.rpartition(":/")
     if colon and (os.path.isfile(before) or WILD.search(before)):
         return before, inner.strip("/")
@@ -186,7 +186,7 @@ def _split(text: str) -> tuple[str, str] | None:
 
 
 def _new_zip(text: str) -> Any:
-    """Return a zip file that is not there, or a path in it; None of any other name."""
+    """Return a new zip file, or a path in it; None for other names."""
     named = ZIP.fullmatch(os.path.abspath(text))
     if named is None or os.path.lexists(named["file"]):
         return None
@@ -194,7 +194,7 @@ def _new_zip(text: str) -> Any:
 
 
 def _named_part(text: str) -> tuple[str, str] | None:
-    """The same by the ends of names."""
+    """Split a name after the first part with the suffix of a known format; None if no part has one."""
     parts = text.split("/")
     for number, part in enumerate(parts):
         if NAMED.search(part):
@@ -248,7 +248,7 @@ def _remote_head(root: RemoteStore, key: str) -> bytes:
 
 
 def _store(found: Files, dim: Any, inner: str, url: str) -> Any:
-    """Return the store of some files, all of one format."""
+    """Return the store of files of one format."""
     first = found.readable(0)
     head = head_of(first) if isinstance(first, str) else first.read(HEAD_BYTES)
     kind = kind_of(head)
@@ -272,7 +272,7 @@ def _placed(store: ForeignStore | ZipRanges, inner: str) -> Any:
 
 
 def _stacked(found: Files, reader: Reader, names: tuple[str, ...], dim: Any) -> frozenset[str]:
-    """Return the arrays that get a new axis: all but coordinates, if no array has an axis of this name."""
+    """Return the arrays that receive a new axis: all but coordinates, if no array has an axis of this name."""
     facts = reader.facts(found.readable(0), names) if isinstance(dim, str) else []
     if any(dim in (each.names or ()) for each in facts):
         return frozenset()
@@ -280,9 +280,7 @@ def _stacked(found: Files, reader: Reader, names: tuple[str, ...], dim: Any) -> 
 
 
 def _common_axis(found: Files, reader: Reader, names: tuple[str, ...]) -> str:
-    """Return the axis along which files are joined by default: the only unlimited one, or that of the only
-    coordinate that differs between the files.
-    """
+    """Return the default axis for joining files: the unlimited one, or that of the only coordinate that differs."""
     facts = reader.facts(found.readable(0), names)
     endless = sorted(set().union(*(each.endless for each in facts)))
     axes = endless if len(endless) == 1 else _differing(found, reader, names, facts)
@@ -296,7 +294,7 @@ def _common_axis(found: Files, reader: Reader, names: tuple[str, ...]) -> str:
 
 
 def _differing(found: Files, reader: Reader, names: tuple[str, ...], facts: Sequence[Facts]) -> list[str]:
-    """Return the axes whose coordinates differ between files."""
+    """Return the names of coordinates that differ between files."""
     left = tuple(name for name, each in zip(names, facts, strict=True) if is_coordinate(name, each))
     same, axes = _coordinates(found, reader, 0, left), set[str]()
     for number in range(1, len(found.names)):
@@ -308,14 +306,14 @@ def _differing(found: Files, reader: Reader, names: tuple[str, ...], facts: Sequ
 
 
 def _coordinates(found: Files, reader: Reader, number: int, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return what gives the coordinates of a file their meaning, and their values."""
+    """Return the shape, meaning and values of each coordinate of a file."""
     file = found.readable(number)
     facts = reader.facts(file, names, brief=True) if names else []
     values = (reader.read(found.readable(number), name, (slice(None),)) for name in names)
     return {n: ((f.shape, *told(f)), v) for n, f, v in zip(names, facts, values, strict=True)}
 
 
-# ---------------------------------------------------------------------- one array in one piece
+# ---------------------------------------------------------------------- contiguous arrays
 
 
 def _raw(names: str, asked: Mapping[str, str], url: str) -> Any:
@@ -340,7 +338,7 @@ def _piece(path: str, shape: tuple[int, ...], dtype: np.dtype, offset: int, *, c
 
 
 def _mapped(array: np.ndarray) -> Any:
-    """Return the file that an array is mapped from; None where it is not one piece of a file."""
+    """Return the store of a memory-mapped array's file; None if the array is not contiguous in a file."""
     columns = not array.flags.c_contiguous and array.flags.f_contiguous
     in_file = isinstance(array, np.memmap) and array.filename is not None
     if not in_file or not (array.flags.c_contiguous or columns):

@@ -1,11 +1,11 @@
-"""A store of Zarr, read-only, whose chunks are byte ranges of files of another format.
+"""A read-only Zarr store of byte ranges in files of another format.
 
-    a.nc  ─►  zarr.json             made of what the file says
+    a.nc  ─►  zarr.json             created from the file's metadata
               air/zarr.json
               air/c/0/0/0           bytes 4016 … 9120 of a.nc
 
-Local ranges are read by ``pread`` and mapped as chunk files are: see `blobs`. What cannot be read by its bytes is read
-by the format's library, a chunk at a time, and is handed out as plain elements.
+Local ranges are read by ``pread`` or mapped like chunk files: see `blobs`. Other data are read by the format's library,
+a chunk at a time, and returned as plain elements.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from oocarrays.storage.local.names import METADATA
 from oocarrays.storage.stores.joined import OnlyRead, span
 
 KEPT_TABLES = 4096
-"""Tables of chunks that a process keeps of one store."""
+"""Maximum chunk tables cached by a store in one process."""
 MOST_ROWS = 40
-"""Arrays that a summary lists."""
+"""Maximum arrays listed in a summary."""
 
 
 class ForeignStore(OnlyRead):
-    """Files of another format as a store of Zarr.
+    """Files of another format as a Zarr store.
 
     Parameters
     ----------
     contents : Contents
-        The files, and what is known of them.
+        The files and their arrays.
     url : str
-        The URL that opens it again.
+        The URL that opens the store.
     """
 
     why = "it is no Zarr store, and is only read"
@@ -60,28 +60,27 @@ class ForeignStore(OnlyRead):
         self._tables: OrderedDict[tuple[str, int], ChunkTable] = OrderedDict()
         self._lock = threading.Lock()
 
-    # -------------------------------------------------------------------------------------------------- what it is
+    # ----------------------------------------------------------------------------------------------- properties
 
     @property
     def source_files(self) -> Files:
-        """The files."""
         return self._contents.files
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folder of its files, where that is on this machine."""
+        """Folder of the files, if they are local."""
         root = self.source_files.root
         return (root,) if isinstance(root, str) else ()
 
     def files(self, prefix: str, *, past_cache: bool = False) -> RangeBlobs | None:
-        """Return the chunks of an array as ranges of local files; None where they are not such."""
+        """Return the chunks of an array as ranges of local files; None if they are remote or assembled."""
         path = prefix.strip("/")
         if not self.source_files.local or path not in self._contents.names:
             return None
         return None if self._contents.array(path).made else RangeBlobs(self, path)
 
     def stored_bytes(self, path: str) -> int:
-        """Return the bytes of an array in all files, as they are stored."""
+        """Return the stored bytes of an array in all files."""
         array, reader = self._contents.array(path), self._contents.reader
         if self._contents.format == "raw":
             return math.prod(array.facts.shape) * int(np.dtype(array.facts.dtype).itemsize)
@@ -89,12 +88,12 @@ class ForeignStore(OnlyRead):
         return sum(reader.stored_bytes(self.source_files.readable(part), array.name) for part in parts)
 
     def skipped(self, path: str) -> dict[str, str]:
-        """Return why arrays in a group are left out, by their paths in it."""
+        """Return the reasons why arrays in a group are left out, by relative path."""
         before = f"{path}/" if path else ""
         return {n.removeprefix(before): why for n, why in self._contents.skipped.items() if n.startswith(before)}
 
     def summary(self) -> str:
-        """Return a table: files, the axis that joins them, arrays; with shape and type if they are open."""
+        """Return a table of files, joined axis and arrays, with shape and type of opened ones."""
         files, names = self.source_files, self._contents.names
         count = len(files.names)
         ends = f" to {files.path(count - 1)}" if count > 1 else ""
@@ -108,17 +107,17 @@ class ForeignStore(OnlyRead):
 
     def _described(self, name: str) -> str:
         known = self._contents.known.get(name)
-        if known is None:  # nothing is read here: Zarr formats its errors in the event loop
+        if known is None:  # no reads here: Zarr formats its errors in the event loop
             return "not opened yet"
         facts = known.facts
         return f"{facts.shape}  {'text' if facts.dtype == 'O' else np.dtype(facts.dtype)}"
 
     def facts(self, path: str) -> Facts | None:
-        """Return what is known of an array; None of any other path."""
+        """Return the facts of an array; None for any other path."""
         return self._contents.array(path).facts if path in self._contents.names else None
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
-        """Return all files, their bytes, and what changes with each writing."""
+        """Return all files with their sizes and versions."""
         files = self.source_files
         found = zip(files.names, files.sizes, files.versions, strict=True)
         return [(f"{prefix}{name}", size, version) for name, size, version in found if version]
@@ -133,22 +132,22 @@ class ForeignStore(OnlyRead):
         return ForeignStore, (self._contents, self._url)
 
     def with_read_only(self, read_only: bool = False) -> ForeignStore:
-        """Return the same store: there is none that can be written."""
+        """Return the same store, which is always read-only."""
         if not read_only:
             raise NotImplementedError(f"{self} is only read")
         return self
 
-    # -------------------------------------------------------------------------------------------------- where it lies
+    # ----------------------------------------------------------------------------------------------- locations
 
     def place(self, path: str, key: str) -> tuple[int, int, int] | None:
-        """Number of the file, offset and bytes of a chunk of an array that is mapped; None where it is not stored."""
+        """Return the file number, offset and size in bytes of a mapped array's chunk; None if it is not stored."""
         array = self._contents.array(path)
         part, index = array.place(index_of(key))
         found = self.table(array, part).place(index)
         return None if found is None else (part, *found)
 
     def table(self, array: ForeignArray, part: int) -> ChunkTable:
-        """Where the chunks of an array lie in one of the files: looked at once, by each process that reads of it."""
+        """Return the locations of an array's chunks in one file, cached per process."""
         key = array.name, part
         with self._lock:
             found = self._tables.get(key)
@@ -165,7 +164,7 @@ class ForeignStore(OnlyRead):
     # ------------------------------------------------------------------------------------------------------ reading
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under ``key``: a document, or a chunk; None where there is no such."""
+        """Return the document or chunk under ``key``; None if it does not exist."""
         data = await self._data(key, byte_range)
         return None if data is None else prototype.buffer.from_array_like(data)
 
@@ -208,7 +207,7 @@ class ForeignStore(OnlyRead):
         return data if len(data) == stop - start else _padded(data, stop - start)
 
     def _made_chunk(self, array: ForeignArray, index: tuple[int, ...]) -> np.ndarray:
-        """Return a whole chunk as plain elements, its end beyond the array zero; texts as Zarr codes them."""
+        """Return a whole chunk as plain elements, zero beyond the array; strings in Zarr's encoding."""
         section = array.grid.section(index)
         data = made_section(array, section, lambda part, there: self._elements(array, part, there))
         if array.facts.dtype == "O":
@@ -216,7 +215,7 @@ class ForeignStore(OnlyRead):
         return whole_chunk(data, array.facts.chunks, 0).reshape(-1).view(np.uint8)
 
     def _elements(self, array: ForeignArray, part: int, there: Section) -> np.ndarray:
-        """Read elements of one file, as they are stored."""
+        """Read stored elements of one file."""
         facts = array.part_facts(part)
         if facts.library is not None:
             return self._contents.reader.read(self.source_files.readable(part), array.name, there.slices)
@@ -244,7 +243,6 @@ class ForeignStore(OnlyRead):
         return _as_stored(out.view(dtype), facts)
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is anything under ``key``."""
         path, name = _parted(key)
         if name == METADATA:
             return path in self._contents.names or path in self._contents.groups
@@ -258,7 +256,6 @@ class ForeignStore(OnlyRead):
     # ------------------------------------------------------------------------------------------------------ listing
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin with ``prefix``."""
         for path in (*self._contents.groups, *self._contents.names):
             above = f"{path}/" if path else ""
             if (above + METADATA).startswith(prefix):
@@ -271,7 +268,7 @@ class ForeignStore(OnlyRead):
                         yield above + key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below ``prefix``; of chunks only whether there are any."""
+        """Iterate over the names directly below ``prefix``; the chunks of an array appear as "c" only."""
         path = prefix.strip("/")
         if path in self._contents.names:
             yield METADATA
@@ -289,14 +286,14 @@ class ForeignStore(OnlyRead):
 
 
 def foreign_in(store: Any) -> ForeignStore | None:
-    """Return the foreign store that a store is, or wraps."""
+    """Return the foreign store inside ``store``, or None."""
     while not isinstance(store, ForeignStore) and isinstance(getattr(store, "_store", None), Store):
         store = store._store
     return store if isinstance(store, ForeignStore) else None
 
 
 def _parted(key: str) -> tuple[str, str]:
-    """The array of a key, and what is below it."""
+    """Split a key into the path of its array and the rest."""
     parts = key.split("/")
     if parts[-1] == METADATA:
         return "/".join(parts[:-1]), METADATA
@@ -308,7 +305,7 @@ def _parted(key: str) -> tuple[str, str]:
 
 
 def _index(name: str, counts: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the index of a chunk in its key; None if the array has no such chunk."""
+    """Return the index of a chunk from its key; None if the array has no such chunk."""
     try:
         index = index_of(name)
     except ValueError:
@@ -323,14 +320,14 @@ def _part(data: np.ndarray, byte_range: ByteRequest | None) -> np.ndarray:
 
 
 def _padded(data: np.ndarray, nbytes: int) -> np.ndarray:
-    """The same, and zeros: what a chunk at the end of a file has beyond it."""
+    """Return data padded with zeros, for a chunk beyond the end of a file."""
     out = np.zeros(nbytes, np.uint8)
     out[: len(data)] = data
     return out
 
 
 def _as_stored(elements: np.ndarray, facts: Facts) -> np.ndarray:
-    """A chunk's elements with the array's axes."""
+    """Return a chunk's elements in the order of the array's axes."""
     if facts.order is None:
         return elements.reshape(facts.chunks)
     lying = elements.reshape([facts.chunks[axis] for axis in facts.order])

@@ -1,9 +1,9 @@
-"""TIFF, BigTIFF and OME-TIFF: tiles and strips are chunks, where tifffile says they lie.
+"""TIFF, BigTIFF and OME-TIFF: tiles and strips as chunks, located by tifffile.
 
 no compression, deflate, zstd      byte ranges, decoded by numcodecs
-all else, and strips cut short     tifffile reads a section of its own array
+all else, and partial strips       tifffile reads a section of its own array
 
-Physical sizes of pixels are those of the OME-XML or of ImageJ's description, else of resolution tags.
+Physical pixel sizes are from the OME-XML or ImageJ's description, else from resolution tags.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CODECS: dict[int, Document] = {
     50000: {"id": "zstd", "level": 3},
     34926: {"id": "zstd", "level": 3},
 }
-"""Compressions of TIFF that numcodecs knows, by their numbers."""
+"""Codecs of numcodecs by TIFF compression number."""
 Scales = dict[str, tuple[float, str | None]]
-"""Distance of two elements along an axis, and its unit, by the name of the axis."""
+"""Distance of neighbouring elements and its unit, by axis name."""
 TAGGED = {2: "inch", 3: "centimeter"}
 """Units of resolution tags."""
 OME = {axis: (f"PhysicalSize{axis.upper()}", "µm") for axis in "xyz"} | {"t": ("TimeIncrement", "s")}
-"""Attributes of pixels in OME-XML, with the units that they have where none is stated."""
+"""Attributes of pixels in OME-XML, with their default units."""
 
 
 class Tiff:
@@ -45,13 +45,13 @@ class Tiff:
     extra = "tiff"
 
     def groups(self, file: Readable) -> dict[str, Document]:
-        """Return the file, and the series that have several levels, where it has more than one array."""
+        """Return the file and its multi-level series as groups, if it has more than one array."""
         names = self.arrays(file)
         paths = {"": None} | dict.fromkeys(name.rpartition("/")[0] for name in names)
         return {path: {} for path in paths if names != ("",)}
 
     def arrays(self, file: Readable) -> tuple[str, ...]:
-        """Return the file itself; where there are several series, or levels of resolution, their numbers."""
+        """Return the file itself, or the numbers of its series and resolution levels if there are several."""
         with _opened(file) as tiff:
             return tuple(_levels(tiff))
 
@@ -63,12 +63,12 @@ class Tiff:
             return [replace(_facts(_level(tiff, name)), scales={} if brief else _scales(tiff, name)) for name in names]
 
     def table(self, file: Readable, name: str, facts: Facts) -> ChunkTable:
-        """Where the tiles or strips of a series lie."""
+        """Return the locations of the tiles or strips of a series."""
         with _opened(file) as tiff:
             return _table(_level(tiff, name), facts)
 
     def stored_bytes(self, file: Readable, name: str) -> int:
-        """Bytes of the tiles or strips of a series; of pages that follow the first without a directory, all."""
+        """Return the stored bytes of a series: of its tiles or strips, or of contiguous pages."""
         with _opened(file) as tiff:
             level = _level(tiff, name)
             if level.dataoffset is not None:
@@ -76,7 +76,7 @@ class Tiff:
             return sum(sum(page.databytecounts) for page in level if page is not None)
 
     def read(self, file: Readable, name: str, section: tuple[slice, ...]) -> np.ndarray:
-        """Read elements by tifffile, which decodes the tiles that they are in."""
+        """Read elements by tifffile, which decodes the tiles that contain them."""
         import zarr
 
         with _opened(file) as tiff:
@@ -106,7 +106,7 @@ def _opened(file: Readable) -> Iterator[Any]:
 
 
 def _levels(tiff: Any) -> Document:
-    """All series and their levels of resolution, by names: "" where there is but one."""
+    """Return all series and resolution levels by name; "" if there is only one."""
     found = {
         f"{s}/{number}" if len(series.levels) > 1 else str(s): level
         for s, series in enumerate(tiff.series)
@@ -127,7 +127,7 @@ def _level(tiff: Any, name: str) -> Any:
 
 
 def _scales(tiff: Any, name: str) -> Scales:
-    """Return the physical sizes along the axes of a level: elements of coarser levels are larger."""
+    """Return the physical sizes along the axes of a level; coarser levels have larger elements."""
     level = _level(tiff, name)
     number, series = next((n, each) for n, each in enumerate(tiff.series) if any(level is own for own in each.levels))
     found = _tagged(series) | _imagej(tiff, series) | _ome(tiff, number)
@@ -138,7 +138,7 @@ def _scales(tiff: Any, name: str) -> Scales:
 
 
 def _tagged(series: Any, unit: str | None = None) -> Scales:
-    """Sizes by the resolution tags, in a unit that is stated elsewhere or in that of the tags."""
+    """Return sizes by the resolution tags, in ``unit`` or the unit of the tags."""
     page = series.keyframe
     tags = {name: page.tags.valueof(name) for name in ("XResolution", "YResolution", "ResolutionUnit")}
     unit = unit or TAGGED.get(int(tags["ResolutionUnit"] or 1))
@@ -179,7 +179,7 @@ def _ome(tiff: Any, number: int) -> Scales:
 
 
 def _size(axis: str, size: Any, unit: str | None) -> Scales:
-    """Return a size, if it is a positive number; its unit, if it is one of length or time."""
+    """Return a size if it is a positive number, with its unit if that is one of length or time."""
     with suppress(TypeError, ValueError):
         if 0 < float(size) < float("inf"):
             return {axis: (float(size), unit if unit in LENGTHS or unit in TIMES else None)}
@@ -204,13 +204,13 @@ def _names(level: Any) -> tuple[str | None, ...]:
 
 
 def _whole_pages(level: Any) -> tuple[int, ...]:
-    """A page as one chunk."""
+    """Return the chunk of a whole page."""
     inner = len(level.keyframe.shape)
     return (1,) * (len(level.shape) - inner) + tuple(level.shape[len(level.shape) - inner :])
 
 
 def _chunks(level: Any) -> tuple[int, ...] | None:
-    """Length of a tile or a strip along each axis; None where they do not lie along axes of the series."""
+    """Return the length of a tile or strip along each axis; None if they do not align with the axes of the series."""
     keyframe = level.keyframe
     if level.shape[len(level.shape) - len(keyframe.shape) :] != tuple(keyframe.shape):
         return None
@@ -218,7 +218,7 @@ def _chunks(level: Any) -> tuple[int, ...] | None:
 
 
 def _is_simple(level: Any, chunks: tuple[int, ...], coded: Document) -> bool:
-    """Whether bytes of tiles are elements, whole ones, one tile behind the other."""
+    """Return whether stored tiles are plain whole elements that can be read as byte ranges."""
     keyframe = level.keyframe
     whole_strips = keyframe.is_tiled or not coded or all(n % c == 0 for n, c in zip(level.shape, chunks, strict=True))
     bits = (
@@ -237,7 +237,7 @@ def _table(level: Any, facts: Facts) -> ChunkTable:
         offsets += list(page.dataoffsets[:count]) if there else [0] * count
         nbytes += list(page.databytecounts[:count]) if there else [0] * count
     places, sizes = np.array(offsets, np.int64), np.array(nbytes, np.int64)
-    if not facts.filters:  # a strip at the end is stored as long as it is
+    if not facts.filters:  # the last strip is stored without padding
         full = int(np.prod(facts.chunks, dtype=np.int64)) * np.dtype(facts.dtype).itemsize
         sizes = np.where(sizes > 0, full, 0)
     return (
@@ -248,7 +248,7 @@ def _table(level: Any, facts: Facts) -> ChunkTable:
 
 
 def _pages_in_one_piece(level: Any, facts: Facts) -> ChunkTable:
-    """Where chunks lie of pages of which only the first one says where it is, as ImageJ writes them."""
+    """Return the locations of chunks in contiguous pages with only the first offset given, as ImageJ writes them."""
     first, pages = level.dataoffset, int(np.prod(facts.shape, dtype=np.int64))
     if first is None or not pages:
         raise UnsupportedError("the pages of a TIFF file do not say where they are")

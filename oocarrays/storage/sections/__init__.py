@@ -1,1 +1,1 @@
-"""Sections of array files, read and written by byte ranges; windows; messages packed and unpacked."""
+"""Sections of array files, read and written by byte ranges; windows; packing and unpacking of messages."""

@@ -1,8 +1,8 @@
-"""Writing boxes of chunks of which several ranks have something: the last one's elements stay where they overlap.
+"""Writes of boxes of chunks from several ranks: where pieces overlap, the last one wins.
 
     rank 0     ┌─────────┐               chunk    ┌───────────┐
-    rank 1     │    ┌────┼────┐    ──►            │ 0 0 1 1 1 │     read first only where ranks leave some of it out,
-               └────┼────┘    │                   │ 0 0 1 1 1 │     replaced at once
+    rank 1     │    ┌────┼────┐    ──►            │ 0 0 1 1 1 │     read first only if ranks leave a gap,
+               └────┼────┘    │                   │ 0 0 1 1 1 │     replaced atomically
                     └─────────┘                   │ · · 1 1 1 │
 
 Thakur 1995, section 6.3.2.
@@ -30,20 +30,20 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.sections.write import Whole, each_of, replacing
 
 Piece = tuple[Axes, np.ndarray]
-"""What a rank writes of a box, and the values: an array of the lengths of the axes."""
+"""A rank's section of a box, and its values: an array of the lengths of the axes."""
 Needs = Callable[[Index], bool]
-"""Whether a chunk has to be read before it is written."""
+"""Predicate: whether a chunk must be read before it is written."""
 
 
 class Covering(Protocol):
     """Sections that are written of each chunk together."""
 
     def needs(self, index: Index, /) -> bool:
-        """Whether a chunk that is written has to be read first."""
+        """Return whether a written chunk must be read first."""
 
 
 class Overlay(Unit):
-    """A chunk, or shard, of which several ranks write something."""
+    """Chunk or shard written by several ranks."""
 
     def __init__(self, units: Sequence[Unit], needs: Needs, inner: Needs) -> None:
         self.index, self.lower = units[0].index, units[0].lower
@@ -56,12 +56,12 @@ class Overlay(Unit):
             unit.put_in(data, box)
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[Unit]:
-        """Cut what is written of a shard into a unit for each of its chunks."""
+        """Yield a unit for each chunk of a shard that is written."""
         return overlays((inner for unit in self._units for inner in unit.cut(chunks)), self._inner, self._inner)
 
 
 def overlays(units: Iterator[Unit], needs: Needs, inner: Needs) -> Iterator[Overlay]:
-    """Units of the same chunk together, in their order."""
+    """Group units of the same chunk, in order."""
     found: defaultdict[Index, list[Unit]] = defaultdict(list)
     for unit in units:
         found[unit.index].append(unit)
@@ -71,7 +71,7 @@ def overlays(units: Iterator[Unit], needs: Needs, inner: Needs) -> Iterator[Over
 def write_box(
     file: ArrayFile, plan: CollectiveWritePlan, pieces: Sequence[Piece], *, meter: Meter | None = None
 ) -> None:
-    """Write what ranks have of a box of chunks, as it was planned: see `write_pieces`."""
+    """Write the ranks' pieces of a box of chunks as planned; see `write_pieces`."""
     write_pieces(file, pieces, plan.coverage, plan.inner, at_once=plan.at_once, meter=meter)
 
 
@@ -84,7 +84,7 @@ def write_pieces(
     at_once: int = 1,
     meter: Meter | None = None,
 ) -> None:
-    """Write pieces of an array file, each chunk once, and leave the rest as it is."""
+    """Write pieces of an array file, each chunk once, and leave the rest unchanged."""
     order, meter = file.stored.order, meter or Meter()
     file = replacing(file).lying
     pieces = [(turned(axes, order), values.transpose(order or range(values.ndim))) for axes, values in pieces]
@@ -95,7 +95,7 @@ def write_pieces(
 
 
 def _turned_needs(coverage: Covering, order: tuple[int, ...] | None) -> Needs:
-    """Whether a chunk has to be read first that is named with axes as elements lie."""
+    """Return the predicate for chunk indexes in storage order of axes."""
     return lambda index: coverage.needs(turned_back(index, order))
 
 

@@ -1,13 +1,13 @@
-"""Packing: what one rank sends to another, copied into one contiguous message and out of it, as strided copies.
+"""Packing: the data from one rank to another, copied into and out of one contiguous message by strided copies.
 
     local array of the source        message                       local array of the target
     ▒▒·····▒▒·····▒▒·····   pack ►   ▒▒▒▒▒▒░░░░░░   unpack ►   ▒▒░░····▒▒░░····▒▒░░····
     ··░░·····░░·····░░···
 
-A message holds the product of the runs along each axis, a combination of runs after the other. No index is computed for
-an element: what follows one another in memory on both sides is one wide element of a strided copy. Copies of narrow
-ones take turns over tiles of the local array, so that all take what they need while it is in the cache. Thakur 1995,
-section 3.2: all that goes from one processor to another goes in one packet; 3.3: the array is scanned once.
+A message holds the product of the runs along each axis, one combination of runs after the other. No index is computed
+for an element: elements contiguous in memory on both sides are one wide element of a strided copy. Copies of narrow
+elements alternate over tiles of the local array, so that each tile is used while it is in the cache. Thakur 1995,
+section 3.2: all data from one processor to another go in one packet; 3.3: the array is scanned once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from oocarrays.plan.layouts.runs import Runs, Side
 from oocarrays.plan.layouts.transfer import Transfer
 
 TILE_BYTES = 2**19
-"""Of a local array, copied from or into at one time: with its part of the messages it fits in a core's second cache."""
+"""Bytes of a tile of a local array: with its part of the messages it fits in a core's second-level cache."""
 NARROW_BYTES = 256
-"""Wide elements of fewer bytes share cache lines with those of other copies, and are copied tile by tile."""
+"""Narrower elements, in bytes, share cache lines with other copies, and are copied tile by tile."""
 WIDEST_BYTES = 2**20
-"""Wide elements are not made wider than this; numpy could not count those of 2 GiB."""
+"""Maximum bytes of a wide element; numpy could not count those of 2 GiB."""
 
 
 Take = Callable[[int], np.ndarray]
-"""Memory of so many bytes."""
+"""Allocator: returns memory of a number of bytes."""
 
 
 def _new(nbytes: int) -> np.ndarray:
@@ -42,22 +42,22 @@ def _new(nbytes: int) -> np.ndarray:
 
 
 def pack(local: np.ndarray, transfer: Transfer, source: int, target: int, take: Take = _new) -> np.ndarray:
-    """The message from ``source`` to ``target``: a contiguous array of one axis, ``transfer.size(source, target)``."""
+    """Return the message from ``source`` to ``target``, a 1-d contiguous array of ``transfer.size(source, target)``."""
     return _packed(local, transfer, source, [target], take)[target]
 
 
 def pack_all(local: np.ndarray, transfer: Transfer, source: int) -> list[np.ndarray]:
-    """Return the messages from ``source`` to every target, itself too, in one scan of ``local``; see `pack`."""
+    """Return the messages from ``source`` to every target, including itself, in one scan of ``local``; see `pack`."""
     return list(_packed(local, transfer, source, range(transfer.target.ranks)).values())
 
 
 def unpack(message: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
-    """Put a message from ``source`` where ``target`` holds it."""
+    """Copy a message from ``source`` into the local array of ``target``."""
     unpack_all({source: message}, transfer, target, local)
 
 
 def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: int, local: np.ndarray) -> None:
-    """Put the messages of several sources where ``target`` holds them, in one scan of ``local``; see `unpack`."""
+    """Copy the messages of several sources into the local array of ``target``, in one scan; see `unpack`."""
     _check(local, transfer.target, target, written=True)
     recipes = _recipes(transfer, "target", target, local.itemsize, TILE_BYTES)
     for source, message in messages.items():
@@ -70,7 +70,7 @@ def unpack_all(messages: Mapping[int, np.ndarray], transfer: Transfer, target: i
 
 
 def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: np.ndarray) -> None:
-    """The same without a message, where both arrays are in one process."""
+    """Copy directly between two local arrays in one process, without a message."""
     _check(held, transfer.source, source)
     _check(local, transfer.target, target, written=True)
     if held.dtype != local.dtype:
@@ -86,13 +86,13 @@ def move(held: np.ndarray, transfer: Transfer, source: int, target: int, local: 
 
 
 Cut = slice | None
-"""Which times that runs come along an axis begin in a tile of the local array."""
+"""Repetitions of a strip that begin in a tile of the local array; None if none do."""
 Copy = tuple[np.ndarray, np.ndarray, Iterator[tuple[Cut, ...]]]
-"""A strided copy: into, from, and what of it to make when it is its turn."""
+"""Strided copy: destination, source, and the parts to copy at each turn."""
 
 
 class _Strip(NamedTuple):
-    """A run along an axis, as it lies in a local array: all in elements."""
+    """Run along an axis, located in a local array: all in elements."""
 
     start: int
     again: int
@@ -101,14 +101,14 @@ class _Strip(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where elements lie: bytes from the start to the first, and from one to the next along each dimension."""
+    """Byte offset of the first element, and byte stride along each dimension."""
 
     offset: int
     strides: tuple[int, ...]
 
 
 class _Part(NamedTuple):
-    """A combination of strips as one strided copy: times that they come along each axis, and then their lengths."""
+    """Combination of strips as one strided copy: repetitions along each axis, then lengths."""
 
     times: tuple[int, ...]
     wide: np.dtype
@@ -118,7 +118,7 @@ class _Part(NamedTuple):
 
 
 class _Recipe(NamedTuple):
-    """A message: its elements, and the copies that it is made of."""
+    """Copies that make up a message, and its number of elements."""
 
     size: int
     parts: list[_Part]
@@ -142,7 +142,7 @@ def _packed(
 
 @lru_cache(maxsize=128)
 def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_bytes: int) -> list[_Recipe]:
-    """Return the messages between ``rank`` and every rank of the other side."""
+    """Return the recipes of the messages between ``rank`` and every rank of the other side."""
     layout, other = (transfer.source, transfer.target)[:: 1 if side == "source" else -1]
     shape = layout.local_shape(rank)
     steps, bounds = _steps(shape, itemsize), _tiles(shape, tile_bytes // itemsize)
@@ -157,7 +157,7 @@ def _recipes(transfer: Transfer, side: Side, rank: int, itemsize: int, tile_byte
 
 
 def _by_partner(runs: Runs, side: Side, partners: int) -> list[list[_Strip]]:
-    """Return a rank's strips along an axis, by the rank along it that gets them, or has them."""
+    """Return a rank's strips along an axis, by the partner rank along it."""
     strips: list[list[_Strip]] = [[] for _ in range(partners)]
     others = runs.target if side == "source" else runs.source
     for partner, strip in zip(others.tolist(), _strips(runs, side), strict=True):
@@ -166,7 +166,7 @@ def _by_partner(runs: Runs, side: Side, partners: int) -> list[list[_Strip]]:
 
 
 def _strips(runs: Runs, side: Side) -> list[_Strip]:
-    """Return a run that comes once is as many of one element: it can be cut where a tile ends."""
+    """Return runs as strips; a single run becomes repetitions of one element, to be cut at tile ends."""
     once = runs.count == 1
     start, again = (runs.source_start, runs.source_stride)
     if side == "target":
@@ -190,7 +190,7 @@ def _recipe(
 
 
 def _combinations(strips: list[list[_Strip]], steps: Sequence[int]) -> Iterator[tuple[tuple[_Strip, ...], _Place]]:
-    """One strip along each axis, in all combinations, and where it lies in a local array."""
+    """Yield all combinations of one strip along each axis, with their places in a local array."""
     for combination in product(*strips):
         pairs = list(zip(combination, steps, strict=True))
         strides = tuple(n for strip, step in pairs for n in (strip.again * step, step))
@@ -198,14 +198,14 @@ def _combinations(strips: list[list[_Strip]], steps: Sequence[int]) -> Iterator[
 
 
 def _steps(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Bytes from one element to the next along each axis of a contiguous array."""
+    """Return the byte strides of a contiguous array."""
     return tuple(accumulate(shape[:0:-1], int.__mul__, initial=itemsize))[::-1] if shape else ()
 
 
 def _part(
     combination: tuple[_Strip, ...], into: _Place, taken: _Place, itemsize: int, bounds: list[list[int]]
 ) -> _Part:
-    """Return a copy of elements that are as wide as they follow one another on both sides."""
+    """Return a copy with the widest elements that are contiguous on both sides."""
     width, times = itemsize, [n for strip in combination for n in (strip.times, strip.length)]
     for axis in reversed(range(len(times))):
         if times[axis] > 1:
@@ -222,7 +222,7 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 
 def _copy_wide(parts: list[_Part], into: np.ndarray, taken: np.ndarray) -> list[Copy]:
-    """Make the copies of wide elements between the bytes of two arrays, and give those that are to be made in turns."""
+    """Make the copies of wide elements between the bytes of two arrays, and return those to make by tiles."""
     in_turns: list[Copy] = []
     for times, wide, here, there, cuts in parts:
         views = np.ndarray(times, wide, into, *here), np.ndarray(times, wide, taken, *there)
@@ -234,7 +234,7 @@ def _copy_wide(parts: list[_Part], into: np.ndarray, taken: np.ndarray) -> list[
 
 
 def _copy_in_turns(copies: list[Copy]) -> None:
-    """Make copies tile by tile, so that all take what they need of a tile while it is in the cache."""
+    """Make copies tile by tile, so that each tile is used while it is in the cache."""
     while copies:
         left = []
         for copy in copies:
@@ -248,7 +248,7 @@ def _copy_in_turns(copies: list[Copy]) -> None:
 
 
 def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
-    """Where tiles of at most so many elements end, along each axis: whole along the last axes, as far as they go."""
+    """Return the tile bounds along each axis for at most ``elements`` elements, whole along the last axes first."""
     bounds = []
     for extent in reversed(shape):
         length = max(min(elements, extent), 1)
@@ -258,7 +258,7 @@ def _tiles(shape: tuple[int, ...], elements: int) -> list[list[int]]:
 
 
 def _cuts(strip: _Strip, times: int, bounds: list[int]) -> list[Cut]:
-    """Which of the times that a strip comes begin in each tile."""
+    """Return the repetitions of a strip that begin in each tile."""
     first = [min(max(-((strip.start - bound) // strip.again), 0), times) for bound in bounds]
     return [slice(a, b) if a < b else None for a, b in pairwise(first)]
 

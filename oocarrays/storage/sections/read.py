@@ -1,13 +1,13 @@
-"""Sections of one array file: what is taken of it, whatever its shape and that of the chunks.
+"""Sections of one array file, read for any shape of section and chunk.
 
-    chunk       ░░█░░█░░█░░                 what is taken of a chunk is copied to its place in the result
+    chunk       ░░█░░█░░█░░                 the wanted part of a chunk is copied to its place in the result
     result      ███
 
 Thakur 1995, section 5.5.1 (data sieving).
 
 files or shards     ▪ ▪ ▪ ▪          coded bytes of a batch: one call for all of them
-decoded             ▬▬▬▬▬▬▬▬         one behind the other in a buffer that a core's cache holds
-result              ░░█░░█░░         what is taken of all of them, in one strided copy
+decoded             ▬▬▬▬▬▬▬▬         consecutive in a buffer that fits a core's cache
+result              ░░█░░█░░         the wanted part of all of them, in one strided copy
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from oocarrays.storage.metered import watched
 from oocarrays.storage.sections.sieved import PendingBatch, SectionReader, taken_buffer
 
 ALONE_BYTES = 2**19
-"""A section for which less is decoded is read by one thread."""
+"""Decoded bytes below which a section is read by one thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """The name of a chunk, made where it is told."""
+    """Name of a chunk, formatted on demand."""
 
     file: ArrayFile
     asked: PendingBatch
@@ -57,13 +57,13 @@ class _Name:
 
 
 class CodedReader(SectionReader):
-    """Reads what a plan says of coded chunks: each is read and decoded once."""
+    """Reader of planned sections of coded chunks; each chunk is read and decoded once."""
 
     def _is_little(self) -> bool:
         return self.plan.decoded_bytes < ALONE_BYTES
 
     def _ask(self, asked: PendingBatch, places: Places, free: list[np.ndarray]) -> bool:
-        """Copy what the cache has of the coded bytes, and let the device bring the rest; whether all is there."""
+        """Copy coded bytes from the page cache and start reading the rest; return whether all were there."""
         self._open(asked, places)
         nbytes = asked.nbytes
         self.meter.add(read_requests=len(nbytes), read_bytes=int(nbytes.sum()))
@@ -79,7 +79,7 @@ class CodedReader(SectionReader):
         return not asked.left
 
     def _finish(self, asked: PendingBatch, free: list[np.ndarray]) -> None:
-        """Wait for what has not come, decode it, and take what is wanted."""
+        """Wait for the remaining bytes, decode them, and copy the wanted elements."""
         while asked.buffer is not None and asked.left:
             asked.left = self._read(asked.buffer, asked.left, wait=True)
         (part,) = asked.batch.parts
@@ -94,7 +94,7 @@ class CodedReader(SectionReader):
         free += [buffer for buffer in (asked.buffer, decoded) if buffer is not None]
 
     def _coded(self, asked: PendingBatch) -> Iterator[np.ndarray]:
-        """The coded bytes of each chunk that is stored."""
+        """Yield the coded bytes of each stored chunk."""
         nbytes = asked.nbytes
         if asked.buffer is not None:
             ends = np.cumsum(nbytes)
@@ -106,7 +106,7 @@ class CodedReader(SectionReader):
             yield self._pages(file, at, n)
 
     def _pages(self, file: int, offset: int, nbytes: int) -> np.ndarray:
-        """Return the coded bytes of a large chunk, in place where the system can."""
+        """Return the coded bytes of a large chunk, mapped if the system supports it."""
         if can_map():
             return mapped(file, self.file.name, offset, nbytes)
         data = np.empty(nbytes, np.uint8)
@@ -117,26 +117,26 @@ class CodedReader(SectionReader):
 
 
 KEPT_PLANS = 16
-"""Plans of sections that a process keeps, ..."""
+"""Maximum number of section plans that a process caches."""
 KEPT_ELEMENTS = 2**14
-"""... of up to so many elements: a range of one element takes 24 bytes in a plan."""
+"""Maximum elements of a section with a cached plan: a range of one element takes 24 bytes in a plan."""
 
 REQUESTS = 16
-"""Requests that are under way at one time, where nothing is said."""
+"""Default number of requests in flight."""
 
 
 class HowToRead(TypedDict, total=False):
-    """Ways to read a section."""
+    """Options for reading a section."""
 
     method: Method
-    """``"direct"`` asks for each contiguous run, ``"sieve"`` for all from the first to the last that is wanted,
-    ``"auto"`` for what costs least. Coded chunks are read whole."""
+    """``"direct"`` requests each contiguous run, ``"sieve"`` the whole span of the wanted elements, ``"auto"`` the
+    cheaper one. Coded chunks are read whole."""
     buffer_bytes: int | None
-    """Bytes of one buffer, of which there are four at most."""
+    """Bytes of one buffer; at most four are used."""
     requests: int
-    """Requests that are under way at one time, in stores that are not local files."""
+    """Requests in flight, for stores other than local files."""
     costs: Costs | None
-    """What work costs, where holes may be read."""
+    """Costs of operations, to decide whether to read holes."""
 
 
 @watched(writes=False)
@@ -166,7 +166,7 @@ def read_section(
 def _fill(
     file: ArrayFile, plan: SectionPlan, out: np.ndarray, meter: Meter, *, requests: int, threads: int, past_cache: bool
 ) -> None:
-    """Read what was planned, with axes as elements lie."""
+    """Execute a plan, with axes in storage order."""
     if file.stored.local and file.stored.coded:
         CodedReader(file, plan, out, meter).read_local(threads)
     elif file.stored.local:
@@ -187,7 +187,7 @@ def section_plan(
     requests: int = REQUESTS,
     costs: Costs | None = None,
 ) -> SectionPlan:
-    """Return how `read_section` reads a section: a plan of the array with its axes as elements lie."""
+    """Return the plan by which `read_section` reads a section, with axes in storage order."""
     stored, axes, costs = file.stored.lying, turned(axes, file.stored.order), costs or Costs()
     out = out if out is None or file.stored.order is None else out.transpose(file.stored.order)
     gap = gap_bytes(method, stored, costs, requests)
@@ -202,25 +202,25 @@ def _plan(stored: Stored, axes: Axes, gap: float, buffer_bytes: int, packed: boo
 
 
 _kept = lru_cache(KEPT_PLANS)(_plan)
-"""The same plan again for the same small section, which takes as long to plan as to read."""
+"""Cached plan of a small section, which takes as long to plan as to read."""
 
 
 def _room(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     try:
         return np.empty(shape, dtype)
-    except (MemoryError, ValueError) as error:  # numpy says the latter of more bytes than there are addresses
+    except (MemoryError, ValueError) as error:  # numpy raises ValueError beyond the address space
         nbytes = math.prod(shape) * dtype.itemsize
         raise InputError(f"a section of shape {shape} takes {nbytes} bytes of memory: read it in parts") from error
 
 
 def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requests: int) -> None:
-    """Read coded chunks of a store, or through Zarr, each whole, and take what is wanted."""
+    """Read coded chunks of a store, or through Zarr, each whole, and copy the wanted elements."""
     reader, grid = ChunkReader(file, meter, requests=requests), file.stored.grid
     places = {index: (there, inside) for index, there, inside in pieces(grid, axes)}
     buffer = np.empty(grid.chunks, file.dtype)
 
     def rooms() -> Iterator[np.ndarray]:
-        """Where each chunk is decoded: at its place, where it is wanted whole and lies there in one piece."""
+        """Yield each chunk's decode buffer: its place in the result if that is whole and contiguous."""
         for there, _ in places.values():
             whole = out[there]
             straight = whole.shape == grid.chunks and whole.flags.c_contiguous and out.dtype == file.dtype
@@ -235,7 +235,7 @@ def _read_whole(file: ArrayFile, axes: Axes, out: np.ndarray, meter: Meter, requ
 
 
 def pieces(grid: ChunkGrid, axes: Axes) -> Iterator[tuple[tuple[int, ...], Any, Any]]:
-    """Each chunk of which something is taken: its index, and the places of that in the result and in the chunk."""
+    """Yield the index of each touched chunk, and the touched part's place in the result and in the chunk."""
     along = [list(_along(taken, n, c)) for taken, n, c in zip(axes, grid.shape, grid.chunks, strict=True)]
     for each in product(*along):
         index, there, inside = zip(*each, strict=True) if each else ((), (), ())
@@ -243,7 +243,7 @@ def pieces(grid: ChunkGrid, axes: Axes) -> Iterator[tuple[tuple[int, ...], Any, 
 
 
 def _along(taken: Taken, extent: int, chunk: int) -> Iterator[tuple[int, slice, slice | np.ndarray]]:
-    """The chunks along one axis of which something is taken."""
+    """Yield the touched chunks along one axis."""
     number = 0
     while number < len(taken):
         index = int(taken[number]) // chunk
@@ -253,7 +253,7 @@ def _along(taken: Taken, extent: int, chunk: int) -> Iterator[tuple[int, slice, 
 
 
 def _place(inside: tuple[slice | np.ndarray, ...]) -> Any:
-    """Return an index of a product of slices and sorted indices; a view, where all are slices."""
+    """Return an index of a product of slices and sorted indices; a view if all are slices."""
     if all(isinstance(part, slice) for part in inside):
         return (*inside, ...)
     return np.ix_(*(np.r_[part] if isinstance(part, slice) else part for part in inside))

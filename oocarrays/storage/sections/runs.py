@@ -1,10 +1,10 @@
-"""Small sections of plain chunks in local files that are one run of each chunk: read without a plan.
+"""Small sections of uncompressed chunks in local files, one run of each chunk: read without a plan.
 
-    a[5, :]     ┌───────┬───────┐       a file is opened, looked at, read from and closed in a few microseconds: as long
-                │███████│███████│       as no arithmetic of arrays stands between, it is not worth keeping it open, and
-                └───────┴───────┘       whoever replaces it is seen by the next read
+    a[5, :]     ┌───────┬───────┐       a file is opened, checked, read and closed in a few microseconds: without array
+                │███████│███████│       arithmetic in between, keeping it open is not worthwhile, and
+                └───────┴───────┘       the next read sees a replaced file
 
-Thakur 1995, section 5.5.1: the direct method, where nothing is to be sieved.
+Thakur 1995, section 5.5.1: the direct method, for sections without sieving.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from oocarrays.storage.metered import watched
 from oocarrays.storage.stores.store_blobs import blobs_of
 
 MOST_CHUNKS = 4
-"""Of more chunks a plan is made: the device is asked for all of them before any is waited for."""
+"""Maximum chunks read without a plan; a plan requests all chunks from the device before it waits for one."""
 MOST_BYTES = 2**18
-"""The same of more bytes: several threads may read them."""
+"""Maximum bytes read without a plan; with a plan, several threads may read them."""
 
 
 class Run(NamedTuple):
-    """Bytes that are taken of a chunk."""
+    """Byte range of a chunk, and its place in the result."""
 
     chunk: tuple[int, ...]
-    """Its index, with the array's own axes."""
+    """Index of the chunk, with the array's own axes."""
     start: int
-    """Where it begins in the chunk."""
+    """Offset in the chunk, in bytes."""
     nbytes: int
-    """How long it is."""
+    """Length in bytes."""
     place: int
-    """Where it goes in the result."""
+    """Offset in the result, in bytes."""
 
 
 class RunReader:
-    """Reader of small sections of an array file: what is the same for each of them is looked at once."""
+    """Reader of small sections of an array file, with the facts common to all sections precomputed."""
 
     def __init__(self, file: ArrayFile) -> None:
         stored, grid, step = file.stored, file.stored.grid, file.stored.itemsize
@@ -55,13 +55,13 @@ class RunReader:
         self._key = file.zarr.metadata.encode_chunk_key
         self._fits = stored.local and not stored.made and not stored.shards
         self._axes: list[tuple[int, int, int, int]] = []
-        """Each axis, its extent, that of a chunk, and bytes from one element to the next: the fastest axis first."""
+        """Axis, extent, chunk extent, and byte stride of each axis, fastest first."""
         for axis in reversed(turned(range(len(grid.shape)), stored.order)):
             self._axes.append((axis, grid.shape[axis], grid.chunks[axis], step))
             step *= grid.chunks[axis]
 
     def read(self, taken: Sequence[Any], meter: Meter) -> np.ndarray | None:
-        """Read a section that is one run of each of a few chunks; None of any other."""
+        """Read a section that is one run of each of a few chunks; return None for any other."""
         found = self._runs(taken) if self._fits and len(taken) == len(self._axes) else None
         if found is None:
             return None
@@ -82,7 +82,7 @@ class RunReader:
         return out if self.file.stored.order is None else out.transpose(inverse(kept))
 
     def _runs(self, taken: Sequence[Any]) -> tuple[list[int], list[int], list[Run]] | None:
-        """Axes of what is read, as it lies, and its lengths along them, and the runs; None where they are many."""
+        """Return the kept axes in storage order, the lengths along them, and the runs; None if there are too many."""
         start, nbytes, along = 0, self._dtype.itemsize, None
         kept, shape, index = [], [], [0] * len(taken)
         for axis, extent, chunk, step in self._axes:
@@ -105,7 +105,7 @@ class RunReader:
         return None if runs is None else (kept[::-1], shape[::-1], runs)
 
     def _read(self, key: str, start: int, into: memoryview) -> bool:
-        """Read bytes of a chunk from ``start`` on; whether there is that chunk."""
+        """Read bytes of a chunk from ``start``; return whether the chunk exists."""
         file = self.file
         try:
             chunk, offset, nbytes = _opened(file, key)
@@ -127,13 +127,13 @@ class RunReader:
 
 
 def _span(taken: Any, extent: int) -> tuple[int, int] | None:
-    """The first element that is taken along an axis, and how many stand side by side; None where they do not."""
+    """Return the first element along an axis and the number of consecutive ones; None if they are not consecutive."""
     if type(taken) is int:
         return (taken % extent, 1) if -extent <= taken < extent else None
     if type(taken) is slice:
         try:
             taken = range(*taken.indices(extent))
-        except (TypeError, ValueError):  # it is no index: whoever says so is asked next
+        except (TypeError, ValueError):  # not an index: the general path reports it
             return None
     if type(taken) is not range or not taken or (taken.step != 1 and len(taken) > 1):
         return None
@@ -141,7 +141,7 @@ def _span(taken: Any, extent: int) -> tuple[int, int] | None:
 
 
 def _cut(along: tuple[int, int, int, int, int], index: list[int], start: int) -> list[Run] | None:
-    """A run of each chunk along the only axis that is cut; None of too many chunks."""
+    """Return a run of each chunk along the only cut axis; None for too many chunks."""
     axis, chunk, low, count, step = along
     if (low + count - 1) // chunk - index[axis] >= MOST_CHUNKS:
         return None
@@ -157,12 +157,12 @@ def _cut(along: tuple[int, int, int, int, int], index: list[int], start: int) ->
 
 @watched(writes=False)
 def read_runs(file: ArrayFile, axes: Axes, meter: Meter) -> np.ndarray | None:
-    """Read what `RunReader` reads of it; None of any other section."""
+    """Read a section by `RunReader`; return None if it cannot."""
     return RunReader(file).read(axes, meter)
 
 
 def _opened(file: ArrayFile, key: str) -> tuple[int, int, int | None]:
-    """Open the file of a chunk: its number, where the chunk begins in it, and its bytes; None for all of the file."""
+    """Open the file of a chunk: its descriptor, the chunk's offset in it, and its size; None for the whole file."""
     if file.in_folder:
         return open_regular(f"{file.presence.place}/{key}"), 0, None
     blobs = blobs_of(file.zarr)

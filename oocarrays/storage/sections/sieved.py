@@ -1,6 +1,6 @@
-"""Reading a section of a plain array by byte ranges, a round after the other.
+"""Section reads of an uncompressed array by byte ranges, in rounds.
 
-    ask round 0 ─► ask 1 ─► ask 2 ─► sieve 0, ask 3 ─► sieve 1 …      what is not in the cache is on its way meanwhile
+    request round 0 ─► 1 ─► 2 ─► sieve 0, request 3 ─► sieve 1 …      uncached bytes are in flight meanwhile
 
 Thakur 1995, section 5.5.1 (data sieving).
 """
@@ -37,25 +37,25 @@ from oocarrays.storage.stores.store_blobs import blobs_of
 
 T = TypeVar("T")
 ALONE_BYTES = 2**22
-"""A section of which less is asked is read by one thread."""
+"""Requested bytes below which a section is read by one thread."""
 PAGE = 4096
 
 
 class PendingBatch:
-    """A batch that is under way."""
+    """Batch with reads in progress."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.buffer: np.ndarray | None = None
-        """What its ranges are read into, where they do not go to their places in the result."""
+        """Buffer of ranges that are not read directly into the result."""
         self.files: dict[str, int] = {}
-        """Open files, by their keys; -1 where there is none."""
+        """Open files by key; -1 for a missing file."""
         self.missing: list[Index] = []
-        """Chunks that are not stored."""
+        """Indexes of chunks that are not stored."""
         self.here = self.file = self.offset = self.nbytes = np.zeros(0, np.int64)
-        """Of those that are: their numbers in the batch, their files, where they begin in them, and their bytes."""
+        """For stored chunks: number in the batch, file descriptor, offset in the file, and size in bytes."""
         self.left: list[np.ndarray] = []
-        """Files, offsets, lengths and places of the ranges that have not come yet."""
+        """Files, offsets, lengths and places of the ranges not yet read."""
 
     def open(self, places: Places) -> None:
         self.here, self.file, self.offset, self.nbytes = places.find(self.batch.chunks, self.files)
@@ -64,7 +64,7 @@ class PendingBatch:
             self.missing = [index for n, index in enumerate(product(*self.batch.chunks)) if n not in stored]
 
     def into(self, part: Part, result: np.ndarray) -> np.ndarray:
-        """Where ranges of a part go: bytes of the result, or of the buffer."""
+        """Return the bytes that receive a part's ranges: of the result, or of the buffer."""
         return result if part.straight or self.buffer is None else self.buffer
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class PendingBatch:
 
 
 class SectionReader:
-    """Reads what a plan says into ``out``."""
+    """Reader that executes a section plan into ``out``."""
 
     def __init__(
         self, file: ArrayFile, plan: SectionPlan, out: np.ndarray, meter: Meter, *, past_cache: bool = False
@@ -92,7 +92,7 @@ class SectionReader:
     # -------------------------------------------------------------------------------------------- local files
 
     def read_local(self, threads: int) -> None:
-        """Read from local files, with so many threads at most: no more than there are batches."""
+        """Read from local files, with at most ``threads`` threads, and no more than batches."""
         places, batches = Places(self.file, self.meter, scattered=self.plan.scattered), self.plan.batches()
         first = [*islice(batches, 1 if self._is_little() else threads)]
         with self._missing:
@@ -138,7 +138,7 @@ class SectionReader:
         self._missing.add(*asked.missing)
 
     def _ask(self, asked: PendingBatch, places: Places, free: list[np.ndarray]) -> bool:
-        """Copy what the cache has of the first part, and let the device bring the rest; whether nothing is left."""
+        """Copy the first part from the page cache and start reading the rest; return whether nothing remains."""
         self._open(asked, places)
         asked.buffer, part = taken_buffer(free, asked.batch.buffer_bytes), asked.batch.parts[0]
         asked.left = self._read(asked.into(part, self._bytes), self._begun(asked, part), wait=False)
@@ -147,7 +147,7 @@ class SectionReader:
         return not asked.left
 
     def _finish(self, asked: PendingBatch, free: list[np.ndarray]) -> None:
-        """Wait for what has not come, and take what is wanted; then the other parts."""
+        """Wait for the remaining bytes and copy the wanted elements, part by part."""
         for number, part in enumerate(asked.batch.parts):
             left, into = asked.left if number == 0 else self._begun(asked, part), asked.into(part, self._bytes)
             while left:
@@ -158,12 +158,13 @@ class SectionReader:
             free.append(asked.buffer)
 
     def _begun(self, asked: PendingBatch, part: Part) -> list[np.ndarray]:
-        """Ranges of a part, less what was cold and has been read past the cache: to try would make it fetch that."""
+        """Return the ranges of a part, less cold ones read past the cache: a trial read would fetch them into the
+        cache."""
         ranges = self._ranges(asked, part)
         return _without_cold(ranges, asked.into(part, self._bytes)) if self._past_cache else ranges
 
     def _ranges(self, asked: PendingBatch, part: Part) -> list[np.ndarray]:
-        """Files, offsets, lengths and places of the ranges of a part."""
+        """Return the files, offsets, lengths and places of the ranges of a part."""
         sieve, chunks = part.sieve, len(asked.here)
         self.meter.add(read_requests=chunks * sieve.requests, read_bytes=chunks * sieve.asked_bytes)
         return [
@@ -174,7 +175,7 @@ class SectionReader:
         ]
 
     def _places(self, batch: Batch, part: Part) -> np.ndarray:
-        """Where the ranges of each chunk go, in bytes: ``shape == (chunks, requests)``."""
+        """Return the byte offset of each chunk's ranges in the destination: ``shape == (chunks, requests)``."""
         sieve = part.sieve
         if not part.straight:
             return _sums(np.arange(batch.size) * sieve.held_bytes, sieve.places)
@@ -188,7 +189,7 @@ class SectionReader:
         return _sums(chunk, run)
 
     def _read(self, into: np.ndarray, ranges: list[np.ndarray], *, wait: bool) -> list[np.ndarray]:
-        """Read ranges; those that have not come, or not wholly."""
+        """Read ranges; return those not yet read, or read only in part."""
         files, offsets, nbytes, places = ranges
         got = read_ranges(files, offsets, nbytes, into, places, wait=wait)
         part = np.flatnonzero(got != nbytes)
@@ -205,7 +206,7 @@ class SectionReader:
     # ------------------------------------------------------------------------------------------------ stores
 
     def read_store(self, requests: int) -> None:
-        """Read from any store, with so many requests under way, or as many as buffers hold."""
+        """Read from any store, with at most ``requests`` in flight, or as many as the buffers hold."""
         blobs: Any = blobs_of(self.file.zarr, requests=self.plan.under_way(requests))
         if self.file.chain.shard:
             blobs = ShardedBlobs(blobs, self.file.chain.shard, self.meter)
@@ -223,7 +224,7 @@ class SectionReader:
                 free = [] if buffer is None else [buffer]
 
     def _wanted(self) -> Iterator[tuple[Any, RangeByteRequest]]:
-        """A key and a range of it, one after the other."""
+        """Yield the key and byte range of each request."""
         for batch in self.plan.batches():
             for part in batch.parts:
                 starts, nbytes = part.sieve.starts.tolist(), part.sieve.lengths.tolist()
@@ -234,7 +235,7 @@ class SectionReader:
     def _receive(
         self, batch: Batch, part: Part, buffer: np.ndarray | None, come: Iterator[np.ndarray | None]
     ) -> list[Index]:
-        """Put what comes where it belongs; the chunks that are missing."""
+        """Copy received ranges to their places; return the missing chunks."""
         into, missing, nbytes = self._bytes if buffer is None else buffer, [], part.sieve.lengths.tolist()
         for index, places in zip(product(*batch.chunks), self._places(batch, part).tolist(), strict=True):
             data = [next(come) for _ in nbytes]
@@ -251,7 +252,7 @@ class SectionReader:
     # ------------------------------------------------------------------------------------------------- result
 
     def _take(self, batch: Batch, part: Part, buffer: np.ndarray | None, missing: list[Index]) -> None:
-        """Copy what is wanted from a buffer to the result, and the fill value for chunks that are missing."""
+        """Copy the wanted elements from a buffer to the result, and the fill value for missing chunks."""
         inside = part.sieve.counts
         lower = tuple(first + at for first, at in zip(batch.first, part.at, strict=True))
         if buffer is not None and not part.straight and len(missing) < batch.size:
@@ -265,7 +266,7 @@ class SectionReader:
 
 
 def _without_cold(ranges: list[np.ndarray], into: np.ndarray) -> list[np.ndarray]:
-    """Read past the cache what it lacks; what is left of all."""
+    """Read uncached ranges past the cache; return the remaining ranges."""
     files, offsets, nbytes, places = ranges
     cold, got = cold_ranges(files, offsets, nbytes), np.zeros(len(nbytes), np.int64)
     if cold.any():
@@ -275,13 +276,13 @@ def _without_cold(ranges: list[np.ndarray], into: np.ndarray) -> list[np.ndarray
 
 
 def _rest(ranges: list[np.ndarray], done: np.ndarray) -> list[np.ndarray]:
-    """Return the rest of ranges of which so many bytes have been read."""
+    """Return the rest of ranges after ``done`` bytes of each."""
     files, offsets, nbytes, places = ranges
     return [files, offsets + done, nbytes - done, places + done]
 
 
 def _announce(asked: PendingBatch) -> None:
-    """Let the device bring the other parts too; what lies in one piece it brings by itself, as it is read."""
+    """Start read-ahead of the other parts; the system does that itself for contiguous ranges."""
     for part in asked.batch.parts[1:]:
         if part.sieve.requests > 1:
             for file, offset in zip(asked.file.tolist(), asked.offset.tolist(), strict=True):
@@ -290,7 +291,7 @@ def _announce(asked: PendingBatch) -> None:
 
 
 class SharedQueue(Iterator[T]):
-    """Work that several threads share, each taking the next; once one has failed, nothing is left for the others."""
+    """Work shared by several threads; after a failure it is empty for the others."""
 
     def __init__(self, source: Iterator[T]) -> None:
         self._source = source
@@ -301,14 +302,14 @@ class SharedQueue(Iterator[T]):
             return next(self._source)
 
     def end_if_failed(self, work: Future[None]) -> None:
-        """Leave nothing, if one who takes has failed."""
+        """Empty the queue if ``work`` has failed."""
         if work.exception():
             with self._lock:
                 self._source = iter(())
 
 
 def _sieved(into: np.ndarray, sieve: Sieve, counts: Index, buffer: np.ndarray) -> None:
-    """Copy what is wanted of the chunks in a buffer to a part of the result, in one strided copy."""
+    """Copy the wanted elements of the chunks in a buffer to a part of the result, in one strided copy."""
     ndim = len(counts)
     apart = tuple(math.prod(counts[axis + 1 :]) * sieve.held_bytes for axis in range(ndim))
     data: np.ndarray = np.ndarray(
@@ -322,13 +323,13 @@ def _sieved(into: np.ndarray, sieve: Sieve, counts: Index, buffer: np.ndarray) -
 
 
 def _sums(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Each of one with each of the other: ``shape == (len(outer), len(inner))``."""
+    """Return all pairwise sums: ``shape == (len(outer), len(inner))``."""
     sums: np.ndarray = outer[:, None] + inner
     return sums
 
 
 def taken_buffer(free: list[np.ndarray], nbytes: int) -> np.ndarray | None:
-    """Memory for a round, one that was used before where there is one: new pages cost as much as reading."""
+    """Return memory for a round, reused if possible: new pages cost as much as reading."""
     if not nbytes:
         return None
     for number, buffer in enumerate(free):

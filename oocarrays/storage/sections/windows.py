@@ -1,14 +1,14 @@
-"""Windows of a pass over slabs: a band is read into the middle of each, and what it lacks comes from others.
+"""Windows of a pass over slabs: each has a band read into its middle, and a halo from other slabs.
 
-    read    ░░[──1──)░░        a band, and what no other slab has read
-    fill    ▒▒[──1──)▒▒        what others gave, what stands beyond an edge
+    read    ░░[──1──)░░        a band, and elements that no other slab reads
+    fill    ▒▒[──1──)▒▒        elements from other slabs, and values beyond an edge
 
 Thakur 1995, section 5.5.3.
 
-chunks asked for      1 ─ 2 ─ 3 ─ 4 …        as many under way as for one section
-    pieces                1 │ 2 3 │ 4 …          each in memory that may be used again
+    chunks requested      1 ─ 2 ─ 3 ─ 4 …      as many in flight as for one section
+    pieces                1 │ 2 3 │ 4 …          each in reusable memory
 
-Thakur 1995, section 6.3.1: what an aggregator reads of its domain.
+Thakur 1995, section 6.3.1: an aggregator's reads of its domain.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_pieces(
     requests: int = 16,
     costs: Costs | None = None,
 ) -> Iterator[np.ndarray]:
-    """Read sections of an array file one after the other, by this thread alone: each into the next of ``rooms``."""
+    """Read sections of an array file in order, in this thread, each into the next of ``rooms``."""
     if file.chain.pipeline == "plain":
         for axes, out in zip(sections, rooms, strict=True):
             yield read_section(file, axes, out, meter=meter, requests=requests, threads=1, costs=costs)
@@ -63,7 +63,7 @@ def read_pieces(
 
 
 def _decoded(reader: ChunkReader, sections: Sequence[Axes], rooms: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Sections of coded chunks: a chunk that is a whole section is decoded in its place."""
+    """Read sections of coded chunks; a chunk that is a whole section is decoded in place."""
     each = [list(pieces(reader.grid, axes)) for axes in sections]
     shape, out = reader.grid.chunks, np.empty(0, reader.dtype)
     buffer, alone = out, False
@@ -88,11 +88,11 @@ def _decoded(reader: ChunkReader, sections: Sequence[Axes], rooms: Iterable[np.n
 
 
 Blocks = list[np.ndarray]
-"""One a source, or one a target."""
+"""One block per source, or one per target."""
 
 
 class Windows:
-    """Blocks of a source that are read into the windows of a plan, and put together there."""
+    """Windows of a plan, filled with blocks of its sources."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Windows:
         self.meter = meter
 
     def read(self, slab: Slab) -> Blocks:
-        """Return a window of each source: its band is read into the middle, and what only this window needs."""
+        """Return a window of each source, with its band and the elements that only this window needs."""
         window, section = self.plan.window(slab), self.plan.read(slab)
         apart = [piece for piece in self._owned(slab, None) if piece.is_read]
         blocks = []
@@ -121,7 +121,7 @@ class Windows:
         return blocks
 
     def _apart(self, source: ArrayFile | RankFiles, rank: int, piece: Piece) -> np.ndarray:
-        """Return what stands beyond an edge and is read for one window alone."""
+        """Read values beyond an edge that a single window needs."""
         axes, back = zip(*map(_distinct, piece.elements), strict=True)
         part: np.ndarray = self._section(*placed(source, rank, axes))[np.ix_(*back)]
         return part
@@ -132,16 +132,18 @@ class Windows:
         return read_section(file, axes, out, meter=self.meter, buffer_bytes=most, **how)
 
     def given(self, taker: Slab, slab: Slab, blocks: Blocks) -> list[Blocks]:
-        """Copies of what a window of another slab has of this band: one a source, for each piece."""
+        """Return copies, from the window of ``slab``, of the pieces that ``taker`` lacks: one per source, for each
+        piece."""
         return [_taken(blocks, piece, self.plan.window(slab)) for piece in self._owned(taker, slab)]
 
     def fetched(self, taker: Slab, rank: int) -> list[Blocks]:
-        """Return the blocks that a rank reads again for the window of another."""
+        """Return the blocks that a rank reads again for another rank's window."""
         pieces = self._fetched(taker, rank)
         return [[self._apart(source, rank, piece) for source in self.sources] for piece in pieces]
 
     def fill(self, slab: Slab, blocks: Blocks, given: Iterable[list[Blocks]]) -> None:
-        """Put into a window what it lacks: what its givers gave, in their order, and then what others fetched."""
+        """Complete a window: pieces from its givers in order, then those fetched by others, then values beyond
+        edges."""
         lacking = [self._owned(slab, giver) for giver in self.plan.givers(slab)]
         lacking += [self._fetched(slab, other) for other in self.plan.fetchers(slab)]
         for missing, came in zip(lacking, given, strict=True):
@@ -161,7 +163,7 @@ class Windows:
         return [piece for piece in self.plan.pieces(slab) if piece.owner and piece.owner.rank == rank and not piece.met]
 
     def in_order(self) -> Iterator[tuple[Slab, Blocks]]:
-        """The windows of a plan of one rank, one after the other: each when all that it lacks has been read."""
+        """Yield the windows of a one-rank plan in order, each once its halo has been read."""
         waiting: dict[Slab, Blocks] = {}
         given: dict[Slab, dict[Slab, list[Blocks]]] = defaultdict(dict)
         for slab in self.plan.slabs(0):
@@ -179,19 +181,19 @@ class Windows:
 
 
 def within(part: Section, whole: Section) -> Any:
-    """Where a part lies in a whole, as a numpy index."""
+    """Return the position of a part in a whole, as a numpy index."""
     return part.relative_to(whole.lower).slices
 
 
 def _taken(blocks: Blocks, piece: Piece, window: Section) -> Blocks:
-    """Return a copy of a piece out of each window that holds its elements."""
+    """Return a copy of a piece from each window."""
     places = tuple(moved(each, -start) for each, start in zip(piece.elements, window.lower, strict=True))
     index, straight = index_of(places), all(isinstance(each, range) for each in places)
     return [block[index].copy() if straight else block[index] for block in blocks]
 
 
 def _distinct(elements: Taken) -> tuple[Taken, np.ndarray]:
-    """Elements in order, each once, and where each of those that were given is among them."""
+    """Return the distinct elements in order, and the position of each given one among them."""
     if isinstance(elements, range):
         return elements, np.arange(len(elements))
     distinct, places = np.unique(elements, return_inverse=True)
@@ -199,6 +201,5 @@ def _distinct(elements: Taken) -> tuple[Taken, np.ndarray]:
 
 
 def _put(blocks: Blocks, piece: Piece, parts: Blocks) -> None:
-    """Put a piece into each window."""
     for block, part in zip(blocks, parts, strict=True):
         block[piece.place] = part

@@ -1,9 +1,9 @@
-"""Writing sections of one array file: what is between the strides stays, and each chunk is replaced at once.
+"""Section writes to one array file: other elements are kept, and each chunk is replaced atomically.
 
     InWindows    uncompressed chunks in local files     read, changed and written a window of the buffer at a time
-    InPlace      the same, if asked for                 only what is written is written, where it is
-    Whole        coded chunks, and any other store      decoded, changed and coded again
-    Sharded      shards                                 what is not written goes along as it is stored
+    InPlace      the same, on request                   only the runs are written, in place
+    Whole        coded chunks, and any other store      decoded, changed and encoded again
+    Sharded      shards                                 other chunks are copied as stored
 
 Thakur 1995, section 5.5.1 (writing array sections).
 """
@@ -47,14 +47,14 @@ U_contra = TypeVar("U_contra", bound=Written, contravariant=True)
 
 
 class HowToWrite(TypedDict, total=False):
-    """Ways to write a section."""
+    """Options for writing a section."""
 
     method: WriteMethod
-    """``"auto"`` and ``"sieve"`` replace each chunk at once; ``"direct"`` writes runs where they are."""
+    """``"auto"`` and ``"sieve"`` replace each chunk atomically; ``"direct"`` writes runs in place."""
     buffer_bytes: int | None
-    """Bytes to hold at most, beside the values."""
+    """Maximum bytes of buffers, beside the values."""
     requests: int
-    """Chunks to have under way at one time, as far as the buffer goes."""
+    """Maximum chunks in progress, within the buffer size."""
 
 
 @watched(writes=True)
@@ -68,10 +68,10 @@ def write_section(
     receipts: Unkept = UNKEPT,
     **how: Unpack[HowToWrite],
 ) -> SectionWritePlan:
-    """Write what is taken of an array file, and leave the rest as it is.
+    """Write a section of an array file, and leave the rest unchanged.
 
-    Others may write to the same chunks meanwhile: threads of this process to any store, other processes to local
-    files. A chunk that holds nothing but the fill value is not stored afterwards.
+    Concurrent writes to the same chunks are allowed from threads of this process to any store, and from other processes
+    to local files. A chunk that holds only the fill value is not stored afterwards.
     """
     check_writable(file)
     order = file.stored.order
@@ -85,13 +85,13 @@ def write_section(
 
 
 def check_writable(file: ArrayFile) -> None:
-    """Refuse an array that was opened for reading."""
+    """Raise if an array was opened for reading."""
     if file.zarr.read_only:
         raise InputError(f"{file.name} is open for reading: open it with mode='r+' to write to it")
 
 
 def replacing(file: ArrayFile) -> ArrayFile:
-    """Return the same file, which is there, its chunks replaced at once: zarrs writes them where they are."""
+    """Return the file with a codec pipeline that replaces chunks atomically; zarrs writes them in place."""
     if file.in_folder:
         file.presence.check()
     if file.chain.pipeline != "zarrs":
@@ -105,7 +105,7 @@ def _units(file: ArrayFile, plan: SectionWritePlan, axes: Axes, values: np.ndarr
 
 
 def each_of(work: Writer[U], units: Iterable[U], at_once: int) -> None:
-    """Do the work of each unit, `at_once` at a time, and report chunks that were to be changed and are missing."""
+    """Write each unit, ``at_once`` at a time, and report missing chunks that were to be changed."""
     if at_once == 1:
         for unit in units:
             work(unit)
@@ -125,19 +125,19 @@ def _together(work: Writer[U], units: Iterable[U], at_once: int) -> None:
             under_way.popleft().result()
 
 
-# ---------------------------------------------------------------------- the ways to write a chunk
+# ---------------------------------------------------------------------- writers of chunks
 
 
 class Writer(Protocol[U_contra]):
     """A way to write chunks."""
 
     file: ArrayFile
-    """What is written."""
+    """Array file to write."""
     missing: Missing
-    """What was to be changed and was not there."""
+    """Chunks to be changed that were missing."""
 
     def __call__(self, unit: U_contra) -> None:
-        """Write what is written of one unit."""
+        """Write one unit."""
 
 
 def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: bool, receipts: Unkept) -> Writer[Unit]:
@@ -151,7 +151,7 @@ def _writer(file: ArrayFile, plan: SectionWritePlan, meter: Meter, past_cache: b
 
 
 class Whole:
-    """Decodes, changes and replaces chunks, of any codec in any store."""
+    """Writer that decodes, changes and replaces chunks, of any codec in any store."""
 
     def __init__(self, file: ArrayFile, meter: Meter, receipts: Unkept = UNKEPT) -> None:
         self.file, self._locks, self._receipts = file, ChunkLocks(file), receipts
@@ -161,7 +161,6 @@ class Whole:
         self._pool, self._nbytes = Pool(numpy_bytes), math.prod(self._box.shape) * file.dtype.itemsize
 
     def __call__(self, unit: Written) -> None:
-        """Write what is written of one chunk."""
         with self._locks.held(unit.index):
             memory = self._pool.take(self._nbytes)
             buffer = shaped(memory, self._box.shape, self.file.dtype)
@@ -180,7 +179,8 @@ class Whole:
 
 
 class InWindows:
-    """Reads, changes and writes uncompressed chunks of local files a window at a time, and replaces them at once."""
+    """Writer of uncompressed chunks in local files: reads and changes a window at a time, and replaces chunks
+    atomically."""
 
     def __init__(
         self,
@@ -202,12 +202,11 @@ class InWindows:
         self._fill = fill_bits(file)
 
     def __call__(self, unit: Unit) -> None:
-        """Write what is written of one chunk."""
         with self._locks.held(unit.index):
             self.rewrite(unit)
 
     def rewrite(self, unit: Unit) -> None:
-        """Replace a chunk whose lock is held."""
+        """Replace a locked chunk."""
         key, memory = self.file.chunk_key(unit.index), self._pool.take(self._nbytes)
         buffer = shaped(memory, self._shape, self.file.dtype)
         old = None if unit.whole else self._open(unit.index)
@@ -227,7 +226,7 @@ class InWindows:
         self._pool.give(memory)
 
     def _kept(self, key: str, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """The only piece of a chunk, and its receipt."""
+        """Yield the only piece of a chunk after recording its receipt."""
         for offset, data in pieces:
             self._receipts.put(key, data)
             yield offset, data
@@ -246,7 +245,7 @@ class InWindows:
         return blob
 
     def _pieces(self, unit: Unit, old: LocalBlob | None, buffer: np.ndarray) -> Iterator[Piece]:
-        """The windows of a chunk as they become; none where all hold the fill value only."""
+        """Yield the new windows of a chunk; none if all hold only the fill value."""
         held_back: list[tuple[int, int]] | None = []
         for box, offset in self.windows:
             data = self._window(unit, box, offset, old, buffer)
@@ -264,11 +263,11 @@ class InWindows:
         return offset, byte_view(data)
 
     def _can_write(self, data: np.ndarray) -> bool:
-        """Return whether elements can be written from where they are: past the cache from sectors only."""
+        """Return whether elements can be written directly: past the cache only from sector-aligned memory."""
         return not self.blobs.past_cache or on_sectors(byte_view(data))
 
     def _window(self, unit: Unit, box: Section, offset: int, old: LocalBlob | None, buffer: np.ndarray) -> np.ndarray:
-        """Return the elements of a window as they become: the values themselves, where they lie as they are stored."""
+        """Return the new elements of a window: the values themselves if they are laid out as stored."""
         covered = unit.covers(box)
         if covered:
             given = unit.values(box)
@@ -285,11 +284,11 @@ class InWindows:
 
 
 class InPlaceWriter(InWindows):
-    """Writes each run of an uncompressed chunk where it is; chunks that are wholly written or missing, or are another
-    file's, too, as others."""
+    """Writer of each run of an uncompressed chunk in place. Chunks that are wholly written, missing, or shared with
+    another file by a link are replaced."""
 
     def rewrite(self, unit: Unit) -> None:
-        """Change a chunk whose lock is held."""
+        """Change a locked chunk."""
         key = self.file.chunk_key(unit.index)
         if unit.whole or not self.blobs.is_its_own(key):
             super().rewrite(unit)
@@ -303,7 +302,7 @@ class InPlaceWriter(InWindows):
         self.meter.add(write_requests=len(starts), written_bytes=len(data))
 
     def _runs(self, unit: Unit) -> tuple[list[int], memoryview, list[int]]:
-        """Where each run begins in the chunk, all their bytes, and where each ends in these."""
+        """Return the offset of each run in the chunk, their bytes, and the end of each in these bytes."""
         chunks, size = self.file.stored.grid.chunks, self.file.dtype.itemsize
         box = Section((0,) * len(chunks), chunks)
         _, inside = unit.places(box)
@@ -313,7 +312,7 @@ class InPlaceWriter(InWindows):
 
 
 def _windows(chunks: tuple[int, ...], window: tuple[int, ...], itemsize: int) -> Iterator[tuple[Section, int]]:
-    """A chunk cut in windows, and the byte at which each begins: they follow one another in it."""
+    """Yield the consecutive windows of a chunk, with the byte offset of each."""
     offset = 0
     for box in cut(Section((0,) * len(chunks), chunks), window):
         yield box, offset

@@ -1,1 +1,1 @@
-"""Bytes under keys in any Zarr store: places, and what lies in stores that are not on this machine."""
+"""Bytes under keys in any Zarr store: store locations, and access to remote stores."""

@@ -1,12 +1,12 @@
-"""Files of runs beside the elements of an array: drafts of its metadata, and notes.
+"""Files of a run beside an array's elements: drafts of its metadata, and notes.
 
     target/.oocarrays/draft.zarr.json   ─►   target/zarr.json        format 3
     target/.oocarrays/draft.zarray      ─►   target/.zarray          format 2, after .zattrs
 
-The metadata of a target is a draft while it is written, and no other Zarr reader looks for that. The document itself
-comes last, when all chunks are stored. Where there is one, it is valid and the draft is not.
+The metadata of a target is a draft during the run, which other Zarr readers ignore. The final document is written last,
+after all chunks are stored. If it exists, it is valid and supersedes the draft.
 
-    c/0/1, zarr.json        ─►  the store       stores that take an array's own keys only
+    c/0/1, zarr.json        ─►  the store       stores that accept only an array's own keys
     .oocarrays/plan.json    ─►  memory
 """
 
@@ -28,27 +28,27 @@ N = TypeVar("N", zarr.Array, zarr.Group)
 
 
 class DraftStore(Wrapped[Store]):
-    """A store whose metadata documents are written as drafts; of a document that is not there, its draft is read."""
+    """Store that writes metadata documents as drafts, and reads a draft if its document is absent."""
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get a value, or the draft of a document."""
+        """Return a value, or the draft of a document."""
         found = await self._store.get(key, prototype, byte_range)
         if is_document(key) and (found is None or await self._is_early(key)):
             return await self._store.get(draft_key(key), prototype, byte_range) or found
         return found
 
     async def _is_early(self, key: str) -> bool:
-        """Return whether attributes of format 2 have been put, and the document that comes after them has not."""
+        """Return whether format-2 attributes were written before their array or group document."""
         path, slash, name = key.rpartition("/")
         nodes = (ARRAY_2, GROUP_2) if name == ATTRIBUTES_2 else ()
         return bool(nodes) and not any([await self._store.exists(f"{path}{slash}{each}") for each in nodes])
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is a value, or the draft of a document."""
+        """Return whether a value exists, or the draft of a document."""
         return await self._store.exists(key) or (is_document(key) and await self._store.exists(draft_key(key)))
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put a value, or the draft of a document."""
+        """Store a value, or the draft of a document."""
         await self._store.set(draft_key(key) if is_document(key) else key, value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
@@ -56,37 +56,37 @@ class DraftStore(Wrapped[Store]):
             await self.set(key, value)
 
     async def delete(self, key: str) -> None:
-        """Remove a value; of a document its draft, too."""
+        """Delete a value, and a document's draft."""
         await self._store.delete(key)
         if is_document(key):
             await self._store.delete(draft_key(key))
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below a prefix, but that of the drafts' folder."""
+        """Iterate over the names directly below a prefix, except the drafts' folder."""
         async for name in self._store.list_dir(prefix):
             if name != OURS:
                 yield name
 
 
 def clear_tracebacks(error: BaseException) -> None:
-    """Free the frames that an error and its causes hold: Zarr's form a cycle, which keeps the callers' buffers."""
+    """Release the frames held by an error and its causes; Zarr's form a cycle that keeps the callers' buffers."""
     seen: BaseException | None = error
     while seen is not None:
         seen.__traceback__, seen = None, seen.__cause__ or seen.__context__
 
 
 def with_drafts(place: StorePath) -> StorePath:
-    """Return a place whose metadata documents are drafts."""
+    """Return the location in a store that writes metadata documents as drafts."""
     return StorePath(DraftStore(place.store), place.path)
 
 
 def keeps_drafts(place: StorePath) -> bool:
-    """Return whether a store takes drafts: one that takes chunks only of arrays that are there does not."""
+    """Return whether a store accepts drafts; a store that requires documents before chunks does not."""
     return not any(getattr(each, "documents_first", False) for each in layers(place.store))
 
 
 def open_draft_array(place: StorePath, mode: Any) -> zarr.Array:
-    """Open an array by its draft; its chunks are those of the store itself. Raises as ``zarr.open_array``."""
+    """Open an array by its draft, with the chunks of the store itself. Raises as ``zarr.open_array``."""
     return without_drafts(zarr.open_array(with_drafts(place), mode=mode))
 
 
@@ -95,7 +95,7 @@ def open_draft_group(place: StorePath, mode: Any) -> zarr.Group:
 
 
 def without_drafts(node: N) -> N:
-    """Return an array or a group that was opened by its draft, in the store itself."""
+    """Return an array or group opened by its draft as one of the store itself."""
     path, made = node.store_path, node._async_array if isinstance(node, zarr.Array) else node._async_group
     if not isinstance(path.store, DraftStore):
         return node
@@ -107,10 +107,10 @@ def without_drafts(node: N) -> N:
 
 
 class AsideStore(Wrapped[T]):
-    """A store that is given some keys only; all others are kept in memory."""
+    """Store that receives some keys only; all others stay in memory."""
 
     one_writer = ""
-    """What is said where several workers are to write to it; nothing where they may."""
+    """Error text for several concurrent workers; empty if they are allowed."""
 
     def __init__(self, store: T) -> None:
         super().__init__(store)
@@ -145,7 +145,6 @@ class AsideStore(Wrapped[T]):
         await self._of(key).set(key, value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Put a value under a key if nothing is there."""
         if not await self.exists(key):
             await self.set(key, value)
 
@@ -153,7 +152,7 @@ class AsideStore(Wrapped[T]):
         await self._of(key).delete(key)
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove all below a prefix, notes too."""
+        """Delete all keys below a prefix, including notes."""
         await self._aside.delete_dir(prefix)
         if not self._is_aside(prefix):
             await self._store.delete_dir(prefix)
@@ -170,7 +169,7 @@ class AsideStore(Wrapped[T]):
                 yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below a prefix, once each."""
+        """Iterate over the names directly below a prefix, each once."""
         names = {name async for name in self._aside.list_dir(prefix)}
         if not self._is_aside(prefix):
             names |= {name async for name in self._store.list_dir(prefix)}

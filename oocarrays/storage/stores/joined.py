@@ -1,4 +1,4 @@
-"""Stores that are made of others, and stand where one stands: what the rooms below them need to know of such."""
+"""Stores composed of others, with the interface that the storage layer requires of them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from oocarrays.storage.local.names import names_below
 
 T = TypeVar("T", bound=Store)
 ENTERING = ("oocarrays.storage.striped.store", "oocarrays.storage.foreign.places")
-"""Modules that enter themselves below when they are imported: when a place is first looked at."""
+"""Modules that register their stores on import, at the first access to a location."""
 OPENERS: dict[str, Callable[[str, Mapping[str, Any] | None, Any], Store]] = {}
-"""How URLs of their schemes are opened: each such store enters its own."""
+"""Openers of URLs by scheme, registered by each joined store."""
 PLACES: list[Callable[[Any, Mapping[str, Any] | None, Any], Any]] = []
-"""What else may know a place, or an object of another library: each returns a store, or None of what is not its own."""
+"""Recognizers of locations and of other libraries' objects; each returns a store, or None for foreign ones."""
 SHORTER: list[Callable[[Store, str], Store | None]] = []
-"""What may know a shorter way to what is in a store, by its name: each returns a store, or None."""
+"""Shortcuts to the contents of a store, by its name; each returns a store, or None."""
 
 
 def have_all_entered() -> None:
-    """Know every kind of store."""
+    """Import all modules that register stores."""
     for module in ENTERING:
         import_module(module)
 
 
 class Joined(Store):
-    """Base of stores made of others or of files: a subclass gives ``get``, ``exists``, ``list_prefix`` and itself."""
+    """Base of stores composed of others or of files; subclasses define ``get``, ``exists``, ``list_prefix`` and
+    identity."""
 
     supports_writes = supports_deletes = True
     supports_partial_writes = False
@@ -46,7 +47,7 @@ class Joined(Store):
 
     @property
     def url(self) -> str:
-        """URL that opens it again."""
+        """URL that opens the store."""
         return self._url
 
     @abstractmethod
@@ -64,76 +65,73 @@ class Joined(Store):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Get several ranges at one time."""
         return await _all_of(self, prototype, key_ranges)
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below a prefix."""
         for name in names_below([key async for key in self.list_prefix(prefix)], prefix):
             yield name
 
     @property
     def disks(self) -> tuple[str, ...]:
-        """The places of its parts: folders, URLs; nothing where nobody has laid it out over disks."""
+        """Folders or URLs of its parts; empty unless the store is striped over disks."""
         return ()
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The local folders among its parts."""
+        """Local folders among its parts."""
         return ()
 
     def summary(self) -> str | None:
-        """Return a table of what it joins; None if there is no better one than its name."""
+        """Return a table of the joined parts; None if the name suffices."""
         return None
 
     @abstractmethod
     def below(self, folder: str) -> Joined:
-        """Return what is made of the same parts' folders of that name."""
+        """Return the store of the same folder in each part."""
 
     def files(self, prefix: str, *, past_cache: bool = False) -> Any:
-        """Return an array's chunks as `LocalBlobs` where each is one local file, or None."""
+        """Return an array's chunks as `LocalBlobs` if each is one local file, else None."""
         return None
 
     def disk_of(self, key: str) -> int:
-        """Return the part that has a key."""
+        """Return the number of the part of a key."""
         return 0
 
     async def details(self, prefix: str) -> list[tuple[str, int, str]] | None:
-        """Return all keys with a prefix, their bytes, and what changes with each writing; None if not told."""
+        """Return keys with a prefix, their sizes and versions; None if unavailable."""
         return None
 
     def list(self) -> AsyncIterator[str]:
-        """All keys."""
         return self.list_prefix("")
 
 
 class OnlyRead(Joined):
-    """A joined store of files that are only read: nothing is written to it, nor below it."""
+    """Read-only joined store of files."""
 
     supports_writes = supports_deletes = False
     is_what: ClassVar[str] = "is a file, and has"
-    """How a sentence about it goes on that says what it lacks."""
+    """Verb phrase in error messages before a missing feature."""
     why: ClassVar[str]
-    """Why it is only read."""
+    """Reason in error messages for being read-only."""
 
     def below(self, folder: str) -> Joined:
-        """Raise: nothing is written below it."""
+        """Raise, because the store is read-only."""
         raise NotFoundError(f"{self} {self.is_what} no folder {folder}")
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Raise: nothing is written."""
+        """Raise, because the store is read-only."""
         raise StoreFailure(f"cannot write {key} of {self}: {self.why}")
 
     async def delete(self, key: str) -> None:
-        """Raise: nothing is removed."""
+        """Raise, because the store is read-only."""
         raise StoreFailure(f"cannot remove {key} of {self}: {self.why}")
 
 
 class Wrapped(WrapperStore[T]):
-    """A wrapper whose requests all pass through its own ``get`` and ``set``.
+    """Wrapper that handles all requests by its own ``get`` and ``set``.
 
-    Zarr's `WrapperStore` forwards ranges, lists of keys and synchronous requests to the wrapped store as they are, past
-    whatever a subclass does with keys and bytes.
+    Zarr's `WrapperStore` forwards ranges, lists of keys and synchronous requests directly to the wrapped store, and
+    thus bypasses a subclass's treatment of keys and bytes.
     """
 
     get_sync = set_sync = delete_sync = None  # type: ignore[assignment]
@@ -146,11 +144,9 @@ class Wrapped(WrapperStore[T]):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Get several ranges at one time."""
         return await _all_of(self, prototype, key_ranges)
 
     async def clear(self) -> None:
-        """Remove all keys."""
         await self.delete_dir("")
 
     def _check_writable(self) -> None:
@@ -168,15 +164,15 @@ async def _all_of(
 
 
 def span(byte_range: ByteRequest | None, nbytes: int) -> tuple[int, int]:
-    """Return where a requested range of ``nbytes`` bytes begins and ends."""
-    data: Any = range(nbytes)  # all that is asked of it is its length
+    """Return the begin and end of a requested range within ``nbytes`` bytes."""
+    data: Any = range(nbytes)  # only its length is used
     start, stop = _normalize_byte_range_index(data, byte_range)
     start = min(max(start, 0), nbytes)
     return start, max(min(stop, nbytes), start)
 
 
 def layers(store: Any) -> Iterator[Any]:
-    """Yield a store, and those that it wraps, the innermost last."""
+    """Yield a store and its wrapped stores, outermost first."""
     yield store
     while isinstance(store, WrapperStore):
         store = store._store
@@ -184,13 +180,13 @@ def layers(store: Any) -> Iterator[Any]:
 
 
 def innermost(store: Any) -> Any:
-    """Return the store that answers: itself, or the last of those that it wraps."""
+    """Return the innermost wrapped store, or the store itself."""
     *_, found = layers(store)
     return found
 
 
 def joined_in(store: Any) -> tuple[Joined, str] | None:
-    """Return the joined store that a store is, or wraps, and what stands before its keys; None of any other."""
+    """Return the joined store inside ``store`` and the prefix of its keys; None for other stores."""
     prefix = ""
     while isinstance(store, WrapperStore):
         prefix, store = getattr(store, "prefix", "") + prefix, store._store

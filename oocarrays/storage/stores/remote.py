@@ -1,9 +1,9 @@
-"""Stores that are not on this machine: known by a name, clear about what failed.
+"""Remote stores with a name, retries, and clear errors.
 
-    get ──► fails in passing (503, 429, a dropped connection, silence) ──► obstore or botocore retries it
-        ──► is refused (403, a 404 of the bucket, any other 4xx)       ──► StoreFailure: what, of which store, why
+    get ──► fails transiently (503, 429, a dropped connection, a timeout) ──► obstore or botocore retries it
+        ──► is refused (403, a 404 of the bucket, any other 4xx)           ──► StoreFailure: operation, store, reason
 
-The library that makes a request knows which failures pass; one setting says how often it retries.
+The library that makes a request classifies transient failures; one setting limits its retries.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from oocarrays.storage.stores.shown import cleaned, shown
 
 T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
-"""Seconds before the first retry, and before any later one at most."""
+"""Seconds before the first retry, and maximum seconds before later ones."""
 LAST_WAIT, LAST_WORD = 2.0, 0.05
-"""Seconds that the end of a process waits for requests at most, and for what libraries do after them."""
+"""Maximum seconds that process exit waits for requests, and seconds for the libraries' cleanup after them."""
 LEFT_OUT = ("RequestTimeout",)
-"""Codes of S3 that pass, come with a status of 400, and are not retried by obstore."""
+"""Transient S3 error codes with status 400 that obstore does not retry."""
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError)
-"""What libraries raise where there is nothing under a key."""
+"""Exceptions of libraries for a missing key."""
 LONGEST_REASON = 300
-"""Characters of a library's own words in one of our lines."""
+"""Maximum characters of a library's error text in our messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a store is waited for."""
+    """Retry and timeout limits of a store."""
 
     retries: int = 6
-    """Attempts after the first one that failed in passing."""
+    """Retries after the first transient failure."""
     timeout: float = 60.0
-    """Seconds that one attempt may take."""
+    """Maximum seconds of one attempt."""
 
     @property
     def limit(self) -> float:
-        """Seconds that all attempts may take together, with the waits between them."""
+        """Maximum seconds of all attempts together, with the waits between them."""
         return (self.retries + 1) * self.timeout + self.retries * LONGEST_WAIT
 
 
 Details = list[tuple[str, int, str]]
-"""Of objects their keys, their bytes, and what changes when they are written again."""
+"""Keys, sizes in bytes and versions of objects."""
 
 
 class RemoteStore(Wrapped[Store]):
-    """A Zarr store that is reached by requests over a network, whatever library makes them.
+    """A Zarr store reached by network requests, by any library.
 
-    It can be pickled where the store in it can.
+    It can be pickled if the wrapped store can.
     """
 
     def __init__(self, store: Store, name: str, patience: Patience, prefix: str = "") -> None:
@@ -74,7 +74,7 @@ class RemoteStore(Wrapped[Store]):
         return RemoteStore(store, self.name, self.patience, self.prefix)
 
     def below(self, folder: str) -> RemoteStore:
-        """Return as a store the part of this one that is below a prefix."""
+        """Return the part of this store below a folder as a store."""
         if isinstance(self._store, Joined):
             there = self._store.below(f"{self.prefix}{folder}")
             return RemoteStore(there, there.url, self.patience)
@@ -93,7 +93,7 @@ class RemoteStore(Wrapped[Store]):
     __hash__ = None  # type: ignore[assignment]
 
     async def _tried(self, verb: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of ``call``, which the library that makes it retries."""
+        """Return the result of ``call``, which the library retries; retry codes that obstore does not."""
         left = self.patience.retries
         while True:
             try:
@@ -113,8 +113,7 @@ class RemoteStore(Wrapped[Store]):
             await asyncio.sleep(FIRST_WAIT)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get the object under ``key``, or None."""
-        span(byte_range, 0)  # what is no range is an error of the caller, and none of the store
+        span(byte_range, 0)  # an invalid range is an error of the caller, not of the store
         checks = active_checks()
         if not checks or not tells_versions(self):
             return await self._tried("read", key, lambda: self._store.get(self.prefix + key, prototype, byte_range))
@@ -132,7 +131,6 @@ class RemoteStore(Wrapped[Store]):
         await self._written(key, lambda: self._store.set(self.prefix + key, value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Put ``value`` under ``key`` if nothing is there."""
         self._check_writable()
         await self._written(key, lambda: self._store.set_if_not_exists(self.prefix + key, value))
 
@@ -143,7 +141,7 @@ class RemoteStore(Wrapped[Store]):
             raise StoreFailure(f"cannot write {key} of {self}: {reason(error)}") from error
 
     async def delete(self, key: str) -> None:
-        """Remove what is under ``key``, if there is anything."""
+        """Delete ``key`` if it exists."""
         self._check_writable()
         await self._tried("remove", key, lambda: self._store.delete(self.prefix + key))
 
@@ -151,7 +149,6 @@ class RemoteStore(Wrapped[Store]):
         await self._tried("remove", prefix, lambda: self._store.delete_dir((self.prefix + prefix).rstrip("/")))
 
     async def is_empty(self, prefix: str) -> bool:
-        """Return whether there is nothing below ``prefix``."""
         try:
             return await self._tried("list", prefix, lambda: self._store.is_empty(self.prefix + prefix))
         except MISSING:
@@ -164,11 +161,10 @@ class RemoteStore(Wrapped[Store]):
         return self._listed(prefix, lambda: self._store.list_prefix(self.prefix + prefix), self.prefix)
 
     def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below ``prefix``."""
         return self._listed(prefix, lambda: self._store.list_dir(self.prefix + prefix))
 
     async def details(self, prefix: str) -> Details | None:
-        """All objects whose keys begin with ``prefix``; None where the store gives no such list."""
+        """Return all objects with a key prefix; None if the store offers no such listing."""
         if isinstance(self._store, Joined):
             return await self._store.details(self.prefix + prefix)
         listing = {"ObjectStore": _object_details, "FsspecStore": _file_details}.get(type(innermost(self)).__name__)
@@ -178,7 +174,7 @@ class RemoteStore(Wrapped[Store]):
         return [(key.removeprefix(self.prefix), size, version) for key, size, version in found]
 
     async def detail(self, key: str) -> tuple[int, str] | None:
-        """Bytes of one object, and what changes when it is written again; None where there is none."""
+        """Return the size and version of one object; None if it does not exist."""
         of = {"ObjectStore": _object_detail, "FsspecStore": _file_detail}.get(type(innermost(self)).__name__)
         try:
             if of is None:
@@ -199,31 +195,31 @@ class RemoteStore(Wrapped[Store]):
 
 
 async def _object_details(store: Any, prefix: str) -> Details:
-    """List names, sizes and versions as obstore gives them."""
+    """List keys, sizes and versions from obstore."""
     return [(obj["path"], obj["size"], version_of(obj)) async for obj in store._list(prefix)]
 
 
 async def _file_details(store: Any, prefix: str) -> Details:
-    """List names, sizes and versions as fsspec gives them."""
+    """List keys, sizes and versions from fsspec."""
     root = f"{store.path}/"
     found = await store.fs._find(f"{root}{prefix}", detail=True, withdirs=False)
     return [(name.removeprefix(root), info["size"] or 0, version_of(info)) for name, info in found.items()]
 
 
 async def _object_detail(store: Any, key: str) -> tuple[int, str]:
-    """Return size and version of one object as obstore gives them."""
+    """Return the size and version of one object from obstore."""
     found = await store.store.head_async(key)
     return found["size"], version_of(found)
 
 
 async def _file_detail(store: Any, key: str) -> tuple[int, str]:
-    """Return size and version of one file as fsspec gives them."""
+    """Return the size and version of one file from fsspec."""
     info = await store.fs._info(f"{store.path}/{key}")
     return info["size"] or 0, version_of(info)
 
 
 class _UnderWay:
-    """Counts requests that libraries are in the middle of; all are made in Zarr's event loop, one thread."""
+    """Counter of requests in progress; all are made in Zarr's event loop, one thread."""
 
     now = 0
     ever = 0
@@ -240,10 +236,10 @@ _under_way = _UnderWay()
 
 @atexit.register
 def _let_finish() -> None:
-    """Give libraries time to finish at the end of a process that has made requests.
+    """Wait for the libraries at the exit of a process that has made requests.
 
-    A thread of obstore's that has a word to say to an interpreter that is gone takes the process with it: one in
-    thirty processes that ended right after an error was aborted so.
+    An obstore thread that calls into a finalized interpreter aborts the process: one in thirty processes that ended
+    right after an error was aborted so.
     """
     deadline = time.monotonic() + LAST_WAIT
     while _under_way.now and time.monotonic() < deadline:
@@ -252,24 +248,24 @@ def _let_finish() -> None:
 
 
 def is_remote(store: Any) -> bool:
-    """Return whether requests to a store, or to the one that it wraps, travel over a network."""
+    """Return whether requests to a store, or to one it wraps, use a network."""
     return any(isinstance(each, RemoteStore) for each in layers(store))
 
 
 def tells_versions(store: Any) -> bool:
-    """Return whether the responses of a store carry the versions of objects that its listings give."""
+    """Return whether a store's responses carry the same object versions as its listings."""
     inner = innermost(store)
     known = type(inner).__name__ == "ObjectStore" or hasattr(getattr(inner, "fs", None), "_call_s3")
     return isinstance(store, RemoteStore) and known and not store.name.startswith("http")
 
 
 def place_below(place: str | RemoteStore, name: str) -> str | RemoteStore:
-    """Return a folder in a folder, or what is below a prefix of a store."""
+    """Return a subfolder of a folder or store."""
     return place.below(name) if isinstance(place, RemoteStore) else f"{place}/{name}"
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the status of HTTP that botocore or aiohttp gives with an error; obstore has it in its text."""
+    """Return the HTTP status in an error of botocore or aiohttp; obstore gives it only as text."""
     for each in _chain(error):
         response = getattr(each, "response", None)
         told = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
@@ -280,7 +276,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and what led to it."""
+    """Yield an error and its causes."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
@@ -288,7 +284,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Return whether the store does not let us, or does not know who we are."""
+    """Return whether the store refused access or the credentials are missing."""
     return isinstance(error, PermissionError) or status_of(error) in (401, 403) or _says(error, _REFUSALS)
 
 
@@ -301,7 +297,7 @@ _REFUSALS = (
     "ExpiredToken",
     "InvalidToken",
 )
-"""Errors of botocore and obstore, which need not be installed; and what S3 says with a status of 400."""
+"""Errors of botocore and obstore, matched by name because both are optional, and S3 codes with status 400."""
 
 
 def _lacks_a_bucket(error: BaseException) -> bool:
@@ -309,12 +305,12 @@ def _lacks_a_bucket(error: BaseException) -> bool:
 
 
 def _says(error: BaseException, words: Iterable[str]) -> bool:
-    """Return whether an error, or one that led to it, has a name or a text with one of some words in it."""
+    """Return whether the type or text of an error or its causes contains one of the words."""
     return any(word in f"{type(each).__name__} {each}" for each in _chain(error) for word in words)
 
 
 def reason(error: BaseException) -> str:
-    """Why a request failed, in part of a line."""
+    """Return why a request failed, as part of a line."""
     words = _first_line(cleaned(error))
     if is_refused(error):
         return f"the credentials were refused, or there are none ({words})"

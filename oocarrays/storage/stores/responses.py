@@ -1,7 +1,7 @@
-"""Responses of object stores that say which version of an object they are: compared as they come.
+"""Responses of object stores with object versions, compared on arrival.
 
 Zarr's store     bytes                     obstore and s3fs know the ETag of each response: Zarr drops it
-while checked    bytes, ETag ──► check     the same request, by the library itself
+while checked    bytes, ETag ──► check     the same request, made by the library directly
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Suf
 from zarr.core.buffer import Buffer, BufferPrototype
 
 NOTHING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-"""What the libraries raise where there is no such object."""
+"""Exceptions of the libraries for a missing object."""
 Response = tuple[Buffer | None, str | None]
-"""Bytes and version of an object; twice None where there is none."""
+"""Bytes and version of an object; both None if it does not exist."""
 
 
 @dataclass(frozen=True, eq=False, weakref_slot=True, slots=True)
 class ResponseCheck:
-    """Comparison of all responses in this process with what is known of objects, for as long as it is referred to."""
+    """Comparison of all responses in this process with expected versions, active while referenced."""
 
     prefix: str
-    """The URL of what is compared; the rest of an object's is its name."""
+    """URL prefix of the compared objects; the rest of an object's URL is its name."""
     expected: Callable[[str, str | None], bool]
-    """Whether an object of a name has this version, or is not there."""
+    """Predicate: whether an object of this name is expected to have this version, or None if absent."""
     unlike: dict[str, str | None] = field(default_factory=dict)
-    """Versions of the objects of which that was not so, by name."""
+    """Versions of objects that were not as expected, by name."""
 
     def __post_init__(self) -> None:
         with _lock:
@@ -55,7 +55,7 @@ def active_checks() -> list[ResponseCheck]:
 
 
 async def versioned(store: Any, key: str, prototype: BufferPrototype, part: ByteRequest | None) -> Response:
-    """Get an object, or a range of it, with its version."""
+    """Read an object, or a range of it, with its version."""
     get = _by_obstore if type(store).__name__ == "ObjectStore" else _by_s3fs
     try:
         data, version = await get(store, key, part)
@@ -87,7 +87,7 @@ async def _by_s3fs(store: Any, key: str, part: ByteRequest | None) -> tuple[byte
         finally:
             found["Body"].close()
 
-    retried = sys.modules[type(store.fs).__module__]._error_wrapper  # as s3fs reads all objects
+    retried = sys.modules[type(store.fs).__module__]._error_wrapper  # the retry of all s3fs reads
     data: tuple[bytes, str] = await retried(read, retries=store.fs.retries)
     return data
 
@@ -99,9 +99,9 @@ def _range_text(part: ByteRequest) -> str:
 
 
 VERSIONS = ("e_tag", "ETag", "etag", "generation", "last_modified", "LastModified", "mtime", "created")
-"""What libraries call that which changes when an object is written again, in listings and in responses."""
+"""Names of an object's version in listings and responses of the libraries."""
 
 
 def version_of(said: Mapping[str, Any]) -> str:
-    """Return the version of an object, as a library tells of it; empty where it does not."""
+    """Return the version of an object as given by a library; empty if unknown."""
     return next((str(said[name]) for name in VERSIONS if said.get(name)), "")

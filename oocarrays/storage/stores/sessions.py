@@ -1,11 +1,11 @@
-"""Icechunk's sessions as targets: they take Zarr's keys only, and are forked where several processes write to them.
+"""Icechunk sessions as targets: they accept only Zarr's keys, and are forked for several writing processes.
 
-one process         c/0/1, zarr.json        ─►  the session, which its owner commits when the run has ended
-                    .oocarrays/plan.json    ─►  memory: a run that is killed has lost its session, and what it wrote
-workers             c/0/1                   ─►  a fork of the session in each, all of which are merged at the end
-                    zarr.json, .oocarrays/  ─►  a folder of scratch, which all of them see
+one process         c/0/1, zarr.json        ─►  the session; its owner commits it after the run
+                    .oocarrays/plan.json    ─►  memory: a killed run loses its session and its writes
+workers             c/0/1                   ─►  a fork of the session in each, all merged at the end
+                    zarr.json, .oocarrays/  ─►  a scratch folder visible to all workers
 
-The arrays are in the session before it is forked: forks that had each made their own could not be merged.
+The arrays are created before the fork: forks that each created their own could not be merged.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from oocarrays.storage.local.names import DOCUMENTS
 from oocarrays.storage.stores.aside import AsideStore
 
 FORKS = "forks"
-"""Folder in which every process that writes leaves a sign."""
+"""Name of the folder with a marker file for each writing process."""
 _HERE: dict[str, Any] = {}
-"""Forks in this process, by the run that they are of."""
+"""Forks in this process, by run id."""
 _SIGNS: dict[str, str] = {}
-"""The sign of each that has been written to."""
+"""Marker name of each fork that has been written to, by run id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSession:
-    """Sharing of a session by the processes of a run."""
+    """State of a session shared by the processes of a run."""
 
     id: str
-    """Of the run."""
+    """Run id."""
     fork: bytes
-    """A fork of the session in which the arrays are that will be written."""
+    """Pickled fork of the session, with the arrays to be written."""
     folder: str
-    """Where all processes find notes and documents."""
+    """Folder for notes and documents, visible to all processes."""
     paths: tuple[str, ...]
-    """Arrays that are written."""
+    """Paths of the arrays to be written."""
 
 
 class SessionStore(AsideStore[Store]):
-    """A store that takes Zarr's keys only, and chunks of arrays that are there."""
+    """Store that accepts only Zarr's keys, and chunks of existing arrays only."""
 
     documents_first = True
-    """Arrays that are copied as they are get their documents before their chunks."""
+    """Arrays copied unchanged receive their documents before their chunks."""
 
     def __init__(self, store: Store, shared: SharedSession | None = None) -> None:
         super().__init__(store)
@@ -78,20 +78,20 @@ class SessionStore(AsideStore[Store]):
         return self._shared is not None
 
     async def is_empty(self, prefix: str) -> bool:
-        """Return whether there is nothing below a prefix; of an array that will be written, nothing but notes."""
+        """Return whether no key is below a prefix; for an array to be written, only notes count."""
         if self._shared is not None and prefix.strip("/") in self._shared.paths:
             return bool(await self._aside.is_empty(prefix))
         return await super().is_empty(prefix)
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove all below a prefix; of an array that will be written, what is noted."""
+        """Delete all keys below a prefix; for an array to be written, only its notes."""
         if self._shared is not None and prefix.strip("/") in self._shared.paths:
             await self._aside.delete_dir(prefix)
             return
         await super().delete_dir(prefix)
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put a value under a key; who writes to a fork leaves a sign before."""
+        """Store a value under a key; the first write to a fork leaves a marker."""
         if self._shared is not None and not self._is_aside(key) and self._shared.id not in _SIGNS:
             _leave_sign(self._shared, key)
         await super().set(key, value)
@@ -102,7 +102,7 @@ class SessionStore(AsideStore[Store]):
         return described or super()._is_aside(key)
 
     def begin_sharing(self, id: str, arrays: Mapping[str, Mapping[str, Any]], folder: str) -> None:
-        """Let processes write to forks of the session from now on."""
+        """Create the arrays in a fork of the session for several processes to write."""
         session = self._session()
         if session.has_uncommitted_changes:
             raise TargetError(f"{self} has changes that are not committed, and cannot be forked for workers: commit it")
@@ -112,14 +112,14 @@ class SessionStore(AsideStore[Store]):
                 zarr.create_array(fork.store, name=path or None, **settings)
         except (zarr.errors.ContainsArrayError, zarr.errors.ContainsGroupError):
             raise TargetError(f"{path or 'it'} exists in {self}, of which forks replace nothing: use threads") from None
-        except Exception as error:  # icechunk's own
+        except Exception as error:  # icechunk's own exceptions
             why = str(error).strip().splitlines()[0].strip(" x")
             raise TargetError(f"{self} cannot be forked for workers, as one in memory cannot: {why}") from error
         os.makedirs(os.path.join(folder, FORKS))
         self._share(SharedSession(id=id, fork=pickle.dumps(fork), folder=folder, paths=tuple(arrays)))
 
     def merge(self, forks: Mapping[str, bytes]) -> None:
-        """Merge what all processes have written, each of which has left a sign."""
+        """Merge the forks of all processes; raise if one with a marker is missing."""
         assert self._shared is not None, "it was shared"
         lost = set(os.listdir(os.path.join(self._shared.folder, FORKS))) - forks.keys()
         if lost:
@@ -137,16 +137,16 @@ class SessionStore(AsideStore[Store]):
                 sync(self._store.set(key, value))
 
     def _check_readable(self, fork: Any, key: str) -> None:
-        """Refuse what another process has put where this one does not see it."""
+        """Raise if a key written by another process cannot be read here."""
         try:
             found = sync(fork.store.get(key, default_buffer_prototype()))
-        except Exception:  # noqa: BLE001  icechunk's own
+        except Exception:  # noqa: BLE001  icechunk's own exceptions
             found = None
         if found is None:
             raise RunError(f"what workers wrote to forks of {self} cannot be read: is the repository in memory?")
 
     def end_sharing(self) -> None:
-        """Write to the session itself again."""
+        """Return to writing to the session itself."""
         self._share(None)
 
     def _session(self) -> Any:
@@ -155,7 +155,7 @@ class SessionStore(AsideStore[Store]):
 
 
 def _leave_sign(shared: SharedSession, key: str) -> None:
-    """Say that this process writes, and what it writes first."""
+    """Write a marker for this process, with the key of its first write."""
     sign = uuid.uuid4().hex
     try:
         Path(shared.folder, FORKS, sign).write_text(key)
@@ -165,20 +165,20 @@ def _leave_sign(shared: SharedSession, key: str) -> None:
 
 
 def _arrived(shared: SharedSession) -> SessionStore:
-    """Return the store of the fork that this process writes to."""
+    """Return the store of this process's fork."""
     if shared.id not in _HERE:
         _HERE[shared.id] = pickle.loads(shared.fork)
     return SessionStore(_HERE[shared.id].store, shared)
 
 
 def taken_fork(id: str) -> tuple[str, bytes] | None:
-    """Return what this process has written to its fork, which is over with that; None where it has written nothing."""
+    """Remove and return this process's marker and pickled fork; None if it wrote nothing."""
     fork, sign = _HERE.pop(id, None), _SIGNS.pop(id, None)
     return None if fork is None or sign is None else (sign, pickle.dumps(fork))
 
 
 def session(place: Any) -> Store | StorePath | None:
-    """Return the store of a session that is written, or a path in it; None of any other place."""
+    """Return the store of a writable session, or a path in it; None for other locations."""
     if isinstance(place, StorePath):
         store = session(place.store)
         return StorePath(store, place.path) if isinstance(store, Store) else None

@@ -1,4 +1,4 @@
-"""Text that people and files may see: places and errors without what opens the places.
+"""Redaction of credentials from locations and errors shown to users or written to files.
 
 https://me:secret@host/a.zarr?X-Amz-Signature=…   ──►   https://host/a.zarr?…
 """
@@ -19,13 +19,13 @@ NAMED = re.compile(
     r"(?:Some\(\s*)?['\"])[^'\"]+",
     re.IGNORECASE,
 )
-"""Values beside their names, as libraries print what they were given."""
+"""Pattern of named values in the messages of libraries."""
 CONTAINERS = ("az", "abfs", "abfss", "wasb", "wasbs")
-"""Schemes in which a container stands where others have a user."""
+"""Schemes with a container in the position of a user."""
 
 
 def shown(text: object) -> str:
-    """Return a place, or a text with places in it, without users, passwords and signatures."""
+    """Return a location, or a text with locations, without users, passwords and signatures."""
     text = QUERY.sub(r"\1?…", USER.sub(_without_user, str(text)))
     return NAMED.sub(r"\1…", PARAMETER.sub(r"\1…", text))
 
@@ -36,7 +36,7 @@ def _without_user(found: re.Match[str]) -> str:
 
 
 def cleaned(error: BaseException) -> BaseException:
-    """Return an error of another library, and those that it came of, without what opens places in their words."""
+    """Redact credentials in the messages of an error and its causes, and return it."""
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:

@@ -1,4 +1,4 @@
-"""Stored chunks as blobs: bytes under keys in any Zarr store, ranges of larger blobs, and whichever an array has."""
+"""Stored chunks as blobs: bytes under keys in any Zarr store, ranges of larger blobs, and the kind of an array."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StoreBlob:
         return data
 
     def read_into(self, offset: int, out: memoryview) -> None:
-        """Fill ``out`` from ``offset`` on, in one request."""
+        """Fill ``out`` from ``offset``, in one request."""
         self._fill(out, self._get(RangeByteRequest(offset, offset + len(out))))
 
     def _fill(self, out: memoryview, data: np.ndarray) -> None:
@@ -51,7 +51,7 @@ class StoreBlob:
         out[:] = data.data
 
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
-        """Fill each row of bytes from its offset on, a request each, many of them under way together."""
+        """Fill each row of bytes from its offset, one request each, up to ``requests`` in flight."""
         if self.requests == 1:
             for offset, row in zip(offsets.tolist(), out, strict=True):
                 self.read_into(offset, row.data)
@@ -63,19 +63,19 @@ class StoreBlob:
             self._fill(row.data, data)
 
     def read_head(self, nbytes: int) -> bytes:
-        """Return the first bytes, or all where there are fewer."""
+        """Return the first ``nbytes`` bytes, or all if there are fewer."""
         return self._get(RangeByteRequest(0, nbytes)).tobytes()
 
     def read_tail(self, nbytes: int) -> bytes:
-        """Return the last bytes, or all where there are fewer."""
+        """Return the last ``nbytes`` bytes, or all if there are fewer."""
         return self._get(SuffixByteRequest(nbytes)).tobytes()
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 class PartBlob:
-    """A chunk that is a range of bytes of a larger blob: of a shard, or of a file of another format."""
+    """A chunk stored as a byte range of a larger blob: of a shard, or of a file of another format."""
 
     def __init__(self, blob: LocalBlob | StoreBlob, offset: int, nbytes: int) -> None:
         self._blob = blob
@@ -85,22 +85,20 @@ class PartBlob:
         self.local = blob.local
 
     def read_into(self, offset: int, out: memoryview) -> None:
-        """Fill ``out`` from ``offset`` on, in one request."""
         self._blob.read_into(self._offset + offset, out)
 
     def read_runs(self, offsets: np.ndarray, out: np.ndarray) -> None:
-        """Fill each row of bytes from its offset on, a request each."""
         self._blob.read_runs(self._offset + offsets, out)
 
     def read_all(self) -> np.ndarray:
-        """All bytes, in one request."""
+        """Read all bytes in one request."""
         data = np.empty(self.size, np.uint8)
         if self.size:
             self.read_into(0, data.data)
         return data
 
     def pages(self) -> np.ndarray:
-        """All bytes, in place; of local files only."""
+        """Return all bytes as a memory map; local files only."""
         assert isinstance(self._blob, LocalBlob), "only local files have pages"
         return self._blob.pages(self._offset, self.size)
 
@@ -109,16 +107,16 @@ class PartBlob:
 
 
 def all_bytes(blob: LocalBlob | PartBlob) -> np.ndarray:
-    """All bytes of a blob: in place where there are many, and the system can.
+    """Return all bytes of a blob, mapped if it is large and the system supports it.
 
-    Threads map files one after the other, at 70 µs a file where a virtual machine hides its pages; 256 KiB of the
-    cache are read in as long, by all threads at one time.
+    Threads map files one after the other, at 70 µs a file where a virtual machine hides its pages. Reading 256 KiB from
+    the cache takes as long, and threads read in parallel.
     """
     return blob.pages() if blob.size >= COPIED_BYTES and can_map() else blob.read_all()
 
 
 class StoreBlobs:
-    """The chunks of one array in any Zarr store."""
+    """Chunks of one array in any Zarr store."""
 
     def __init__(self, store: Store, prefix: str, requests: int = 1) -> None:
         self.store = store
@@ -129,7 +127,7 @@ class StoreBlobs:
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def open(self, key: str, read_ahead: bool = False) -> StoreBlob:
-        """Return the chunk under ``key``; whether it is there shows at the first read."""
+        """Return the chunk under ``key``; the first read raises if it is missing."""
         return StoreBlob(self.store, self._key(key), self.requests)
 
     def exists(self, key: str) -> bool:
@@ -137,25 +135,26 @@ class StoreBlobs:
             return sync(self.store.exists(self._key(key)))
 
     def fetched(self, wanted: Iterable[Fetch | None]) -> Iterator[np.ndarray | None]:
-        """Return the bytes under keys, in their order, the next ones asked for before they are taken; None for None."""
+        """Return an iterator over the bytes under keys in order, requested ahead; None for None and for missing
+        keys."""
         asked = (None if each is None else (self._key(each[0]), each[1]) for each in wanted)
         return fetched(self.store, asked, self.requests)
 
     def putting(self) -> Putting:
-        """Return a context in which chunks are put, and are there when it is left."""
+        """Return a context for concurrent writes, which are complete when it exits."""
         return Putting(self.store, self.prefix, self.requests)
 
     def announce(self, keys: Iterable[str]) -> None:
-        """Nothing: a store fetches what it is asked for."""
+        """Do nothing: a store has no read-ahead."""
 
     def put(self, key: str, data: memoryview) -> None:
-        """Replace the chunk under ``key`` by a copy of ``data``."""
+        """Replace the chunk under ``key`` with a copy of ``data``."""
         with translated("write", f"{self._key(key)} of {self.store}"):
             buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
             sync(self.store.set(self._key(key), buffer))
 
     def remove(self, key: str) -> None:
-        """Take the chunk under ``key`` away, if there is one: it holds the fill value from now on."""
+        """Delete the chunk under ``key`` if it exists; it then holds the fill value."""
         gone = (FileNotFoundError,)
         with suppress(*gone), translated("write", f"{self._key(key)} of {self.store}", but=gone):
             sync(self.store.delete(self._key(key)))
@@ -165,7 +164,7 @@ Blobs = LocalBlobs | StoreBlobs
 
 
 class Closable(Protocol):
-    """An open thing that can be closed."""
+    """Object with a close method."""
 
     def close(self) -> None:
         """Close it."""
@@ -176,14 +175,14 @@ B = TypeVar("B", bound=Closable, covariant=True)
 
 
 class Openable(Protocol[K, B]):
-    """Chunks that are opened by their keys."""
+    """Chunks opened by key."""
 
     def open(self, key: K, read_ahead: bool = False) -> B:
-        """The chunk under ``key``, open for reading."""
+        """Open the chunk under ``key`` for reading."""
 
 
 def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) -> Blobs:
-    """Return the chunks of ``array``, as local files where they are local files."""
+    """Return the chunks of ``array``, as local files if possible."""
     store, path = array.store_path.store, array.store_path.path
     if isinstance(store, LocalStore):
         return LocalBlobs(os.path.join(str(store.root), path), past_cache=past_cache)
@@ -196,9 +195,9 @@ def blobs_of(array: zarr.Array, *, past_cache: bool = False, requests: int = 1) 
 
 
 def open_ahead(blobs: Openable[K, B], keys: Iterable[K], *, read_ahead: bool, ahead: int = 2) -> Iterator[B | None]:
-    """Open chunk after chunk, ``ahead`` of them before they are asked for; None for a missing one.
+    """Open chunks in order, ``ahead`` of them in advance; yield None for a missing one.
 
-    A rank that waits for a device reads no faster than it asks: with the next chunks asked for whole, 1 GiB in
+    A rank that waits for a device reads no faster than it requests. With the next chunks requested whole, 1 GiB in
     short ranges came in 1.0 s from a cold disk here instead of 1.4 to 6 s.
     """
     waiting: deque[B | None] = deque()

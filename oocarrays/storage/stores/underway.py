@@ -1,9 +1,9 @@
-"""Requests under way: what will be wanted is asked for while something else is done, what is made goes on behind.
+"""Concurrent requests: reads ahead of use, and writes behind.
 
-    fetched   ask 0 1 2 ──► take 0, ask 3 ──► take 1, ask 4 ──► …      in their order, never more than so many at a time
-    Putting   put 0 1 2 ──► 0 is there: put 3 ──► …                    all of them there, or one failed, at the end
+    fetched   request 0 1 2 ──► return 0, request 3 ──► return 1, request 4 ──► …      in order, with a limit in flight
+    Putting   write 0 1 2 ──► 0 is stored: write 3 ──► …                    all stored, or one failed, at the end
 
-All run in Zarr's own event loop, which a store's connections belong to: a request is a coroutine and takes no thread.
+All run in Zarr's own event loop, which owns a store's connections: a request is a coroutine and uses no thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oocarrays.storage.stores.remote import reason
 
 T = TypeVar("T")
 Fetch = tuple[str, RangeByteRequest | None]
-"""A key, and the byte range that is wanted of it; None for all."""
+"""Key and byte range of a read; None for the whole value."""
 
 
 async def _this_loop() -> asyncio.AbstractEventLoop:
@@ -35,7 +35,7 @@ async def _this_loop() -> asyncio.AbstractEventLoop:
 
 
 class Submitting:
-    """Lets Zarr's event loop run coroutines, and does not wait for them; the loop is asked for once."""
+    """Callable that submits coroutines to Zarr's event loop without waiting; the loop is looked up once."""
 
     def __init__(self) -> None:
         self._loop = sync(_this_loop())
@@ -45,18 +45,18 @@ class Submitting:
 
 
 async def got(store: Store, key: str, part: ByteRequest | None = None) -> np.ndarray | None:
-    """Get the bytes under a key of any store, or a range of them; None where nothing is."""
+    """Read the bytes under a key of any store, or a range of them; None if the key does not exist."""
     try:
         buffer = await _got(store, key, part)
     except OocError:
         raise
-    except Exception as error:  # a store of a user's own raises what it likes
+    except Exception as error:  # a user's own store may raise anything
         raise StoreFailure(f"cannot read {key} of {store}: {reason(error)}") from error
     return None if buffer is None else np.frombuffer(buffer.as_buffer_like(), np.uint8)
 
 
 async def _got(store: Store, key: str, part: ByteRequest | None) -> Buffer | None:
-    """Get it of a store that may answer whole keys only."""
+    """Read a range from a store that may support whole keys only."""
     try:
         return await store.get(key, default_buffer_prototype(), part)
     except NotImplementedError:
@@ -67,7 +67,7 @@ async def _got(store: Store, key: str, part: ByteRequest | None) -> Buffer | Non
 
 
 def answers_ranges(store: Store) -> bool:
-    """Return whether a store of a user's own gives ranges of what is under a key, as Zarr's own do."""
+    """Return whether a store supports byte ranges; try it for stores other than Zarr's and ours."""
     store = innermost(store)
     if getattr(store, "whole_keys", False):
         return False
@@ -77,13 +77,13 @@ def answers_ranges(store: Store) -> bool:
         sync(store.get(METADATA, default_buffer_prototype(), RangeByteRequest(0, 1)))
     except NotImplementedError:
         return False
-    except Exception:  # noqa: BLE001  what it says of a key that may not be there is its own
+    except Exception:  # noqa: BLE001  the error for a possibly missing key is the store's own
         return True
     return True
 
 
 def lists_keys(store: Store) -> bool:
-    """Return whether a store of a user's own lists its keys, as Zarr's own do."""
+    """Return whether a store lists its keys; try it for stores other than Zarr's and ours."""
 
     async def first() -> None:
         async for _ in store.list_prefix(""):
@@ -105,7 +105,7 @@ def _nothing() -> Future[np.ndarray | None]:
 
 
 def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator[np.ndarray | None]:
-    """Yield the bytes under keys, in their order; None where nothing is, or nothing is asked for."""
+    """Yield the bytes under keys in order; None for a missing key or no request."""
     waiting: deque[Future[np.ndarray | None]] = deque()
     submit = Submitting()
     try:
@@ -121,7 +121,7 @@ def fetched(store: Store, wanted: Iterable[Fetch | None], most: int) -> Iterator
 
 
 class Putting:
-    """Puts that go on behind; leaving the context waits for all of them."""
+    """Concurrent writes; leaving the context waits for all of them."""
 
     def __init__(self, store: Store, prefix: str, most: int) -> None:
         self.store = store
@@ -131,7 +131,7 @@ class Putting:
         self._under_way: deque[Future[None]] = deque()
 
     def put(self, key: str, data: memoryview) -> None:
-        """Put ``data``, which must not change until the context is left, under ``key``."""
+        """Start to store ``data`` under ``key``; ``data`` must not change until the context exits."""
         while len(self._under_way) >= self.most:
             self._under_way.popleft().result()
         buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(data, np.uint8))
@@ -143,6 +143,6 @@ class Putting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        wait(self._under_way)  # also after an error: nothing is written when a run has failed
+        wait(self._under_way)  # also after an error: no write may continue after a run has failed
         for future in () if error is not None else self._under_way:
             future.result()

@@ -1,10 +1,11 @@
-"""Arrays whose chunks are of unequal lengths (Zarr's rectilinear grids), seen as arrays of regular chunks.
+"""Arrays of unequal chunk lengths (Zarr's rectilinear grids), presented as arrays of regular chunks.
 
-as it is stored    |  a  |     b     |      c      |        ◄── decoded, encoded and replaced by zarr-python
-as we see it       |        0        |      1      |        plain elements, each made of those that it touches
+as stored        |  a  |     b     |      c      |        ◄── decoded, encoded and replaced by zarr-python
+as presented     |        0        |      1      |        plain elements, each from the stored chunks it overlaps
 
-A chunk that two of ours touch is changed by one of them at a time, in this process: nobody else writes to it meanwhile.
-All is awaited in Zarr's event loop: a thread of its pool that waited for zarr-python would wait for that pool.
+A lock in this process serializes changes of stored chunks that two presented chunks overlap; no other process may
+write. All work is awaited in Zarr's event loop: a thread of its pool that waited for zarr-python would wait for that
+pool.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ from oocarrays.storage.stores.joined import Joined, innermost, span
 from oocarrays.storage.stores.remote import Patience, RemoteStore
 
 SETTING = "array.rectilinear_chunks"
-"""Zarr's own word for whether it reads and writes them: versions that have none cannot."""
+"""Zarr's setting for such grids; absent in versions that do not support them."""
 GRID = "rectilinear"
 NEEDS = "zarr-python 3.3 and Python 3.12 or later read and write them"
 PLAIN = [{"name": "bytes", "configuration": {"endian": "little"}}]
 
 
 def is_uneven(array: zarr.Array) -> bool:
-    """Whether the chunks of an open array are of unequal lengths."""
-    if array.metadata.zarr_format == 2:  # it has no other grids, and newer versions of Zarr warn of who asks
+    """Return whether an open array has chunks of unequal lengths."""
+    if array.metadata.zarr_format == 2:  # no other grids exist, and newer versions of Zarr warn on access
         return False
     return type(array.metadata.chunk_grid).__name__.lower().startswith(GRID)
 
 
 def says_uneven(document: Any) -> bool:
-    """Whether a metadata document says so of an array."""
+    """Return whether a metadata document describes chunks of unequal lengths."""
     grid = document.get("chunk_grid") if isinstance(document, dict) else None
     return isinstance(grid, dict) and grid.get("name") == GRID
 
@@ -71,29 +72,29 @@ def as_regular(array: zarr.Array, name: str) -> zarr.Array:
 
 
 def as_stored(array: zarr.Array) -> zarr.Array:
-    """Return an array as it is stored: of one that is seen in regular chunks, that of uneven ones."""
+    """Return an array as stored: the one of uneven chunks behind a presented one."""
     found = innermost(array.store_path.store)
     return found._array if isinstance(found, UnevenStore) else array
 
 
 def knowing_uneven() -> AbstractContextManager[Any]:
-    """Have Zarr open arrays of uneven chunks for a while, where it knows them."""
+    """Return a context in which Zarr opens arrays of uneven chunks, if it supports them."""
     return _allowed() if _are_known() else nullcontext()
 
 
 def _are_known() -> bool:
-    """Whether zarr-python reads and writes them."""
+    """Return whether zarr-python supports uneven chunks."""
     return bool(zarr.config.get(SETTING, None) is not None)
 
 
 def _allowed() -> AbstractContextManager[Any]:
-    """Have zarr-python do so for a while."""
+    """Return a context in which zarr-python accepts uneven chunks."""
     allowed: AbstractContextManager[Any] = zarr.config.set({SETTING: True})
     return allowed
 
 
 def check_known(name: str) -> None:
-    """Refuse chunks of unequal lengths where zarr-python does not know them."""
+    """Raise if zarr-python does not support chunks of unequal lengths."""
     if not _are_known():
         raise UnsupportedError(
             f"{name} has chunks of unequal lengths, which zarr {zarr.__version__} does not know: {NEEDS}"
@@ -101,14 +102,14 @@ def check_known(name: str) -> None:
 
 
 def create_uneven(place: Any, blocks: Sequence[Sequence[int]], settings: Settings, name: str) -> zarr.Array:
-    """Make an array whose chunks have these lengths along each axis, and return it as one of regular chunks."""
+    """Create an array with these chunk lengths along each axis, and return it as one of regular chunks."""
     check_known(name)
     lengths = {"chunks": [list(map(int, each)) for each in blocks]}
     return as_regular(sync(made_uneven(place, settings | lengths)), name)
 
 
 async def made_uneven(place: Any, settings: Settings) -> zarr.Array:
-    """Make an array with these arguments of ``zarr.create_array``, lengths of chunks along each axis among them."""
+    """Create an array with arguments of ``zarr.create_array``, including chunk lengths along each axis."""
     try:
         with _allowed():
             return zarr.Array(await asynchronous.create_array(place, **settings))
@@ -117,7 +118,7 @@ async def made_uneven(place: Any, settings: Settings) -> zarr.Array:
 
 
 async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
-    """Put the draft of such an array, in the place of one that is there, and return it. Raises as `made_uneven`."""
+    """Write the draft of such an array, replacing an existing one, and return it. Raises as `made_uneven`."""
     made: dict[str, Buffer] = {}
     await made_uneven(MemoryStore(made), settings)
     await DraftStore(store).set(METADATA, made[METADATA])
@@ -126,11 +127,11 @@ async def draft_uneven(store: Store, settings: Settings) -> zarr.Array:
 
 
 class UnevenStore(Joined):
-    """An array of uneven chunks as a store of the same in regular chunks, the longest of each axis."""
+    """An array of uneven chunks as a store of regular chunks, with the longest length of each axis."""
 
     one_writer = "has chunks of unequal lengths, which one process writes, not several workers: scheduler='threads'"
     whole_keys = True
-    """A range of a chunk is no cheaper than the chunk."""
+    """Reading a range of a chunk costs as much as the whole chunk."""
 
     def __init__(self, array: zarr.Array, url: str) -> None:
         super().__init__(url, read_only=array.read_only)
@@ -145,7 +146,7 @@ class UnevenStore(Joined):
         return _again, (self._array.store_path, self._url)
 
     def with_read_only(self, read_only: bool = False) -> Any:
-        """Return the same, through which nothing is written."""
+        """Return the same store, read-only or as writable as the array."""
         made = UnevenStore(self._array, self._url)
         made._changing, made._read_only = self._changing, read_only or self._array.read_only
         return made
@@ -154,13 +155,13 @@ class UnevenStore(Joined):
         return self._array.store_path
 
     def below(self, folder: str) -> Joined:
-        """Nothing is below an array."""
+        """Return the store itself, because nothing is below an array."""
         return self
 
     # -------------------------------------------------------------------------------------------------- keys
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get a document, or make a chunk."""
+        """Return a document, or assemble a chunk."""
         index = self._index(key)
         if key == METADATA:
             found = prototype.buffer.from_bytes(json.dumps(await self._document()).encode())
@@ -171,11 +172,10 @@ class UnevenStore(Joined):
         return found[slice(*span(byte_range, len(found)))]
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is such a document or chunk."""
         return key == METADATA or self._index(key) is not None
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put a chunk, or attributes."""
+        """Write a chunk, or attributes."""
         self._check_writable()
         if key == METADATA:
             await self._put_attributes(json.loads(value.to_bytes()).get("attributes", {}))
@@ -186,7 +186,7 @@ class UnevenStore(Joined):
         await self._put(index, np.frombuffer(value.to_bytes(), self._dtype))
 
     async def delete(self, key: str) -> None:
-        """Put the fill value, where there is a chunk."""
+        """Overwrite a chunk with the fill value."""
         index = self._index(key)
         if index is not None:
             filled = np.full(self.grid.chunks, self._array.fill_value, self._dtype)
@@ -198,7 +198,7 @@ class UnevenStore(Joined):
             if key.startswith(prefix):
                 yield key
 
-    # -------------------------------------------------------------------------------------------------- what is there
+    # -------------------------------------------------------------------------------------------------- contents
 
     @property
     def _dtype(self) -> np.dtype:
@@ -219,7 +219,7 @@ class UnevenStore(Joined):
         await (self._array.store_path / METADATA).set(default_buffer_prototype().buffer.from_bytes(text))
 
     def _index(self, key: str) -> tuple[int, ...] | None:
-        """The chunk of a key; None where it is none."""
+        """Return the chunk index of a key; None for other keys."""
         word, *numbers = key.split("/")
         if word != "c" or len(numbers) != len(self.grid.counts) or not all(map(str.isdecimal, numbers)):
             return None
@@ -227,7 +227,7 @@ class UnevenStore(Joined):
         return index if all(i < n for i, n in zip(index, self.grid.counts, strict=True)) else None
 
     async def _made(self, index: tuple[int, ...]) -> np.ndarray:
-        """Return a whole chunk as plain elements, its end beyond the array zero."""
+        """Return a whole chunk as plain elements, zero beyond the end of the array."""
         part, whole = self.grid.section(index), np.zeros(self.grid.chunks, self._dtype)
         whole[tuple(map(slice, part.shape))] = await self._array.async_array.getitem(part.slices)
         return whole.reshape(-1).view(np.uint8)

@@ -1,13 +1,13 @@
-"""Places as a person names them, made paths or Zarr stores: paths, URLs, stores of their own.
+"""User-given locations, resolved to paths or Zarr stores: paths, URLs, store objects.
 
-    /data/a.zarr    file:///data/a.zarr       ──► a path, with the fast local way
+    /data/a.zarr    file:///data/a.zarr       ──► a path, for fast local access
     s3://bucket/a   gs://…  https://…         ──► a RemoteStore on obstore, or on fsspec
     memory://a      any other scheme          ──► a RemoteStore on fsspec
-    striped:///a,/b                           ──► a RemoteStore on what is made of several of these
-    FsspecStore     ObjectStore               ──► a RemoteStore on that
+    striped:///a,/b                           ──► a RemoteStore on a store over several of these
+    FsspecStore     ObjectStore               ──► a RemoteStore on that store
 
-obstore moves small chunks at several times the rate of s3fs, for its requests are made outside of the interpreter. It
-reads the same environment variables, and no files of profiles: where those say who we are, fsspec is used.
+obstore moves small chunks at several times the rate of s3fs, because its requests are made outside the interpreter. It
+reads the same environment variables, but no profile files: if those hold the credentials, fsspec is used.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ EXTRAS = {
     "az": "azure",
     "abfs": "azure",
 }
-"""Our extra that brings a scheme's package for fsspec."""
+"""Our extra with a scheme's fsspec package, by scheme."""
 BY_OBSTORE = ("s3", "s3a", "gs", "az", "abfs", "http", "https")
-"""Schemes that obstore knows."""
+"""Schemes supported by obstore."""
 OBSTORE_NAMES = {
     "key": "access_key_id",
     "secret": "secret_access_key",
@@ -56,29 +56,29 @@ OBSTORE_NAMES = {
     "region_name": "region",
     "anon": "skip_signature",
 }
-"""Options of s3fs by obstore's names."""
+"""obstore's names of s3fs options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """How stores that are not on this machine are reached."""
+    """Settings for access to remote stores."""
 
     library: Library | None = None
-    """What makes the requests; None for obstore where it is installed and knows all options, else fsspec."""
+    """Library for requests; None for obstore if it is installed and supports all options, else fsspec."""
     requests: int = 64
-    """Requests that a process has under way at one time, at most."""
+    """Maximum requests of a process in flight."""
     patience: Patience = field(default_factory=Patience)
-    """How long a store is waited for."""
+    """Retry and timeout limits."""
 
 
 def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = Ways()) -> Any:
-    """A path, or a store that is ready to be asked, for what a person names; anything else is returned as it is."""
+    """Return a path or a usable store for a user-given location; return other objects unchanged."""
     if isinstance(place, FsspecStore | ObjectStore | Joined):
         return _remote(place, _name_of(place), ways)
     if isinstance(place, zarr.Array) and isinstance(place.store_path.store, FsspecStore | ObjectStore | Joined):
         return StorePath(store_of(place.store_path.store, options, ways), place.store_path.path)
     if isinstance(place, dict):
-        return MemoryStore(place)  # as Zarr takes it
+        return MemoryStore(place)  # as Zarr does
     if isinstance(place, str | os.PathLike):
         check_path(place)
         place = from_home(place)
@@ -100,7 +100,7 @@ def store_of(place: Any, options: Mapping[str, Any] | None = None, ways: Ways = 
 
 
 def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
-    """Return a store as one that is reached by requests, or as what knows a shorter way to what is in it."""
+    """Return a store as a remote one, or through a shortcut to its contents if one is registered."""
     for known in SHORTER:
         if (found := known(store, name)) is not None:
             return RemoteStore(found, name, ways.patience)
@@ -108,7 +108,7 @@ def _remote(store: Store, name: str, ways: Ways) -> RemoteStore:
 
 
 def absolute(place: Any) -> Any:
-    """The same place for a process that works in another folder, as this one may later: anything else as it is."""
+    """Return the location independent of the working folder; other objects unchanged."""
     if isinstance(place, str | os.PathLike):
         return place if "://" in str(place) else os.path.abspath(from_home(place))
     if isinstance(place, LocalStore):
@@ -117,7 +117,7 @@ def absolute(place: Any) -> Any:
         if not place.path.is_absolute():
             if place.read_only:
                 return opened(ZipStore(place.path.absolute(), mode="r"))
-            place.path = place.path.absolute()  # one that is written is not opened twice
+            place.path = place.path.absolute()  # a zip file being written is not opened twice
         return opened(place) if place.read_only or (place._zmode == "a" and place.path.exists()) else place
     if isinstance(place, WrapperStore):
         inner = absolute(place._store)
@@ -132,7 +132,7 @@ def absolute(place: Any) -> Any:
 
 
 def opened(store: Any) -> Any:
-    """Return the same store, open: most are from the beginning, a zip file is when Zarr has opened an array in it."""
+    """Return the store, opened; zip stores are otherwise open only once Zarr has opened an array in them."""
     if isinstance(store, ZipStore) and not store._is_open:
         try:
             store._sync_open()
@@ -148,7 +148,7 @@ def opened(store: Any) -> Any:
 
 
 def check_replaces(store: Any, *, new: bool = False) -> None:
-    """Refuse a store in which nothing can be replaced or removed: as target of a run, or of what changes chunks."""
+    """Raise if a target's store does not support replacing and deleting keys."""
     inner = store.store if isinstance(store, StorePath) else store
     once = not new and getattr(inner, "once", False)
     if isinstance(inner, Store) and (once or not inner.supports_deletes):
@@ -159,21 +159,21 @@ def check_replaces(store: Any, *, new: bool = False) -> None:
 
 
 def _with(store: Store, **changed: Any) -> Store:
-    """Return a store, of whatever kind, with some of its attributes changed."""
+    """Return a copy of a store with some attributes changed."""
     again = copy(store)
     vars(again).update(changed)
     return again
 
 
 def _node_at(node: zarr.Array | zarr.Group, there: StorePath) -> zarr.Array | zarr.Group:
-    """Return an open array or group in a place that is named otherwise."""
+    """Return an open array or group at an equivalent location."""
     if isinstance(node, zarr.Array):
         return zarr.Array(replace(node.async_array, store_path=there))
     return zarr.Group(replace(node._async_group, store_path=there))
 
 
 def check_path(path: Any, name: str = "the path") -> None:
-    """Refuse what cannot be a path on any machine, and what only looks like one."""
+    """Raise if a path is not valid on any machine, or is ambiguous."""
     try:
         text = os.fsdecode(path)
     except TypeError:
@@ -185,7 +185,7 @@ def check_path(path: Any, name: str = "the path") -> None:
 
 
 def scratch_place(place: Any) -> str | RemoteStore:
-    """Return a folder, or a prefix of a store, for scratch: of what `store_of` made; of several, all in turn."""
+    """Return a scratch folder or store prefix for a result of `store_of`; stripe over several."""
     if isinstance(place, RemoteStore):
         return place
     if isinstance(place, list | tuple) and place:
@@ -199,7 +199,7 @@ def scratch_place(place: Any) -> str | RemoteStore:
 
 
 def joined_url(parts: Iterable[str | RemoteStore], scheme: str = "striped") -> str:
-    """Return the URL of a store that is made of others."""
+    """Return the URL of a store joined from others."""
     names = (part.name if isinstance(part, RemoteStore) else part for part in parts)
     return f"{scheme}://" + ",".join(quote(name, safe="/:=@+~ ") for name in names)
 
@@ -215,7 +215,7 @@ def _is_for_others(name: str, value: Any) -> bool:
 
 
 def _name_of(store: Any) -> str:
-    """Return a store's URL, as near as it tells."""
+    """Return a store's URL, as far as it is known."""
     if isinstance(store, Joined):
         return store.url
     if isinstance(store, ObjectStore):
@@ -230,7 +230,7 @@ def _name_of(store: Any) -> str:
 
 
 def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store | None:
-    """Return the store by obstore; None where it is for fsspec."""
+    """Return the store by obstore; None to use fsspec."""
     if scheme not in BY_OBSTORE or ways.library == "fsspec":
         return None
     config = obstore_config(scheme, options)
@@ -262,13 +262,13 @@ def _by_obstore(url: str, scheme: str, options: Settings, ways: Ways) -> Store |
 
 
 def _retries(patience: Patience) -> Settings:
-    """Return how often obstore retries."""
+    """Return obstore's retry settings."""
     wait = {"init_backoff": timedelta(seconds=FIRST_WAIT), "max_backoff": timedelta(seconds=LONGEST_WAIT), "base": 2}
     return {"max_retries": patience.retries, "backoff": wait, "retry_timeout": timedelta(seconds=patience.limit)}
 
 
 def obstore_config(scheme: str, options: Mapping[str, Any]) -> Settings | None:
-    """fsspec's options by obstore's names; None where obstore has no such."""
+    """Return fsspec's options under obstore's names; None if obstore lacks one."""
     flat = {**options, **options.get("client_kwargs", {})}
     flat.pop("client_kwargs", None)
     if flat and scheme not in ("s3", "s3a"):
@@ -279,13 +279,13 @@ def obstore_config(scheme: str, options: Mapping[str, Any]) -> Settings | None:
 
 
 def _names(options: Mapping[str, Any]) -> str:
-    """Return the names of what obstore does not know, without their values."""
+    """Return the names of options unknown to obstore, without values."""
     flat = {**options, **options.get("client_kwargs", {})}
     return ", ".join(sorted(set(flat) - {*OBSTORE_NAMES, "client_kwargs"})) or "options"
 
 
 def _has_profile(scheme: str, options: Mapping[str, Any]) -> bool:
-    """Return whether a file of profiles says who we are, and nothing else does."""
+    """Return whether only a profile file holds credentials."""
     if scheme not in ("s3", "s3a") or options.keys() & {"key", "anon"} or "AWS_ACCESS_KEY_ID" in os.environ:
         return False
     files = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"), "~/.aws/config"
@@ -324,7 +324,7 @@ def _by_fsspec(url: str, scheme: str, options: Settings, ways: Ways) -> Store:
         raise NotFoundError(f"no such store: {shown(url)}") from cleaned(error)
     except OSError as error:
         raise StoreFailure(f"{shown(url)} cannot be reached: {shown(reason(error))}") from cleaned(error)
-    except Exception as error:  # noqa: BLE001  libraries raise what they like where options are odd
+    except Exception as error:  # noqa: BLE001  libraries raise anything for wrong options
         raise InputError(f"{shown(url)} cannot be opened: {shown(reason(error))}") from cleaned(error)
 
 
@@ -335,9 +335,9 @@ def _missing(url: str, scheme: str) -> str:
 
 
 def _fsspec_options(scheme: str, options: Settings, ways: Ways) -> Settings:
-    """Return the options for fsspec: no lists that are out of date, as many connections as requests, retries.
+    """Return the options for fsspec: no listings cache, as many connections as requests, retries.
 
-    botocore's mode "legacy" retries a status of 429, too, which its mode "standard" does not.
+    botocore's mode "legacy" also retries a status of 429, which its mode "standard" does not.
     """
     ours: Settings = {"use_listings_cache": False}
     if scheme in ("s3", "s3a"):

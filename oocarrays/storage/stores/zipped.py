@@ -1,10 +1,10 @@
-"""Zip files as targets: one process appends chunk after chunk, and what describes them comes last.
+"""Zip files as targets: one process appends chunks, then their metadata documents.
 
 c/0/1         ─►  the file, once each
 .oocarrays/   ─►  memory: drafts, and the journal
-zarr.json     ─►  memory, until no draft is left; then the file, and its index
+zarr.json     ─►  memory, until no draft remains; then the file, and its index
 
-A run that stops leaves no file, one without an index, or one in which no array is: nothing that is taken for finished.
+An interrupted run leaves no file, one without an index, or one without an array, but no file that looks complete.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from oocarrays.storage.stores.urls import opened
 
 
 class ZipTarget(AsideStore[ZipStore]):
-    """A zip file that is written once, each key of it."""
+    """Zip file written once, each key once."""
 
     one_writer = "is a zip file, which one process can write to, not several workers: scheduler='threads', or a folder"
     once = True
-    """A key is put once; nothing is replaced or removed."""
+    """Keys are written once; none is replaced or removed."""
     supports_deletes = True
 
     def __init__(self, store: ZipStore, *, mine: bool = False) -> None:
@@ -47,14 +47,14 @@ class ZipTarget(AsideStore[ZipStore]):
         return _reopened, (self._store.path,)
 
     def with_read_only(self, read_only: bool = False) -> Any:
-        """Return the same file, through which nothing is written."""
+        """Return the same file, as a read-only view if requested."""
         return ZipView(self) if read_only else self
 
     async def _open(self) -> None:
-        """Not before something is read or written: looking makes no file."""
+        """Do nothing: the file is opened at the first read or write, so that inspection creates no file."""
 
     async def _ensure_open(self) -> None:
-        """The same."""
+        """Do nothing."""
 
     @property  # type: ignore[misc]
     def _is_open(self) -> bool:  # type: ignore[override]
@@ -64,7 +64,7 @@ class ZipTarget(AsideStore[ZipStore]):
         return super()._is_aside(key) or not self._is_there()
 
     def _is_there(self) -> bool:
-        """Whether there is a file to be read, which is opened."""
+        """Return whether the file exists, after opening it."""
         if not self._store._is_open and self._store._zmode == "a" and self._store.path.exists():
             self._store._sync_open()
         return self._store._is_open
@@ -79,7 +79,7 @@ class ZipTarget(AsideStore[ZipStore]):
         return await self._aside.exists(key) or (not self._is_aside(key) and await self._store.exists(key))
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put a value under a key: what describes an array when that is finished."""
+        """Store a value under a key; hold documents back until their arrays are complete."""
         name = key.rpartition("/")[2]
         if super()._is_aside(key) or name in SAYING:
             await self._aside.set(key, value)
@@ -95,7 +95,7 @@ class ZipTarget(AsideStore[ZipStore]):
         await self._store.set(key, value)
 
     async def _publish(self) -> None:
-        """Write what describes arrays to the file, and its index, unless there is a draft."""
+        """Append the documents and the index to the file, unless a draft remains."""
         async for key in self._aside.list():
             if is_draft(key):
                 return
@@ -112,7 +112,7 @@ class ZipTarget(AsideStore[ZipStore]):
                 yield key, value
 
     def settle(self) -> None:
-        """Write the index of a file that is ours, which anybody can read from then on."""
+        """Write the index of a file that we created, so that others can read it."""
         if not self._mine or not self._changed:
             return
         self._store.close()
@@ -125,7 +125,7 @@ class ZipTarget(AsideStore[ZipStore]):
         return True
 
     async def delete(self, key: str) -> None:
-        """Remove what is under a key: nothing that is in the file."""
+        """Delete a key; raise if it is in the file."""
         await self._aside.delete(key)
         if is_draft(key):
             await self._publish()
@@ -133,7 +133,7 @@ class ZipTarget(AsideStore[ZipStore]):
             raise TargetError(f"{key} in {self} cannot be removed: nothing can from a zip file")
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove all below a prefix, of which nothing is in the file."""
+        """Delete all keys below a prefix; raise if one is in the file."""
         await self._aside.delete_dir(prefix)
         if not await self.is_empty(prefix):
             raise TargetError(f"{prefix or 'what is'} in {self} cannot be removed: nothing can from a zip file")
@@ -151,13 +151,13 @@ def _close(stores: list[ZipStore]) -> None:
 
 
 class ZipView(Wrapped[ZipTarget]):
-    """The same file as a target, for those who read it."""
+    """Read-only view of a zip target."""
 
     read_only = True
     once = True
 
     def with_read_only(self, read_only: bool = False) -> Any:
-        """Return what can be written, where that is asked for."""
+        """Return the target itself for writing."""
         return self if read_only else self._store
 
     def _check_writable(self) -> None:
@@ -168,7 +168,7 @@ class ZipView(Wrapped[ZipTarget]):
 
 
 def settled(store: Any) -> None:
-    """Write the index of a zip file that we have opened; nothing of any other store."""
+    """Write the index of a zip target that we created; do nothing for other stores."""
     if isinstance(store, ZipTarget):
         store.settle()
 
@@ -178,7 +178,7 @@ def is_zip(place: Any) -> bool:
 
 
 def zip_target(place: Any) -> ZipTarget | StorePath | None:
-    """Return a zip file that can be written, or a path in it, as a target; None of any other store."""
+    """Return a writable zip file, or a path in it, as a target; None for other stores."""
     if isinstance(place, StorePath):
         store = zip_target(place.store)
         return StorePath(store, place.path) if isinstance(store, ZipTarget) else None
@@ -190,6 +190,6 @@ def zip_target(place: Any) -> ZipTarget | StorePath | None:
 
 
 def new_zip(path: str, inner: str) -> ZipTarget | StorePath:
-    """Return a zip file that is not there yet, or a path in it."""
+    """Return a new zip file, or a path in it, as a target."""
     store = ZipTarget(ZipStore(path, mode="a"), mine=True)
     return StorePath(store, inner) if inner else store

@@ -1,11 +1,12 @@
-"""Reading ahead: what calls of all cells, or of each its own, want next.
+"""Read-ahead for calls of all cells, or of individual cells.
 
-    rows of a segment     │ cell 0: 0 1 2 3 │ cell 1: 0 1 2 3 │ …        a call wants byte 0 of all, the next one byte 1
-    of a call, of the next ones    0 0 0 … │ 1 1 1 … │ 2 2 2 … │ 3 3 3 …
+    rows of a segment     │ cell 0: 0 1 2 3 │ cell 1: 0 1 2 3 │ …        a call reads byte 0 of all, the next one byte 1
+    of this call, of the next ones    0 0 0 … │ 1 1 1 … │ 2 2 2 … │ 3 3 3 …
 
-What one call wants of a block lies beside what the next ones will want, and memory brings both. So as much as memory
-brings at once is turned into what the next calls return. Where cells lie anywhere, or calls want different bytes of
-each, the next bytes of all cells are read together (section 5.3: most programs read as they wrote): a window.
+The bytes of one call lie in a block beside those of the next calls, and a memory transfer fetches both. As much as one
+transfer fetches is therefore transposed into the results of the next calls. If cells lie anywhere, or calls read
+different bytes of each, the next bytes of all cells are read together (section 5.3: most programs read as they wrote):
+a window.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ from oocarrays.storage.streams.directories import Directory
 from oocarrays.storage.streams.raw import RawChunks
 
 LINE = 64
-"""Bytes that memory brings at once."""
+"""Bytes of a cache line."""
 FIRST_SPAN, GROWTH = 256, 4
-"""Bytes of each cell that are read ahead first, and how many times as many each time that more are wanted."""
+"""Initial bytes of read-ahead per cell, and its growth factor for consecutive reads."""
 FEW = 64
-"""Of so many cells one is few: nothing is read ahead of all where it is read."""
+"""Calls that name fewer than one in this many cells cause no read-ahead of all cells."""
 TURNED = 2048
-"""Cells whose bytes are turned at a time: they stay near the processor."""
+"""Cells transposed at a time: their bytes stay in the cache."""
 
 
 class CellBlocks(NamedTuple):
-    """Bytes of all streams that lie at the same place of each."""
+    """Bytes at the same offsets of all streams."""
 
     lower: int
-    """The first of these bytes, of a stream."""
+    """First byte, as an offset in a stream."""
     upper: int
-    """The byte after the last."""
+    """Byte after the last."""
     parts: Sequence[tuple[int, int, Callable[[], np.ndarray]]]
-    """Cells from and to, and what gives their bytes, a row for each."""
+    """First and last cell, and a function that returns their bytes, one row for each."""
 
 
 class Ahead:
-    """Results that calls of all cells will return next."""
+    """Prepared results of the next calls of all cells."""
 
     def __init__(self, cells: int, most: int) -> None:
         self.cells = cells
@@ -68,7 +69,7 @@ class Ahead:
 
 
 def _fill(outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[[int], CellBlocks]) -> None:
-    """Turn the bytes that calls will want, from ``offset`` on, into what each returns."""
+    """Transpose the bytes of the next calls, from ``offset`` on, into their results."""
     place, end = offset, offset + len(outs) * nbytes
     while place < end:
         blocks = blocks_at(place)
@@ -80,7 +81,7 @@ def _fill(outs: list[np.ndarray], offset: int, nbytes: int, blocks_at: Callable[
 
 
 def _turn(outs: list[np.ndarray], rows: np.ndarray, place: int, nbytes: int) -> None:
-    """Copy to each of some results its bytes of rows, which begin ``place`` bytes after what the first one wants."""
+    """Copy to each result its bytes of rows; the rows begin ``place`` bytes after the first result's first byte."""
     unit = unit_of(place, nbytes, rows.shape[1], rows.strides[0], rows.ctypes.data)
     width, place, end = nbytes // unit, place // unit, (place + rows.shape[1]) // unit
     source = rows.view(UNITS[unit])
@@ -94,7 +95,7 @@ def _turn(outs: list[np.ndarray], rows: np.ndarray, place: int, nbytes: int) -> 
 
 
 class Window:
-    """The bytes of all cells that have been read and are not asked for yet."""
+    """Bytes of all cells that were read ahead."""
 
     def __init__(self, starts: np.ndarray, counts: np.ndarray, data: np.ndarray) -> None:
         self.starts = starts
@@ -107,7 +108,7 @@ class Window:
         return bool(((offsets >= starts) & (offsets + counts <= starts + self.counts[cells])).all())
 
     def reaches(self, cells: np.ndarray, offsets: np.ndarray) -> bool:
-        """Return whether bytes begin here, or where these end: calls follow one another."""
+        """Return whether offsets begin in the window or at its end: calls are consecutive."""
         return self.has(cells, offsets, np.zeros_like(offsets))
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -118,7 +119,7 @@ class Window:
 
 
 class LevelBlocks:
-    """Blocks of IB that all cells wrote together, as level entries say."""
+    """Blocks of IB that all cells wrote together, from level entries."""
 
     def __init__(self, data: RawChunks, directory: Directory, cells: tuple[int, int]) -> None:
         self.data = data
@@ -137,7 +138,7 @@ class LevelBlocks:
         self.offsets = self._offsets(others)
 
     def _offsets(self, others: Extents | None) -> np.ndarray:
-        """Bytes of the streams before each level entry; -1 where cells differ."""
+        """Return the stream offset of each level entry; -1 if cells differ."""
         offsets = np.full(len(self.levels.place), NONE, np.int64)
         if others is None:
             return offsets
@@ -155,7 +156,7 @@ class LevelBlocks:
         return offsets
 
     def _own(self, number: int) -> tuple[int, int]:
-        """Cells of a level entry, of those of the process."""
+        """Return the range of this process's cells in a level entry, relative to its first cell."""
         lower, upper = self.cells
         return (
             max(int(self.levels.lower[number]), lower) - lower,
@@ -163,7 +164,7 @@ class LevelBlocks:
         )
 
     def at(self, offset: int) -> CellBlocks | None:
-        """Return the blocks that hold a byte of all streams; None where there are no such."""
+        """Return the blocks that hold a byte of all streams; None if there are none."""
         ends = self.offsets + self.levels.nbytes
         here = np.flatnonzero((self.offsets != NONE) & (self.offsets <= offset) & (offset < ends)).tolist()
         own = [self._own(number) for number in here]
@@ -177,7 +178,7 @@ class LevelBlocks:
         return CellBlocks(first, int(ends[here].min()), parts)
 
     def _rows(self, number: int, skipped: int) -> np.ndarray:
-        """The bytes of a level entry, a row for each cell, from ``skipped`` of each on."""
+        """Return the bytes of a level entry, a row for each cell, without the first ``skipped`` of each."""
         (lower, upper), stride = self._own(number), int(self.levels.stride[number])
         superblock, place = divmod(int(self.levels.place[number]), self.superblock)
         place += (self.cells[0] + lower - int(self.levels.lower[number])) * stride

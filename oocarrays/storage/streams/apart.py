@@ -1,4 +1,4 @@
-"""The segment of IB: each cell for itself. Ranks write superblocks of their own; one reader sees what all wrote.
+"""Segment of IB: each cell by itself. Ranks write their own superblocks; one reader sees those of all.
 
 directory ──► extents of the cells ──► pieces of superblocks ──► bytes, one cell after the other
 """
@@ -28,26 +28,27 @@ from oocarrays.storage.streams.stream_file import StreamFile
 
 
 class CommonSegment:
-    """The segment of CB, as far as some cells have it."""
+    """Segment of CB for some cells."""
 
     def __init__(self, block: int, nbytes: int, *, writes: bool) -> None:
         self.block, self.nbytes = block, nbytes
         self.rows: Rows | None = None
-        """Those that are in the store; None while there is no segment."""
+        """Rows in the store; None while the segment does not exist."""
         self.buffer = np.empty((0, 0), np.uint8)
-        """The next bytes of each cell, which are no row yet."""
+        """Next bytes of each cell, not yet a full row."""
         self._width = 0
-        """Bytes of each cell in a call, where the buffers have one call after the other; 0 where each has its own."""
+        """Bytes of each cell in a call, while the buffers hold one call after the other; 0 while each cell has its
+        own."""
         self._writes = writes
         self._is_settled = True
 
     def begin(self, rows: Rows, cells: int) -> None:
-        """Take up a segment that is there, or has just been made, of so many cells."""
+        """Attach to an existing or new segment of ``cells`` cells."""
         self.rows, self.buffer = rows, np.zeros((cells, self.block), np.uint8)
         self._fill()
 
     def _fill(self) -> None:
-        """Take the row that is not full into the buffers."""
+        """Load the partial row into the buffers."""
         self._width = 0
         if self.nbytes % self.block and len(self.buffer):
             self._row.read_row(self._row.count, self.buffer.reshape(-1))
@@ -58,10 +59,10 @@ class CommonSegment:
         return self.rows
 
     def append(self, values: np.ndarray) -> None:
-        """Fill the buffers of all cells, and send them to the store as a row each time that they are full.
+        """Fill the buffers of all cells, and write each full row to the store.
 
-        Calls that fill a block together are kept as they come, and put side by side when it is full: in the buffer of
-        each cell a few bytes would take a line of the processor's cache each.
+        Calls that together fill a block are kept in call order, and transposed when it is full. A few bytes in the
+        buffer of each cell would use a cache line each.
         """
         width, self._is_settled = values.shape[1], False
         if not self.nbytes % self.block:
@@ -81,7 +82,7 @@ class CommonSegment:
             self._row.append(side_by_side(self.buffer.reshape(-1), len(calls), width))
 
     def _deal_out(self) -> None:
-        """Give each cell what calls have written to it, in its own buffer."""
+        """Distribute buffered calls to the buffers of their cells."""
         fill = self.nbytes % self.block
         if self._width and fill:
             calls = self.buffer.reshape(-1)[: fill * len(self.buffer)].copy()
@@ -103,14 +104,14 @@ class CommonSegment:
                 self._row.append(self.buffer.reshape(-1))
 
     def change(self, cells: np.ndarray, part: tuple[np.ndarray, ...], data: np.ndarray) -> None:
-        """Replace bytes of some cells; those that are in the buffers still are put first, and taken up again."""
+        """Replace bytes of some cells, after writing the buffers; then load the buffers again."""
         self.settle()
         self._row.change(cells, (part[0], part[1], part[2]), data)
         self._fill()
         self._is_settled = False
 
     def settle(self) -> None:
-        """Put what is in the buffers, too."""
+        """Write the buffers to the store."""
         if self.rows is not None and self._writes and not self._is_settled:
             self._deal_out()
             self.rows.settle(self.buffer.reshape(-1) if self.nbytes % self.block else None)
@@ -118,16 +119,16 @@ class CommonSegment:
 
 
 POINTER_BYTES = 256
-"""Bytes that are held of each block while it is looked for where blocks lie: its entry, and what is made of it."""
+"""Bytes held per block during a lookup of blocks: its entry and derived data."""
 ENTRY_COPIES = 4
-"""Times that the directory is held, at most, while all of it is looked through."""
+"""Maximum copies of the directory held during a scan of all of it."""
 
 Heads = tuple[np.ndarray, np.ndarray]
-"""The first entry of each cell, and all level entries."""
+"""First entry of each cell, and all level entries."""
 
 
 class Reader:
-    """The reader of IB for cells of one process."""
+    """Reader of IB for the cells of one process."""
 
     def __init__(
         self, data: RawChunks, directory: Directory, cells: tuple[int, int], lengths: np.ndarray,
@@ -144,13 +145,14 @@ class Reader:
 
     @cached_property
     def levels(self) -> LevelBlocks | None:
-        """Blocks that all cells wrote together; None where there is no memory for the whole directory to find them."""
+        """Blocks that all cells wrote together; None without memory to scan the whole directory."""
         if self.directory.nbytes * ENTRY_COPIES > self._most:
             return None
         return LevelBlocks(self.data, self.directory, (self.lower, self.lower + self.count))
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return bytes of some cells of this process, which rise and have them, one cell after the other."""
+        """Return bytes of this process's ``cells``, in ascending order, one cell after the other; the bytes must
+        exist."""
         out = np.empty(int(counts.sum()), np.uint8)
         done = 0
         for part in self._parts(cells):
@@ -160,7 +162,7 @@ class Reader:
         return out
 
     def _parts(self, cells: np.ndarray) -> Iterator[slice]:
-        """Yield cells that follow one another, as many as there is memory for what is said of their blocks."""
+        """Yield slices of cells with directory data that fits in memory."""
         said = np.cumsum((self.lengths[cells] // max(self.directory.ib.block, 1) + 1) * POINTER_BYTES)
         start = 0
         while start < len(cells):
@@ -170,7 +172,7 @@ class Reader:
             start = stop
 
     def pieces(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Pieces:
-        """Return where bytes of some cells lie in superblocks."""
+        """Return the superblock pieces that hold bytes of some cells."""
         extents = self._found(cells)
         place, into, count = overlaps(extents, offsets, counts)
         superblock, rest = np.divmod(place, self.directory.ib.superblock)
@@ -195,11 +197,11 @@ class Reader:
 
 
 SORTING_BYTES = 2**28
-"""Bytes that a process holds, at most, of what calls write until it is sorted."""
+"""Maximum bytes of unsorted calls held by a process."""
 
 
 class IndependentSegment:
-    """The segment of IB, as far as the cells of some ranks have it."""
+    """Segment of IB for the cells of some ranks."""
 
     def __init__(self, file: StreamFile, ranks: range, ib: Independent, budget: int, *, threads: int) -> None:
         cells = file.meta.cells
@@ -214,7 +216,7 @@ class IndependentSegment:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(ranks) > 1 else None
 
     def begin(self, meter: Meter, cache: Cache, *, writes: bool) -> None:
-        """Take up a segment that is there, or has just been made."""
+        """Attach to an existing or new segment."""
         meta = self.file.meta
         data, directory = (self.file.array(name, write=writes) for name in ("ib", "directory"))
         words = directory.nbytes // max(directory.shape[0], 1) if directory.shape[0] else 0
@@ -241,14 +243,14 @@ class IndependentSegment:
     def _reading(self, view: Directory, lengths: np.ndarray, heads: Heads | None) -> Reader:
         return Reader(self._data, view, (self.lower, self.upper), lengths, heads, self.budget // 4)
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ contents
 
     @property
     def is_there(self) -> bool:
         return bool(self.writers) or self._had is not None
 
     def lengths(self) -> np.ndarray:
-        """Bytes of each stream in the segment."""
+        """Return the bytes of each stream in the segment."""
         if not self.writers:
             return self._had if self._had is not None else np.zeros(self.count, np.int64)
         self._each_writer(RankWriter.drain)
@@ -256,7 +258,7 @@ class IndependentSegment:
         return written if self._had is None else written + self._had
 
     def least(self) -> int:
-        """Bytes that all streams have in the segment."""
+        """Return the bytes that all streams have in the segment."""
         if not self.is_there or not self.count:
             return 0
         if self._least is None or self.writers:
@@ -272,9 +274,10 @@ class IndependentSegment:
         return self._reader
 
     def blocks_at(self, offset: int, before: int) -> CellBlocks | None:
-        """Return the blocks that hold a byte of all streams, ``before`` of which come before IB; None or None.
+        """Return the local blocks that hold a byte of all streams; None if there are none.
 
-        They are read where the system has them; those of other stores are better read at once, whoever wants them.
+        ``before`` bytes of each stream precede IB. The blocks are memory-mapped; those of other stores are better read
+        all together.
         """
         if not self._data.is_local:
             return None
@@ -283,7 +286,7 @@ class IndependentSegment:
         return None if blocks is None else CellBlocks(blocks.lower + before, blocks.upper + before, blocks.parts)
 
     def written(self) -> Independent:
-        """The segment as the ranks of this process have written it: it has all entries of their cells."""
+        """Return the segment as written by the ranks of this process, with all entries of their cells."""
         ranks = self.file.meta.cells.ranks
         ends = dict(zip(self.ranks, (writer.ends for writer in self.writers), strict=True))
         return replace(
@@ -291,14 +294,14 @@ class IndependentSegment:
         )
 
     def forget(self) -> None:
-        """Forget what was read: the file is another one."""
+        """Discard the reader, because the file has changed."""
         if self.writers:
             self._reader = None
 
     # ------------------------------------------------------------------ writing
 
     def append(self, call: Call) -> None:
-        """Append what a call says, each rank for its cells."""
+        """Append a call, each rank for its own cells."""
 
         def one(writer: RankWriter) -> None:
             mine = of_cells(call, writer.lower - shift, writer.lower + writer.count - shift)
@@ -333,11 +336,11 @@ class IndependentSegment:
         self.forget()
 
     def settle(self) -> None:
-        """Put all that was written in the store."""
+        """Write all buffered data to the store."""
         self._each_writer(RankWriter.settle)
 
     def link(self, ib: Independent) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Link the directory, as all ranks have settled it: first and level entries, and the length of each cell."""
+        """Link the directory settled by all ranks; return first and level entries, and the length of each cell."""
         return *Directory(self._directory, ib).link(self.file.meta.cells.count), self.lengths()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Directories of IB as they are stored: looked through, followed from entry to entry, and linked.
+"""Stored directories of IB: scans, traversal by links, and linking.
 
-few cells    first ──► entry ──► next ──► next       each superblock that is touched is read once
+few cells    first ──► entry ──► next ──► next       each superblock touched is read once
 many cells   all superblocks, one after the other
 """
 
@@ -25,7 +25,7 @@ from oocarrays.storage.streams.raw import RawChunks
 
 
 class Directory:
-    """A directory in a store, as far as it is valid."""
+    """Valid part of a directory in a store."""
 
     def __init__(self, chunks: RawChunks, ib: Independent) -> None:
         self.chunks = chunks
@@ -43,7 +43,7 @@ class Directory:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all entries, at most."""
+        """Maximum bytes of all entries."""
         return len(self._all()) * self.ib.entries * (HEAD + self.ib.pointers) * 8
 
     def _all(self) -> range:
@@ -54,11 +54,11 @@ class Directory:
         return np.empty((0, HEAD + self.ib.pointers), np.int64)
 
     def scan(self, cells: np.ndarray) -> Extents:
-        """Return the extents of cells that rise, by a look at every entry."""
+        """Return the extents of ascending cells, by a scan of all entries."""
         return extents_of(cells, self.near(cells), self.ib.block)
 
     def near(self, cells: np.ndarray) -> np.ndarray:
-        """Return the entries of cells that rise, of some between them, and all level entries."""
+        """Return the entries in the range of ascending cells, and all level entries."""
         found = [self._no_entries]
         for superblock in self._all() if len(cells) else ():
             words = self.entries(superblock)
@@ -67,7 +67,7 @@ class Directory:
         return np.concatenate(found)
 
     def follow(self, cells: np.ndarray, first: np.ndarray, levels: np.ndarray) -> Extents:
-        """Return the extents of cells that rise, from the first entry of each on, and of level entries."""
+        """Return the extents of ascending cells, by the links from the first entry of each, with level entries."""
         found = [levels]
         ids = first[first != NONE]
         steps = self.ib.superblocks[1] * self.ib.entries
@@ -104,7 +104,7 @@ class Directory:
         return lengths + np.cumsum(steps[:-1])
 
     def _whole(self, superblock: int, cells: int) -> np.ndarray:
-        """Return entries, all of which are of cells and blocks that there may be."""
+        """Return the entries of a superblock; raise if one names a cell or block outside the file."""
         words = self.entries(superblock)
         if not are_whole(words, cells, self.ib.block, self.ib.superblock).all():
             raise CorruptChunkError(
@@ -114,7 +114,8 @@ class Directory:
         return words
 
     def link(self, cells: int) -> tuple[np.ndarray, np.ndarray]:
-        """Give each entry its next one, going backwards, a superblock at a time."""
+        """Link each entry to its next one, backwards by superblock; return the first entry of each cell and level
+        entries."""
         head, levels = np.full(cells, NONE, np.int64), [self._no_entries]
         for superblock in reversed(self._all()):
             words = self._whole(superblock, cells)

@@ -1,16 +1,16 @@
-"""Writing in IB: what the cells of a rank write, each for itself, goes to the store in superblocks.
+"""Writes in IB: a rank gathers the data of each of its cells, and stores them in superblocks.
 
     calls ──► log ──► sorted by cell ──► buffers of cells ──► blocks in superblocks
                                                  └──► pointers ──► entries in superblocks of the directory
-                                                 └──► level entries, where all cells give as many blocks
+                                                 └──► level entries, if all cells have equally many blocks
 
-The paper moves what a call writes to the buffers at once. Here calls are gathered first: cells are found once for many
-of them, and what a cell writes in a while becomes one run of blocks with one pointer.
+The paper moves each call's data to the buffers at once. Here calls are logged first: cells are looked up once for many
+calls, and a cell's data of several calls becomes one run of blocks with one pointer.
 
 rank 0 of 2   superblocks 0 2 4 …        rank 1 of 2   superblocks 1 3 5 …
 
-They are dealt to ranks in turn, so that no rank need ask where the others are (section 5.2.2). One that is not full is
-put when all is to be there, and put again when it is.
+Superblocks are numbered in turn over the ranks, so that no rank needs to ask where the others write (section 5.2.2). A
+partial superblock is written on flush, and written again when full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oocarrays.storage.streams.raw import RawChunks
 
 
 class Superblocks:
-    """The superblocks of one rank."""
+    """Superblocks of one rank."""
 
     def __init__(self, chunks: RawChunks, nbytes: int, first: int, step: int, fill: int = 0) -> None:
         self.chunks = chunks
@@ -40,11 +40,11 @@ class Superblocks:
         self._is_changed = False
 
     def number(self, turn: int) -> int:
-        """Number of the rank's superblock of this turn."""
+        """Return the number of the rank's superblock at a turn."""
         return self.first + turn * self.step
 
     def append(self, data: np.ndarray) -> None:
-        """Append bytes; superblocks that are full are written, from where they are where they lie together."""
+        """Append bytes; write full superblocks, without a copy if their bytes are contiguous in ``data``."""
         done = 0
         while done < len(data):
             turn, place = divmod(self.end, self.nbytes)
@@ -58,17 +58,17 @@ class Superblocks:
 
     @property
     def room(self) -> int:
-        """Bytes that fit in the superblock that is being filled."""
+        """Bytes left in the current superblock."""
         return self.nbytes - self.end % self.nbytes
 
     @property
     def place(self) -> int:
-        """Bytes of the segment before what comes next."""
+        """Offset in the segment of the next byte."""
         turn, place = divmod(self.end, self.nbytes)
         return self.number(turn) * self.nbytes + place
 
     def skip(self) -> None:
-        """Leave what is left of a superblock as it is."""
+        """Pad the current superblock to its end."""
         self.append(np.full(self.room, self.fill, np.uint8))
 
     def _gather(self, turn: int, place: int, part: np.ndarray) -> None:
@@ -82,39 +82,40 @@ class Superblocks:
             self._is_changed = False
 
     def settle(self) -> None:
-        """Put what has been gathered, too."""
+        """Write the partial superblock."""
         if self._is_changed:
             self.chunks.put(self.number(self.end // self.nbytes), self._tail, held=True)
             self._is_changed = False
 
     def changed(self) -> None:
-        """Keep that bytes which are gathered were changed where they are."""
+        """Mark the partial superblock as changed."""
         self._is_changed = bool(self.end % self.nbytes)
 
     def places(self, start: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cut runs that are appended from ``start`` on: what each piece is of, where it is, and its bytes."""
+        """Split runs appended from ``start`` into pieces: the run, place in the segment and size in bytes of each."""
         of, starts, counts = cut(start, lengths, self.nbytes)
         turn, place = np.divmod(starts, self.nbytes)
         return of, (self.first + turn * self.step) * self.nbytes + place, counts
 
 
 MANY = 4
-"""Calls of all cells that follow each other, and are put side by side without looking for their cells."""
+"""Least number of consecutive calls of all cells that are transposed without sorting by cell."""
 LEVEL_BYTES, LEVEL_COPIES = 2**23, 4
-"""Bytes that calls of all cells write before they are put side by side, where whole blocks come of it: no more than a
-processor keeps near. And what that holds, in their bytes."""
+"""Bytes of calls of all cells that are transposed together, if they make whole blocks: no more than the cache holds.
+And the memory for that, as a multiple of these bytes."""
 EVENT_BYTES, ITEM_COPIES = 28, 6
-"""What sorting holds of each item beside its bytes, and of these how many copies, those in the log among them."""
+"""Bytes that sorting needs for each item in addition to copies of its bytes, and number of copies, including the
+log."""
 LEAST_LOG = 2**11
-"""Bytes that calls may write before they are sorted, where there is room for hardly any."""
+"""Minimum bytes of the log, if memory allows hardly any."""
 FEW_CELLS, FEW_EACH = 4, 8
-"""Fewer cells, or fewer that fit in a superblock, have a pointer each."""
+"""Below this number of cells, or of cells that fit in a superblock, each cell has its own pointer."""
 Logged = tuple[int, np.ndarray | None]
-"""Items of a call, and their cells; None for all cells."""
+"""Number of items of a call, and their cells; None for all cells."""
 
 
 class RankWriter:
-    """The writer of one rank."""
+    """Writer of one rank."""
 
     def __init__(
         self, cells: tuple[int, int], ib: Independent, place: tuple[int, int], data: RawChunks, directory: RawChunks,
@@ -139,31 +140,31 @@ class RankWriter:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Bytes of data, and entries of the directory, in its superblocks."""
+        """Bytes of data, and number of directory entries, in its superblocks."""
         return self.data.end, self.directory.end // (8 * (HEAD + self.ib.pointers))
 
     # ------------------------------------------------------------------ calls
 
     def append_level(self, values: np.ndarray) -> None:
-        """Append as many bytes to every cell: a row of bytes for each."""
+        """Append equally many bytes to every cell: a row of bytes for each."""
         self._turn_to(values.shape[1])
         self._note(values, None)
 
     def append_events(self, cells: np.ndarray, items: np.ndarray) -> None:
-        """Append items to cells, in any order: a row of bytes for each item, and its cell, of the file."""
+        """Append items to cells of the file in any order: a row of bytes and a cell for each item."""
         self._turn_to(items.shape[1])
         at_once = max(self._most // max(items.shape[1], 1), 1)
         for start in range(0, len(items), at_once):
             self._note(items[start : start + at_once], cells[start : start + at_once] - self.lower)
 
     def append_runs(self, cells: np.ndarray, counts: np.ndarray, data: np.ndarray) -> None:
-        """Append bytes to cells of the file that rise, of each as many as ``counts`` says."""
+        """Append ``counts`` bytes to each of ascending cells of the file."""
         self.drain()
         self._take(self._buffers.push(cells - self.lower, counts, data))
         self.lengths[cells - self.lower] += counts
 
     def _turn_to(self, width: int) -> None:
-        """Log items of so many bytes from now on: the log has room for as many as may be sorted at one time."""
+        """Log items of ``width`` bytes from now on, and size the log for one sort."""
         if self._width == width:
             return
         self.drain()
@@ -171,7 +172,7 @@ class RankWriter:
         self._width, self._most = width, max(at_once * width, LEAST_LOG)
 
     def _note(self, items: np.ndarray, cells: np.ndarray | None) -> None:
-        """Keep the bytes of a call, one after the other as all of the log, so that they are moved as one array."""
+        """Log the bytes of a call contiguously, so that the log is moved as one array."""
         most = self._most if self._has_events or cells is not None else self._most_level
         if self._logged + items.nbytes > most:
             self.drain()
@@ -191,13 +192,13 @@ class RankWriter:
     # ------------------------------------------------------------------ the log
 
     def drain(self) -> None:
-        """Move what calls have written to the buffers of their cells, and what is full to superblocks."""
+        """Move logged calls to the buffers of their cells, and full blocks to superblocks."""
         calls, logged = self._calls, self._logged
         self._calls, self._logged, self._has_events = [], 0, False
         self._drain(self._room[:logged], calls)
 
     def _drain_whole(self) -> None:
-        """Drain as many calls of all cells as whole blocks come of; the last ones stay."""
+        """Drain the calls of all cells that make whole blocks; keep the last ones in the log."""
         is_level, last = runs_of_kind(self._calls)[-1]
         if not is_level:
             self.drain()
@@ -210,7 +211,7 @@ class RankWriter:
         self._drain_first(self._logged - spare * self.count * self._width, last[: len(last) - spare])
 
     def _drain_first(self, nbytes: int, calls: list[Logged]) -> None:
-        """Drain the first calls of the log, which are so many bytes of it; those that stay are of all cells."""
+        """Drain the first calls of the log, ``nbytes`` long; the remaining ones must be of all cells."""
         if not calls:
             return
         self._drain(self._room[:nbytes], calls)
@@ -267,7 +268,8 @@ class RankWriter:
         self._point(run.cells[of], pointers(places // block, counts))
 
     def _take_level(self, nbytes: int, stride: int, data: np.ndarray) -> None:
-        """Move as many blocks of every cell, whole cells in each superblock, with a level entry for each of these."""
+        """Move equally many blocks of every cell to superblocks, whole cells in each, with a level entry per
+        superblock."""
         cells, counts, places, done = [], [], [], 0
         while done < self.count:
             some = min(self.data.room // stride, self.count - done)
@@ -289,7 +291,7 @@ class RankWriter:
         self._enter(self._pointers.push(cells[first], counts, found))
 
     def _enter(self, run: CellRun) -> None:
-        """Make entries of the directory of whole blocks of pointers."""
+        """Append directory entries of whole blocks of pointers."""
         if not len(run.cells):
             return
         width = 8 * self.ib.pointers
@@ -301,7 +303,7 @@ class RankWriter:
         self.directory.append(entries.view(np.uint8).reshape(-1))
 
     def settle(self) -> None:
-        """Put all that was written in the store, blocks and entries that are not full among it."""
+        """Write all buffered data to the store, including partial blocks and entries."""
         self.drain()
         self._take(self._buffers.flush())
         self._enter(self._pointers.flush())
@@ -310,7 +312,7 @@ class RankWriter:
 
 
 def runs_of_kind(calls: list[Logged]) -> list[tuple[bool, list[Logged]]]:
-    """Divide calls into those of all cells, where many follow each other, and others."""
+    """Group calls into runs: many consecutive calls of all cells, or others."""
     runs: list[tuple[bool, list[Logged]]] = []
     for of_all, each in groupby(calls, lambda call: call[1] is None):
         group = list(each)

@@ -1,8 +1,8 @@
-"""The streams of the cells of some ranks, in one process: written, read and moved in.
+"""Streams of the cells of some ranks in one process: writes, reads and positions.
 
-write ──► at the end?   ──► append in the mode that all ranks agreed on
-          before it?    ──► replace what is there, segment by segment, and append what goes beyond
-read  ──► NB straight from rows, CB from rows in part, IB from the window of the cells
+write ──► at the end?   ──► append in the mode agreed on by all ranks
+          before it?    ──► replace existing bytes, segment by segment, and append the rest
+read  ──► NB directly from rows, CB from parts of rows, IB from the window of the cells
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from oocarrays.storage.streams.rows import Rows
 from oocarrays.storage.streams.stream_file import StreamFile
 
 WINDOW_SHARE = 4
-"""The part of the budget that a window takes is one of so many."""
+"""Divisor of the budget for the window."""
 MISS_BYTES = 2**18
-"""Bytes that are read of all cells together in the time in which one cell is read alone."""
+"""Bytes read of all cells together in the time of reading one cell alone."""
 FEW_CELLS = 2
-"""Of fewer cells nothing is read ahead."""
+"""Least number of cells for read-ahead."""
 SHARE_OF_ROWS = 8
-"""The part of the budget in which rows of one segment are gathered is one of so many."""
+"""Divisor of the budget for the gathered rows of one segment."""
 
 
 class RanksPart:
-    """The streams of some ranks."""
+    """Streams of some ranks."""
 
     def __init__(
         self, file: StreamFile, ranks: range, budget: int, *, writes: bool, asked: dict[str, int] | None = None,
@@ -53,7 +53,7 @@ class RanksPart:
         check_budget(meta, self.count, len(ranks), budget, writes=writes)
         self.budget = budget
         self.position: int | np.ndarray | None = None if writes else 0
-        self.appends = False  # mode "a": each write goes to the ends of the streams that it names
+        self.appends = False  # mode "a": each write appends to the streams that it names
         self.begun: Mode | None = None
         self.mode: Mode = "IB" if meta.ib.block else "CB" if meta.cb.block else "NB"
         self._cache = Cache(budget // 8)
@@ -109,7 +109,7 @@ class RanksPart:
         self.apart.begin(self.meter, self._cache, writes=self.writes)
 
     def begin(self, mode: Mode, nbytes: int, dtype: Any) -> None:
-        """Make what a mode needs in the store, which is there only once."""
+        """Create the arrays of a mode in the store; call it in one process only."""
         meta, self.begun = self.file.meta, mode
         if mode == "NB" and not self.nb_block:
             self.file.make_rows("nb", nbytes, dtype, self._most_gathered)
@@ -121,13 +121,13 @@ class RanksPart:
 
     @property
     def _most_gathered(self) -> int:
-        """Bytes of a chunk of rows, at most: of both segments each column of cells holds one."""
+        """Maximum bytes of a chunk of rows; each column of cells holds one such chunk in each of two segments."""
         cells = self.file.meta.cells
         columns = -(-self.count // max(cells.chunk_rows * cells.inner, 1))
         return self.budget // SHARE_OF_ROWS // max(columns, 1)
 
     def _enter(self, mode: Mode, nbytes: int) -> None:
-        """Go over to the mode of a call that appends."""
+        """Switch to the mode of an appending call."""
         if mode == "NB" and self._nb is None:
             self.nb_block = nbytes
             self._nb = self._rows("nb", nbytes, 0)
@@ -137,11 +137,11 @@ class RanksPart:
             self._begin_apart()
         self.mode = mode
 
-    # ------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------ contents
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extent of each axis of its cells: a part of the file's along the first."""
+        """Extent of each axis of its cells, a part of the file's first axis."""
         cells = self.file.meta.cells
         if len(self.ranks) == cells.ranks:
             return cells.shape
@@ -157,19 +157,19 @@ class RanksPart:
         return self.nb_end + self.common.nbytes
 
     def ends(self) -> np.ndarray:
-        """Bytes of each stream."""
+        """Return the bytes of each stream."""
         return self.apart.lengths() + self.cb_end
 
     def end_of(self, cell: int) -> int:
-        """Bytes of one stream."""
+        """Return the bytes of one stream."""
         return int(self.apart.lengths()[cell]) + self.cb_end
 
     def level_end(self) -> int:
-        """Bytes that all streams have."""
+        """Return the bytes that all streams have."""
         return self.cb_end + self.apart.least()
 
     def tell(self) -> np.ndarray:
-        """Bytes of each stream before its position."""
+        """Return the position of each stream."""
         if self.position is None:
             return self.ends()
         return np.broadcast_to(np.asarray(self.position, np.int64), (self.count,)).copy()
@@ -177,23 +177,23 @@ class RanksPart:
     # ------------------------------------------------------------------ writing
 
     def found(self, call: Call) -> ModeAnswer:
-        """Find the mode of a write, as far as these cells can tell."""
+        """Return the mode of a write as far as these cells determine it."""
         if self.position is not None and not self.appends and isinstance(call, Level):
-            return ModeAnswer("IB", call.nbytes, True)  # whoever is at the end beside those who are not appends alone
+            return ModeAnswer("IB", call.nbytes, True)  # ranks at the end append by themselves if others are not
         return call.found(self.mode, self.nb_block)
 
     def is_at_end(self) -> bool:
-        """Whether all streams stand at their ends; where they do, that is known from then on."""
+        """Return whether all streams are at their ends, and cache a positive answer."""
         if self.position is not None and bool((self.tell() == self.ends()).all()):
             self.position = None
         return self.position is None
 
     def goes_to_ends(self) -> bool:
-        """Return whether the next write appends to streams, and replaces nothing."""
+        """Return whether the next write only appends."""
         return self.is_at_end() or self.appends
 
     def write(self, call: Call, mode: Mode) -> None:
-        """Write what a call says, in the mode that all ranks agreed on."""
+        """Write a call, in the mode agreed on by all ranks."""
         if self.is_at_end():
             self._append(call, mode)
         elif self.appends:
@@ -202,7 +202,7 @@ class RanksPart:
             self._replace(call)
 
     def _append_from(self, position: np.ndarray, call: Call, mode: Mode) -> None:
-        """Append, wherever streams stand; those that the call does not name stay there."""
+        """Append regardless of positions; streams that the call does not name keep theirs."""
         self.position = None
         self._append(call, mode)
         if not isinstance(call, Level):
@@ -223,7 +223,7 @@ class RanksPart:
             self.apart.append(call)
 
     def _replace(self, call: Call) -> None:
-        """Write where streams stand: bytes that are there are replaced, those beyond are appended."""
+        """Write at the positions: replace existing bytes, and append those beyond the ends."""
         if isinstance(call, Level) and isinstance(self.position, int) and self._replace_row(call, self.position):
             return
         runs = call.as_runs() if isinstance(call, Events) else call
@@ -237,7 +237,7 @@ class RanksPart:
         self.position = position
 
     def _replace_row(self, call: Level, offset: int) -> bool:
-        """Replace one whole row of NB, from where the values are; whether that can be."""
+        """Replace one whole row of NB directly from the values; return whether that was possible."""
         if self._nb is None or not call.is_contiguous or call.nbytes != self.nb_block:
             return False
         if read_mode(offset, call.nbytes, self.nb_block, self.nb_end, self.cb_end) != "NB":
@@ -262,7 +262,7 @@ class RanksPart:
             self._append_beyond(runs, parts.beyond)
 
     def _append_beyond(self, runs: CellBytes, beyond: tuple[np.ndarray, ...]) -> None:
-        """Append what lies beyond the ends of streams, with zeros where a stream had been left before."""
+        """Append the bytes beyond the ends of streams, with zeros in gaps."""
         some = np.flatnonzero(beyond[1])
         gaps, counts, at = (each[some] for each in beyond)
         total = gaps + counts
@@ -272,7 +272,7 @@ class RanksPart:
         self._grow(CellBytes(cells=runs.cells[some], counts=total, data=data))
 
     def _grow(self, runs: CellBytes) -> None:
-        """Append runs in the fastest mode that they allow."""
+        """Append runs in the fastest possible mode."""
         count = int(runs.counts[0]) if len(runs.counts) else 0
         level = len(runs.cells) == self.count == self.file.meta.cells.count and bool((runs.counts == count).all())
         call: Call = (
@@ -285,13 +285,13 @@ class RanksPart:
     # ------------------------------------------------------------------ reading
 
     def _forget(self) -> None:
-        """Forget what was read: the file is another one."""
+        """Discard cached reads, because the file has changed."""
         self._ahead.forget()
         self.apart.forget()
         self._window = self._level = self._starts = None
 
     def read_level(self, offset: int, nbytes: int) -> np.ndarray:
-        """Return the same bytes of all streams, which have them: a row of bytes for each cell."""
+        """Return the same bytes of all streams, a row for each cell; the bytes must exist."""
         mode = read_mode(offset, nbytes, self.nb_block, self.nb_end, self.cb_end)
         if mode == "NB" and self._nb is not None and nbytes == self.nb_block:
             out = np.empty((self.count, nbytes), np.uint8)
@@ -303,20 +303,20 @@ class RanksPart:
         return self._ahead.level(offset, nbytes, self._shared_end(offset), self._blocks_at)
 
     def _shared_end(self, offset: int) -> int:
-        """Bytes that all streams have, as far as that is known without a look at IB."""
+        """Return the bytes that all streams have, without access to IB if possible."""
         return self.cb_end if offset < self.cb_end else self.level_end()
 
     def _blocks_at(self, offset: int) -> CellBlocks:
-        """The blocks that hold a byte of all streams."""
+        """Return the blocks that hold a byte of all streams."""
         if self._nb is not None and offset < self.nb_end:
             return self._nb.blocks(offset // self.nb_block, 0)
         if self.common.rows is not None and offset < self.cb_end:
             blocks = self.common.rows.blocks((offset - self.nb_end) // self.common.block, self.nb_end)
-            return blocks._replace(upper=min(blocks.upper, self.cb_end))  # the last row may be in part
+            return blocks._replace(upper=min(blocks.upper, self.cb_end))  # the last row may be partial
         return self.apart.blocks_at(offset - self.cb_end, self.cb_end) or self._level_from(offset)
 
     def _level_from(self, offset: int) -> CellBlocks:
-        """Bytes of all streams that lie anywhere, put side by side as they are read ahead."""
+        """Return bytes of all streams at scattered places, gathered by cell with read-ahead."""
         had = self._level
         if had is not None and had.lower <= offset < had.upper:
             return had
@@ -329,14 +329,14 @@ class RanksPart:
         return self._level
 
     def read(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray, *, ahead: bool = True) -> np.ndarray:
-        """Return bytes of some cells, which rise and have them, one cell after the other."""
+        """Return bytes of ascending cells, one cell after the other; the bytes must exist."""
         window = self._window_of(cells - self.lower, offsets, counts) if ahead and self.count >= FEW_CELLS else None
         if window is not None:
             return window.read(cells - self.lower, offsets, counts)
         return self._fetch(cells, offsets, counts)
 
     def _window_of(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> Window | None:
-        """Return a window that has some bytes; None where it is better to read them alone."""
+        """Return a window that holds the requested bytes; None if a direct read is better."""
         if self._window is not None and self._window.has(cells, offsets, counts):
             return self._window
         is_few = len(cells) * FEW < self.count
@@ -358,13 +358,14 @@ class RanksPart:
         return self._window
 
     def _whole_window(self) -> np.ndarray | None:
-        """Return the beginnings of all streams, where reading all costs no more than the reads of a few have."""
+        """Return zero offsets of all streams if reading them wholly costs no more than recent single reads; else
+        None."""
         nbytes = int(self.ends().sum())
         is_cheap = nbytes <= min(self._misses * MISS_BYTES, self.budget // WINDOW_SHARE)
         return np.zeros(self.count, np.int64) if is_cheap else None
 
     def _read_window(self, starts: np.ndarray, wanted: np.ndarray, each: int) -> Window:
-        """Read what is wanted of every cell, and as much of what follows as is asked for and fits."""
+        """Read the wanted bytes of every cell, and up to ``each`` following bytes within the budget."""
         self._level = None
         ends = self.ends()
         starts = np.minimum(starts, ends)
@@ -375,7 +376,7 @@ class RanksPart:
         return Window(starts, counts, self._fetch(np.arange(self.lower, self.upper), starts, counts))
 
     def _fetch(self, cells: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Read bytes of some cells, one cell after the other, from the segments in which they lie."""
+        """Read bytes of some cells from their segments, one cell after the other."""
         if len(cells) and int(offsets.min()) >= self.cb_end and self.apart.is_there:
             return self.apart.reader.read(cells - self.lower, offsets - self.cb_end, counts)
         within = np.iinfo(np.int64).max
@@ -400,10 +401,10 @@ class RanksPart:
         starts = np.cumsum(counts) - counts
         copy_runs(out, into, data, starts, counts)
 
-    # ------------------------------------------------------------------ to the store
+    # ------------------------------------------------------------------ flushing
 
     def settle(self) -> WriterFacts:
-        """Put all that was written in the store, and say what that is."""
+        """Write all buffered data to the store, and return the resulting sizes."""
         if self._nb is not None and self.writes:
             self._nb.settle()
         self.common.settle()
@@ -414,11 +415,11 @@ class RanksPart:
         return WriterFacts(nb=self.nb_end, cb=common.nbytes, ends=ends, blocks=blocks, ib=apart.ib)
 
     def prime(self) -> None:
-        """Read ahead of each cell, once one is read: calls for one cell after the other follow."""
+        """Read ahead from every position at the next read, for calls that read one cell after the other."""
         self._starts = self.tell()
 
 
 def _row_index(columns: int, ndim: int, number: int) -> tuple[int, ...]:
-    """The index of a chunk of rows, whose cells are cut along their first axis alone."""
+    """Return the index of a chunk of rows; cells are split along their first axis only."""
     row, column = divmod(number, columns)
     return (row, column, *(0,) * (ndim - 2)) if ndim > 1 else (row,)

@@ -1,9 +1,9 @@
-"""Plain binary files as streams: steps of one item of each cell, as an array-oriented program writes them.
+"""Plain binary files as streams: steps of one item per cell, as an array-oriented program writes them.
 
     raw.bin   │ offset bytes │ step 0: cell 0 │ cell 1 │ … │ step 1 … │      cells in C order, or in Fortran's
 
 "Files consisting of a single NB segment are laid out exactly as an array-oriented program would write them" (section 6
-of the paper): there is no metadata, and shape and type are those of the program that opens the file.
+of the paper): the file has no metadata; the user states its shape and type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oocarrays.storage.streams.stream_file import StreamFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainLayout:
-    """The layout of a plain file, as its user states it."""
+    """User-given layout of a plain file."""
 
     shape: tuple[int, ...]
     """Extent of each axis of the cells."""
@@ -54,11 +54,11 @@ class PlainLayout:
         return data // self.step_bytes
 
     def in_file(self, step: np.ndarray) -> np.ndarray:
-        """Return the bytes of a step as they lie in the file, of those in the order of the cells."""
+        """Return the bytes of a step in file order, given in cell order."""
         return self._turned(step, self.shape)
 
     def of_cells(self, step: np.ndarray) -> np.ndarray:
-        """Return the bytes of a step in the order of the cells, of those in the file."""
+        """Return the bytes of a step in cell order, given in file order."""
         return self._turned(step, self.shape[::-1])
 
     def _turned(self, step: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -68,12 +68,12 @@ class PlainLayout:
 
     @property
     def is_turned(self) -> bool:
-        """Whether cells lie in the file in another order."""
+        """Whether file order differs from cell order."""
         return self.order == "F" and len(self.shape) > 1
 
 
 class PlainSteps:
-    """The steps of an open file, as blobs by number."""
+    """Steps of an open file, as blobs by number."""
 
     def __init__(self, path: str, layout: PlainLayout, *, writes: bool) -> None:
         self.path = path
@@ -97,7 +97,7 @@ class PlainSteps:
             write_at(self.file, self._place(number), view)
 
     def read(self, number: int, start: int, out: memoryview) -> None:
-        """Fill contiguous bytes from those of a step."""
+        """Fill ``out`` with bytes of a step from ``start``."""
         if self.layout.is_turned:
             step = np.empty(self.layout.step_bytes, np.uint8)
             self._read(self._place(number), step.data)
@@ -121,20 +121,19 @@ class PlainStep:
     """One step, as a blob."""
 
     steps: PlainSteps
-    """All of them."""
+    """All steps of the file."""
     number: int
-    """Its number."""
+    """Number of the step."""
 
     def read_into(self, start: int, out: memoryview) -> None:
-        """Fill contiguous bytes from those of the step."""
         self.steps.read(self.number, start, out)
 
     def close(self) -> None:
-        """Do nothing: the file stays open."""
+        """Do nothing, because the steps share the open file."""
 
 
 class PlainStreams(StreamFile):
-    """A plain binary file: all of it is NB, of one item a cell."""
+    """A plain binary file as a single NB segment of one item per cell."""
 
     def __init__(self, path: str, layout: PlainLayout, *, writes: bool, durable: bool = True) -> None:
         cells = Cells.of(layout.shape, 1, layout.item.itemsize)
@@ -150,28 +149,27 @@ class PlainStreams(StreamFile):
         return _opened_again, self._given
 
     def latest(self) -> StreamFile:
-        """Open it again, for reading."""
+        """Open the file again for reading."""
         return _opened_again(*self._given)
 
     def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks:
-        """Return its steps."""
         return RawChunks(self._steps, int, self.layout.step_bytes, meter, name=self.name, cache=cache)
 
     def hold(self) -> None:
-        """Be the only one of these programs that writes it."""
+        """Lock the file against other writers of this package."""
         _lock(self._steps.file, self.name)
         self.is_held = True
 
     def let_go(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._steps.close()
         self.is_held = False
 
     def begin_again(self, ranks: int) -> None:
-        """Do nothing: the file says nothing of its writers."""
+        """Do nothing, because the file has no metadata."""
 
     def commit(self, meta: Meta, *, synced: bool = True) -> None:
-        """Put all that was written on its device."""
+        """Sync the file to its device."""
         if self.durable and self.is_held:
             with translated("write", self.name):
                 os.fsync(self._steps.file)
@@ -183,7 +181,7 @@ def _opened_again(path: str, layout: PlainLayout, durable: bool) -> PlainStreams
 
 
 def plain_file(path: str, mode: str, layout: PlainLayout, *, overwrite: bool, durable: bool) -> PlainStreams:
-    """Open a plain file, or make one without steps."""
+    """Open a plain file, or create one without steps."""
     if mode == "w":
         _make(path, layout.offset, overwrite=overwrite)
     elif not os.path.lexists(path):
@@ -194,7 +192,7 @@ def plain_file(path: str, mode: str, layout: PlainLayout, *, overwrite: bool, du
 
 
 def _lock(file: int, name: str) -> None:
-    """Lock an open file, where its file system has locks."""
+    """Lock an open file if its file system supports locks; raise if another process holds the lock."""
     with suppress(OSError):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,7 +201,7 @@ def _lock(file: int, name: str) -> None:
 
 
 def _make(path: str, offset: int, *, overwrite: bool) -> None:
-    """Make a file of ``offset`` zeros in place of the one that is there."""
+    """Create a file of ``offset`` zeros, replacing an existing one."""
     if os.path.lexists(path) and not overwrite:
         raise TargetError(f"{path} exists; pass overwrite=True to replace it, or mode='a' to append")
     if os.path.lexists(path) and not os.path.isfile(path):

@@ -1,6 +1,7 @@
-"""Raw chunks of a segment: bytes as they are stored, read whole or in part, replaced whole.
+"""Raw chunks of a segment: stored bytes, read whole or in part, replaced whole.
 
-A chunk is replaced at once or not at all, and so is what was flushed: a crash leaves the old chunk or the new one.
+Each chunk is replaced atomically: after a crash it is the old one or the new one. Plain binary files are written in
+place.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from oocarrays.storage.meter import Meter
 from oocarrays.storage.stores.store_blobs import blobs_of
 
 FEW_BYTES = 8
-"""A chunk is read whole where more than one part in so many of it is wanted."""
+"""Inverse of the largest fraction of a chunk that is read without the rest."""
 
 VIEWED_BYTES = 2**26
-"""Chunks of so many bytes are seen at one time where the system has them: it takes them back as it needs."""
+"""Maximum bytes of memory-mapped chunks kept: the system reclaims their pages as needed."""
 
 
 class Cache:
-    """Chunks that were read last, up to so many bytes."""
+    """Cache of the most recently used chunks, with a limit in bytes."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -37,7 +38,7 @@ class Cache:
         self._lock = threading.Lock()
 
     def get(self, key: tuple[int, int]) -> np.ndarray | None:
-        """Return a chunk that is kept."""
+        """Return a cached chunk, or None."""
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
@@ -45,7 +46,7 @@ class Cache:
             return found
 
     def keep(self, key: tuple[int, int], data: np.ndarray) -> None:
-        """Keep a chunk in the place of those that were wanted longest ago."""
+        """Add a chunk, evicting the least recently used ones."""
         with self._lock:
             self._drop(key)
             self._kept[key] = data
@@ -54,7 +55,7 @@ class Cache:
                 self._bytes -= self._kept.popitem(last=False)[1].nbytes
 
     def drop(self, key: tuple[int, int]) -> None:
-        """Forget a chunk that is another one now."""
+        """Remove a chunk that has been replaced."""
         with self._lock:
             self._drop(key)
 
@@ -64,7 +65,7 @@ class Cache:
 
 
 class RawChunks:
-    """Chunks without codecs, by number."""
+    """Uncompressed chunks by number."""
 
     def __init__(
         self, blobs: Any, key: Callable[[int], Any], nbytes: int, meter: Meter, *, name: str,
@@ -86,7 +87,7 @@ class RawChunks:
         cls, array: zarr.Array, index: Callable[[int], tuple[int, ...]], nbytes: int, meter: Meter,
         cache: Cache | None = None, fill: int | None = None,
     ) -> RawChunks:  # fmt: skip
-        """Return the chunks of an array; ``index`` gives the index of a chunk in it, of its number."""
+        """Return the chunks of an array; ``index`` maps a number to a chunk index."""
 
         def key(number: int) -> str:
             return array.metadata.encode_chunk_key(index(number))
@@ -94,7 +95,7 @@ class RawChunks:
         return cls(blobs_of(array), key, nbytes, meter, name=str(array.store_path), cache=cache, fill=fill)
 
     def hold(self, number: int, data: np.ndarray) -> None:
-        """Have a chunk that is in memory read from there, until it is put."""
+        """Serve reads of a chunk from memory until it is written."""
         self._tails[number] = data
 
     def put(self, number: int, data: np.ndarray, *, held: bool = False) -> None:
@@ -110,7 +111,7 @@ class RawChunks:
         return there
 
     def get(self, number: int) -> np.ndarray:
-        """Return a chunk, to be looked at."""
+        """Return a chunk for reading."""
         held = self._tails.get(number)
         if held is not None:
             return held
@@ -122,7 +123,7 @@ class RawChunks:
         return kept
 
     def view(self, number: int) -> np.ndarray:
-        """Return a chunk, to be looked at: in a local file, where the system has it."""
+        """Return a chunk for reading, memory-mapped if it is in a local file."""
         if number in self._tails or not self.is_local:
             return self.get(number)
         pages = self._views.get((id(self), number))
@@ -151,7 +152,7 @@ class RawChunks:
         return isinstance(self._blobs, LocalBlobs)
 
     def read_into(self, number: int, place: int, out: np.ndarray) -> None:
-        """Fill contiguous bytes from those of a chunk, in one request."""
+        """Fill ``out`` with bytes of a chunk from ``place``, in one request."""
         held = self._tails.get(number)
         if held is not None:
             out[:] = held[place : place + len(out)]
@@ -169,7 +170,7 @@ class RawChunks:
         self._meter.add(read_requests=1, read_bytes=len(out))
 
     def read(self, pieces: Pieces, out: np.ndarray) -> None:
-        """Copy pieces of chunks into a result, each chunk read once."""
+        """Copy pieces of chunks into a result, reading each chunk at most once."""
         for number, here in pieces.by_chunk():
             if len(here.count) == 1 and int(here.count[0]) * FEW_BYTES < self.nbytes and not self._is_kept(number):
                 into, count = int(here.into[0]), int(here.count[0])
@@ -180,7 +181,7 @@ class RawChunks:
                 copy_runs(out, here.into, self.get(number), here.place, here.count)
 
     def _passing(self, number: int) -> np.ndarray:
-        """Read a chunk of which most is wanted now: it is not kept, and memory that is there costs less than new."""
+        """Read a chunk into reused memory without caching it, because most of it is wanted now."""
         if not len(self._scratch):
             self._scratch = np.empty(self.nbytes, np.uint8)
         self.read_into(number, 0, self._scratch)
@@ -190,7 +191,7 @@ class RawChunks:
         return self._cache.get((id(self), number)) is not None
 
     def change(self, pieces: Pieces, data: np.ndarray) -> None:
-        """Replace pieces of chunks that are there: each chunk is read, changed and replaced."""
+        """Change pieces of existing chunks: each is read, changed and replaced."""
         for number, here in pieces.by_chunk():
             held = number in self._tails
             chunk = self._tails[number] if held else self.get(number).copy()
@@ -200,7 +201,7 @@ class RawChunks:
 
 
 class Steps(RawChunks):
-    """The steps of any Zarr array, each as if it were a chunk: what one read of its chunks brings is kept."""
+    """Steps of any Zarr array, as chunks; the steps of one read are cached."""
 
     def __init__(self, array: zarr.Array, axis: int, meter: Meter, budget: int) -> None:
         nbytes = array.nbytes // max(array.shape[axis], 1)
@@ -216,7 +217,6 @@ class Steps(RawChunks):
         return step
 
     def read_into(self, number: int, place: int, out: np.ndarray) -> None:
-        """Fill contiguous bytes from those of a step."""
         first = number // self._at_once * self._at_once
         if first != self._first:
             steps = slice(first, first + self._at_once)

@@ -1,6 +1,6 @@
-"""Rebuilding what somebody left who died: the directory says of each entry whose blocks it points to.
+"""Recovery of stream files left by a crash, from the directory, where each entry names the cell of its blocks.
 
-    entries that are whole ──► as far as their blocks are there ──► linked again ──► the file is closed
+    whole entries ──► up to the last existing block ──► linked again ──► the file is closed
 
 The paper omits this: "the VP values in the directory blocks allow the streams to be reconstructed again" (5.2.4).
 """
@@ -23,18 +23,18 @@ from oocarrays.storage.streams.stream_file import StreamFile, open_file, stored_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """The outcome of rebuilding a file."""
+    """Result of a recovery."""
 
     place: str
-    """Where it is."""
+    """Location of the file."""
     flushed_bytes: int
-    """Bytes in IB that the file knew of."""
+    """Bytes in IB as of the last flush; 0 if its directory is damaged."""
     nbytes: int
-    """Bytes in IB that it knows of now."""
+    """Bytes in IB after recovery."""
 
 
 def rebuild(store: object, *, durable: bool = True) -> Rebuilt:
-    """Make a file whole that somebody left who died, or whose directory is damaged, with all blocks that are there."""
+    """Recover a file left open by a crash, or with a damaged directory, from all existing blocks."""
     file = open_file(store, durable=durable)  # type: ignore[arg-type]
     file.hold()
     try:
@@ -65,7 +65,7 @@ def _rebuilt(file: StreamFile) -> Rebuilt:
 
 
 def _as_far(ib: Independent, chunks: RawChunks, directory: list[int], data: set[int], cells: int) -> Independent:
-    """Return the segment as far as each rank's entries point to blocks that are there, one after the other."""
+    """Return the segment up to each rank's last consecutive entry with existing blocks."""
     if not ib.ranks:
         return ib
     ends = []

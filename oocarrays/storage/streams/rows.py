@@ -2,8 +2,8 @@
 
     row k   │ cell 0 │ cell 1 │ … │ cell N−1 │     a chunk holds some rows of the cells of a rank, or of a part of them
 
-A row that is large is a chunk by itself, and goes to the store from where it is. Small ones are gathered to a chunk,
-which is put when it is full, and when somebody asks for all to be there.
+A large row is a chunk by itself, and is written without a copy. Small rows are gathered into a chunk, which is written
+when it is full, and on flush.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from oocarrays.storage.streams.ahead import CellBlocks
 from oocarrays.storage.streams.raw import RawChunks
 
 MANY_CELLS = 16
-"""Cells that follow one another, and are read row by row."""
+"""Least number of consecutive cells that are read row by row."""
 
 
 class Rows:
-    """The rows of some cells, from the first of a chunk on."""
+    """Rows of some cells, which begin at the first cell of a chunk."""
 
     def __init__(
         self, chunks: RawChunks, chunking: Chunking, cells: tuple[int, int], count: int, *, writes: bool = True
@@ -42,7 +42,7 @@ class Rows:
         return range(self.cells[0] // width, -(-self.cells[1] // width)) if self.cells[1] > self.cells[0] else range(0)
 
     def _begin(self, *, load: bool = False) -> None:
-        """Gather the chunk that the next row belongs to."""
+        """Start the chunk of the next row in memory."""
         self._tail = []
         for column in self._columns:
             number = self.chunking.number(self.count, column)
@@ -71,12 +71,12 @@ class Rows:
         self._is_changed = True
 
     def _parts(self, row: np.ndarray) -> list[np.ndarray]:
-        """The bytes of a row for each chunk."""
+        """Return the bytes of a row for each chunk."""
         each = self.chunking.width * self.chunking.block
         return [row[start : start + each] for start in range(0, len(row), each)]
 
     def _put_row(self, number: int, row: np.ndarray) -> None:
-        """Put a row that is a chunk by itself, from where it is; the last chunk of cells may need padding."""
+        """Write a row that is a chunk by itself, padding the last chunk of cells."""
         for column, part in zip(self._columns, self._parts(row), strict=True):
             if len(part) < self.chunking.nbytes:
                 part = np.concatenate((part, np.zeros(self.chunking.nbytes - len(part), np.uint8)))
@@ -88,7 +88,7 @@ class Rows:
         self._is_changed = False
 
     def settle(self, part: np.ndarray | None = None) -> None:
-        """Put what has been gathered, too, and before that the next row, of which only a part is there."""
+        """Write the gathered rows, with a partial next row if given."""
         if part is not None:
             self._write(self.count, part)
         if self._is_changed:
@@ -114,7 +114,7 @@ class Rows:
         return self.count // self.chunking.rows * self.chunking.rows
 
     def change(self, cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], data: np.ndarray) -> None:
-        """Replace bytes of some cells: their first bytes in the segment, how many, and where they are in ``data``."""
+        """Replace bytes of some cells: ``part`` has their offsets in the segment, sizes, and places in ``data``."""
         self.chunks.change(self.chunking.pieces(cells, *part), data)
         self._is_changed = bool(self._tail) or self._is_changed
 
@@ -126,7 +126,7 @@ class Rows:
             self.chunks.read(self.chunking.pieces(cells, *part), out)
 
     def _read_even(self, first: int, part: tuple[np.ndarray, np.ndarray, np.ndarray], out: np.ndarray) -> None:
-        """Read the same bytes of cells that follow one another: row by row, in which they lie together."""
+        """Read the same bytes of consecutive cells, row by row, where they are contiguous."""
         offset, nbytes, into = int(part[0][0]), int(part[1][0]), part[2]
         cells, width = len(into), self.chunking.width
         lies_so = len(out) == cells * nbytes
@@ -140,7 +140,7 @@ class Rows:
             copy_runs(out, into, found.reshape(-1), np.arange(cells) * nbytes, part[1])
 
     def _read_column(self, first: int, offset: int, out: np.ndarray) -> None:
-        """Read the same bytes of cells that follow one another in the same chunks: cells × bytes."""
+        """Read the same bytes of consecutive cells in the same chunks: cells × bytes."""
         chunking, (cells, nbytes) = self.chunking, out.shape
         block, (column, place) = chunking.block, divmod(first, chunking.width)
         room = np.empty(cells * block, np.uint8)
@@ -155,14 +155,14 @@ class Rows:
             copy_columns(out, slice(lower - offset, upper - offset), row.reshape(cells, block), where)
 
     def read_row(self, number: int, out: np.ndarray) -> None:
-        """Read one row of all cells, straight into contiguous bytes."""
+        """Read one row of all cells directly into contiguous bytes."""
         each = self.chunking.width * self.chunking.block
         place = number % self.chunking.rows * each
         for column, part in zip(self._columns, self._parts(out), strict=True):
             self.chunks.read_into(self.chunking.number(number, column), place, part)
 
     def blocks(self, number: int, before: int) -> CellBlocks:
-        """Return one row of all cells, where it is; ``before`` bytes of each stream come before the segment."""
+        """Return one row of all cells in place; ``before`` bytes of each stream precede the segment."""
         chunking, (lower, upper) = self.chunking, self.cells
         each, parts = chunking.width * chunking.block, []
         place = number % chunking.rows * each
@@ -179,7 +179,7 @@ class Rows:
 
 
 def is_even(cells: np.ndarray, part: tuple[np.ndarray, np.ndarray, np.ndarray], block: int) -> bool:
-    """Whether the same bytes, a block or more, of many cells that follow one another are wanted."""
+    """Return whether many consecutive cells are read at the same offset, a block or more of each."""
     if len(cells) < MANY_CELLS or int(cells[-1]) - int(cells[0]) != len(cells) - 1 or part[1][0] < block:
         return False
     return all(bool((each == each[0]).all()) for each in part[:2])

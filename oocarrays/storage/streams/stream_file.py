@@ -1,12 +1,12 @@
-"""Stream files: groups with a segment for each mode, and an attribute that says how far each is valid.
+"""Stream files: groups with a segment for each mode, and an attribute with the valid size of each.
 
     group   nb  cb        rows: plain arrays of steps × cells
             ib  directory superblocks
             first  length of each cell, and  level  entries, once the file has been closed
             attribute oocarrays:streams
 
-What the attribute says is written when all that it speaks of is on the device: whoever opens the file sees it as it was
-when it was flushed last, or closed.
+The attribute is written after all data that it describes are on the device: a reader sees the file as last flushed or
+closed.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from oocarrays.storage.stores.store_blobs import blobs_of
 from oocarrays.storage.streams.raw import Cache, RawChunks, Steps
 
 LOCK = ".oocarrays-streams"
-"""The file in the group's folder that who writes it holds locked."""
+"""Name of the lock file in the group's folder, held by the writer."""
 GATHERED = 4
-"""Small rows are gathered to chunks of so many times the least row that is a chunk by itself."""
+"""Size of a chunk of gathered rows, as a multiple of the least row that is a chunk by itself."""
 OF_IB = "ib", "directory", "first", "length", "level"
-"""The arrays of IB."""
+"""Names of the arrays of IB."""
 LEVEL_ROWS = 4096
-"""Level entries of a chunk."""
+"""Level entries per chunk."""
 KEYS: Any = {"name": "default", "separator": "."}
-"""How chunks are named: all of an array lie in one folder, and none is made for each of them."""
+"""Encoding of chunk keys: all chunks of an array are in one folder, without nested folders."""
 SIMPLE = "biufc"
-"""Kinds of items that every Zarr reader knows; others are kept as bytes."""
+"""Kinds of items supported by every Zarr reader; others are stored as bytes."""
 LARGEST = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
-"""Bytes of their largest item: long doubles are kept as bytes."""
+"""Largest item of each kind in bytes: long doubles are stored as bytes."""
 
 
 class StreamFile:
-    """A group that holds streams."""
+    """A Zarr group that holds streams."""
 
     def __init__(self, store: StoreLike, meta: Meta, *, durable: bool = True) -> None:
         self.store = store
@@ -86,17 +86,17 @@ class StreamFile:
         return self.folder or str(self.store)
 
     def latest(self) -> StreamFile:
-        """Open it again, as it was flushed last."""
+        """Open the file again, as last flushed."""
         return open_file(self.store, durable=self.durable)
 
     def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks | None:
-        """Return the steps of a file that is nothing but NB of one item a cell; None of a group with segments."""
+        """Return the steps of a file that is a single NB segment; None for a group with segments."""
         return None
 
-    # ------------------------------------------------------------------ writing alone
+    # ------------------------------------------------------------------ exclusive writing
 
     def hold(self) -> None:
-        """Be the only one who writes it."""
+        """Lock the file for writing; raise if another writer has it."""
         if self.folder is None:
             self.is_held = True
             return
@@ -110,7 +110,7 @@ class StreamFile:
         self._syncer = Syncer(lambda: [self.folder or ""], active=self.durable)
 
     def let_go(self) -> None:
-        """Let others write it."""
+        """Release the lock."""
         if self._hold is not None:
             with suppress(OSError):
                 os.unlink(self._hold.path)
@@ -119,7 +119,7 @@ class StreamFile:
         self.is_held = False
 
     def begin_again(self, ranks: int) -> None:
-        """Go on with a file that is there: what lies beyond what it says is cut off, and it says that it is open."""
+        """Reopen an existing file for writing: discard data beyond its attribute, and mark it open."""
         former = self.meta
         meta = ended(former)
         meta = replace(meta, cells=meta.cells.redealt(ranks))
@@ -130,7 +130,7 @@ class StreamFile:
         self.meta = meta
 
     def _remove_begun(self, former: Meta) -> None:
-        """Remove arrays of segments that the file does not know of: they were made for what was not flushed."""
+        """Remove arrays of segments unknown to the attribute, created for data that were never flushed."""
         place, known = store_path(self.store), {"nb": former.nb.block, "cb": former.cb.block}
         known |= dict.fromkeys(OF_IB, former.ib.block)
         with translated("write", self.name):
@@ -138,7 +138,7 @@ class StreamFile:
                 sync((place / name).delete_dir())
 
     def _cut_off(self, ib: Independent) -> None:
-        """Remove entries of the directory that were written after the file was flushed last."""
+        """Remove directory entries written after the last flush."""
         directory = self.array("directory", write=True)
         prefix, names = directory.store_path, directory.metadata
         words = ib.entries * (HEAD + ib.pointers)
@@ -181,7 +181,7 @@ class StreamFile:
             )
 
     def make_rows(self, name: str, block: int, dtype: Any, most: int) -> None:
-        """Make the array of NB or CB, unless it is there: rows of one block of each cell, of items of a type."""
+        """Create the array of NB or CB, unless it exists: rows of one block of each cell, with items of a type."""
         dtype = np.dtype(dtype)
         if dtype.kind not in SIMPLE or dtype.itemsize > LARGEST[dtype.kind] or block % dtype.itemsize:
             dtype = np.dtype(np.uint8)
@@ -195,14 +195,14 @@ class StreamFile:
         )  # fmt: skip
 
     def make_independent(self, ib: Independent) -> None:
-        """Make the arrays of IB, unless they are there."""
+        """Create the arrays of IB, unless they exist."""
         words = HEAD + ib.pointers
         self._make("ib", shape=(0, ib.superblock), chunks=(1, ib.superblock), dtype="u1", fill_value=0)
         shape, chunks = (0, ib.entries, words), (1, ib.entries, words)
         self._make("directory", shape=shape, chunks=chunks, dtype="i8", fill_value=NONE)
 
     def keep_cells(self, first: np.ndarray, levels: np.ndarray, lengths: np.ndarray) -> None:
-        """Write the first entry and the length of each cell, and all level entries."""
+        """Write the first entry and length of each cell, and all level entries."""
         cells = self.meta.cells
         chunks = tuple(max(n, 1) for n in cells.chunk_shape)
         for name, values in (("first", first), ("length", lengths)):
@@ -213,7 +213,7 @@ class StreamFile:
         self._fill("level", levels)
 
     def _fill(self, name: str, values: np.ndarray) -> None:
-        """Make an array these values."""
+        """Write all values of an array, resizing it if necessary."""
         with translated("write", f"{self.name}/{name}"):
             array = self.array(name, write=True)
             if array.shape != values.shape:
@@ -221,18 +221,17 @@ class StreamFile:
             array[...] = values
 
     def kept_cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """Read the first entry and the length of each cell."""
+        """Read the first entry and length of each cell."""
         first, lengths = (np.asarray(self.array(name)[...]).reshape(-1) for name in ("first", "length"))
         return first, lengths
 
     def kept_levels(self) -> np.ndarray:
-        """Read the level entries."""
         return np.asarray(self.array("level")[...])
 
-    # ------------------------------------------------------------------ what it says of itself
+    # ------------------------------------------------------------------ attribute
 
     def commit(self, meta: Meta, *, synced: bool = True) -> None:
-        """Put all that was written on its device, and then say so."""
+        """Sync all written data to the device, and then write the attribute."""
         self._resize(meta)
         if self._syncer is not None and synced:
             self._syncer.finish()
@@ -240,7 +239,7 @@ class StreamFile:
         self.meta = meta
 
     def _resize(self, meta: Meta) -> None:
-        """Give arrays the extents that readers of Zarr see."""
+        """Resize arrays to the extents visible to Zarr readers."""
         superblocks = meta.ib.superblocks
         rows = {"nb": meta.nb.rows, "cb": meta.cb.rows, "ib": superblocks[0], "directory": superblocks[1]}
         for name, count in rows.items():
@@ -252,14 +251,14 @@ class StreamFile:
 
 
 def put_attribute(store: StoreLike, meta: Meta, *, durable: bool) -> None:
-    """Write what a file says of itself."""
+    """Write the attribute of a stream file."""
     place = store_path(document_store(store, durable=durable))
     with translated("write", store):
         zarr.open_group(place, mode="r+").attrs[KEY] = meta.as_json()
 
 
 def stored_numbers(array: zarr.Array) -> list[int]:
-    """Return the numbers of the chunks along the first axis that are stored."""
+    """Return the indexes along the first axis of the stored chunks."""
     place = array.store_path
 
     async def names() -> list[str]:
@@ -270,7 +269,7 @@ def stored_numbers(array: zarr.Array) -> list[int]:
 
 
 class ArrayStreams(StreamFile):
-    """A Zarr array whose first axis is its streams': all of it is NB."""
+    """A Zarr array as streams, with one axis as the steps: a single NB segment."""
 
     def __init__(self, array: zarr.Array, axis: int) -> None:
         shape = array.shape[:axis] + array.shape[axis + 1 :]
@@ -285,7 +284,7 @@ class ArrayStreams(StreamFile):
         return _array_again, (self.source, self.axis, self.meta)
 
     def latest(self) -> StreamFile:
-        """Return it as it was opened: nobody writes it."""
+        """Return the file itself, because this package does not write it."""
         return self
 
     def steps(self, meter: Meter, budget: int, cache: Cache) -> RawChunks:
@@ -320,14 +319,14 @@ def create_file(store: StoreLike, meta: Meta, *, overwrite: bool, durable: bool)
 
 
 def new_array(store: StoreLike, settings: Settings, *, overwrite: bool) -> zarr.Array:
-    """Make a plain array of steps × cells, of settings of ``zarr.create_array``."""
+    """Create a plain array of steps × cells, with settings of ``zarr.create_array``."""
     check_place(store, overwrite=overwrite)
     with translated("write", store):
         return zarr.create_array(store_path(store), **settings, overwrite=overwrite)
 
 
 def stream_attribute(store: StoreLike) -> Any:
-    """Return what a group says of its streams; None where it is no stream file. Nothing is made where nothing is."""
+    """Return the stream attribute of a group; None if it is absent. Nothing is created."""
     (document,) = documents(store, (METADATA,))
     attributes = (document or {}).get("attributes")
     return attributes.get(KEY) if isinstance(attributes, dict) else None

@@ -1,9 +1,9 @@
-"""What each disk says of the part that it has, so that disks are found in any order, and a wrong one by its name.
+"""Descriptors of striped disks, which allow disks in any order and identify a wrong one by name.
 
     /a/field.striped   {"name": "field", "id": "5f…", "disks": 3, "block": 1048576, "number": 2, "generation": 7, …}
 
-The table of a PIO file (Wang and Leiss, section 3) is in the memory of the process that has opened it. This one is on
-the disks, and says beside D and B which of them this is, what it belongs to, and how often that has been written.
+The table of a PIO file (Wang and Leiss, section 3) is in the memory of the process that opened it. This one is on the
+disks. It holds D and B, the disk's number, the id of the file or store, and its write generation.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from oocarrays.errors import DescriptorError, NotFoundError
 from oocarrays.plan.documents import Document
 
 Kind = Literal["file", "store"]
-"""What is striped."""
+"""Kind of a striped object."""
 Phase = Literal["", "opening", "open"]
-"""Phase of a writer: it writes data only when all disks have been told that it is opening."""
+"""Phase of a writer; data is written only after all disks have the phase "opening"."""
 FORMATS = (1, 2)
-"""Formats of descriptors: 0.5.0 reads the first."""
+"""Descriptor formats; 0.5.0 reads only the first."""
 LATER = {"phase": "", "replaces": None}
-"""Fields of the second, with the values that are not written."""
+"""Fields of the second format, with the default values that are omitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskDescriptor:
-    """The part of a striped file or store that one disk has."""
+    """Descriptor of one disk's part of a striped file or store."""
 
     name: str
-    """What a person calls the whole."""
+    """Name of the file or store."""
     id: str
-    """What tells it from another one of that name."""
+    """Unique id, to distinguish objects of the same name."""
     kind: Kind
-    """What is striped."""
+    """Kind of the object."""
     disks: int
-    """Disks in all: D."""
+    """Number of disks: D."""
     block: int | None
-    """Bytes of a block: B; None where chunks are never split."""
+    """Bytes of a block: B; None if chunks are never split."""
     number: int
-    """Which of the disks this is, from 0."""
+    """Number of this disk, from 0."""
     generation: int = 0
-    """How often the whole has been opened to be written, or been laid out anew."""
+    """Number of times the object has been opened for writing or laid out anew."""
     closed: bool = True
-    """Whether nobody was writing when this was written."""
+    """Whether no writer was active when this was written."""
     phase: Phase = ""
-    """Phase of the writer, where not closed: announced on some disks, or on all; empty in descriptors of 0.5.0."""
+    """Phase of the active writer: announced on some disks, or on all; empty in descriptors of 0.5.0."""
     replaces: str | None = None
-    """While the file is being made, the id of the file it replaces, or "" for none; None once it is made."""
+    """Id of the file to be replaced, or "" for none, while the file is created; None afterwards."""
     length: int = 0
-    """Bytes of the whole file then."""
+    """Bytes of the whole file when closed."""
     part: int = 0
-    """Bytes of it on this disk then."""
+    """Bytes of this part when closed."""
     cycle: tuple[int, ...] = ()
-    """Of a store, which disk takes each turn."""
+    """Disk number of each turn, for a store."""
     before: tuple[int, ...] = ()
-    """The cycle by which chunks lie that have not been moved yet; empty where none has to be."""
+    """Previous cycle, for chunks not yet moved; empty if none remain."""
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The numbers of all disks: of a store those that have turns, or had."""
+        """Numbers of all disks; for a store, those with turns in either cycle."""
         return tuple(sorted({*self.cycle, *self.before})) if self.cycle else tuple(range(self.disks))
 
     def to_json(self) -> bytes:
@@ -96,16 +96,16 @@ class DiskDescriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDescriptor:
-    """Descriptor as it was found on one disk."""
+    """Descriptor found on one disk."""
 
     label: str
-    """What a person calls the disk."""
+    """Label of the disk."""
     descriptor: DiskDescriptor | None
-    """What it says; None where nothing is said of this file or store."""
+    """Its descriptor; None if the disk has none for this file or store."""
 
 
 def in_order(what: str, found: Sequence[FoundDescriptor]) -> list[int] | None:
-    """The place of each disk, by its number, among those that are given; None where none has a part."""
+    """Return the position of each disk among those given, by number; None if no disk has a part."""
     parts = [each.descriptor for each in found if each.descriptor is not None]
     if not parts:
         return None
@@ -130,7 +130,7 @@ def _take(
     each: FoundDescriptor,
     one: DiskDescriptor,
 ) -> None:
-    """Take one disk in, unless it is foreign or there twice."""
+    """Record one disk's position; raise if it is foreign or a duplicate."""
     part = each.descriptor
     if part is None:
         return
@@ -158,7 +158,7 @@ def _refuse_missing(what: str, found: Sequence[FoundDescriptor], one: DiskDescri
 
 
 def _check_generations(what: str, found: Sequence[FoundDescriptor]) -> None:
-    """Raise if a disk is an old copy: a crash while descriptors are written leaves two adjacent states at most.
+    """Raise if a disk is an old copy: a crash while descriptors are written leaves at most two adjacent states.
 
     closed 7  closed 7  ─►  opening 8  closed 7  ─►  open 8  opening 8  ─►  closed 8  open 8  ─►  closed 8  closed 8
     """
@@ -194,9 +194,9 @@ def newest_of(found: Sequence[FoundDescriptor]) -> DiskDescriptor:
 
 
 def announced(said: Sequence[DiskDescriptor]) -> Iterator[list[DiskDescriptor]]:
-    """Yield the descriptors a writer writes on all disks, twice: when the first are everywhere, the second follow.
+    """Yield a writer's descriptors for all disks, in two rounds; write the second after the first is on all disks.
 
-    A disk that is closed one generation behind disks on which a writer is open is therefore an old copy.
+    A closed disk one generation behind disks with an open writer is therefore an old copy.
     """
     newest = max(each.generation for each in said) + all(each.closed for each in said)
     for phase in get_args(Phase)[1:]:

@@ -1,4 +1,4 @@
-"""Where what lies in a striped store: the disk of each key, by whose turn it is."""
+"""Assignment of keys to disks in a striped store."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ class DiskLayout:
         self.parts, self.cycle, self.before, self.block, self.made = parts, cycle, before, block, made
 
     def number_of(self, key: str, cycle: Sequence[int] = ()) -> int:
-        """Return the disk of a key: of what is no chunk the first."""
+        """Return the disk number of a key; keys that are not chunks belong to the first disk."""
         cycle = cycle or self.cycle
         return cycle[(turn_of(key) or 0) % len(cycle)]
 
     def part_of(self, key: str) -> Store:
-        """Return the same as a store."""
         return self.parts[self.number_of(key)]
 
     def places(self, key: str) -> list[Store]:
-        """Where a key may be: on its disk; where chunks are being moved on the one before, or meanwhile on its own."""
+        """Return the disks that may hold a key: the current one and, during a move, the previous one."""
         here = self.part_of(key)
         there = self.parts[self.number_of(key, self.before)] if self.before else here
         return [here] if there is here else [here, there]
 
     def from_turn(self, key: str) -> tuple[int, ...]:
-        """Return all disks, from that of a key on."""
+        """Return all disk numbers in rotation, from the disk of a key."""
         disks = sorted(set(self.cycle))
         first = disks.index(self.number_of(key))
         return (*disks[first:], *disks[:first])
 
 
 class StripedBlobs(LocalBlobs):
-    """The chunks of one array in the folders of several disks."""
+    """Chunks of one array in the folders of several disks."""
 
     def __init__(
         self, layout: DiskLayout, prefix: str, *, begin: Callable[[], object], past_cache: bool = False
@@ -54,41 +53,37 @@ class StripedBlobs(LocalBlobs):
         self._prefix = prefix
 
     def root_of(self, key: str) -> str:
-        """Return the folder of the disk that has a chunk."""
+        """Return the folder of the disk of a chunk."""
         return self._roots[(turn_of(key) or 0) % len(self._roots)]
 
     def path(self, key: str) -> str:
-        """Where the chunk under ``key`` is, or would be."""
+        """Return the path of the chunk under ``key``, existing or not."""
         return os.path.join(self.root_of(key), self._prefix, key)
 
     def put(self, key: str, data: memoryview) -> None:
-        """Replace the chunk under ``key`` by ``data``."""
         self._announce()
         super().put(key, data)
 
     def put_pieces(self, key: str, pieces: Iterator[Piece]) -> bool:
-        """Replace the chunk under ``key`` by pieces."""
         self._announce()
         return super().put_pieces(key, pieces)
 
     def change(self, key: str, pieces: Iterable[Piece]) -> None:
-        """Write pieces of a chunk where they are."""
         self._announce()
         super().change(key, pieces)
 
     def remove(self, key: str) -> None:
-        """Take the chunk under ``key`` away."""
         self._announce()
         super().remove(key)
 
     def _announce(self) -> None:
-        """Have the disks say that somebody writes, before the first write."""
+        """Announce a writer on the disks before the first write."""
         if not self._begun:
             self._begin()
             self._begun = True
 
     def check(self) -> None:
-        """Refuse to write where a disk has gone."""
+        """Raise if a disk is missing."""
         super().check()
         for root in dict.fromkeys(self._roots):
             LocalBlobs(root).check()

@@ -1,4 +1,4 @@
-"""Disks of a striped file: what is asked of a folder, and of whatever stands for one."""
+"""Disks of a striped file: the protocol, and its implementation for folders."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ from oocarrays.storage.local.ranges import NOWAIT
 from oocarrays.storage.stores.urls import check_path, store_of
 
 JOINED_BYTES = 2**20
-"""Blocks of one disk that follow each other on it go in one request up to so many bytes: a request costs a turn."""
+"""Maximum bytes of consecutive blocks joined in one request, because each request has a fixed cost."""
 CACHED_SECONDS, CACHED_RATE = 0.005, 2e8
-"""What a write to the system's cache takes at most, and its bytes a second at least: what takes longer waits."""
+"""Maximum latency in seconds and minimum bytes per second of a cached write; a slower write waited for the device."""
 WAITING_SECONDS = 1.0
-"""For how long a device that was waited for is taken to be busy."""
+"""Seconds for which a device counts as busy after a slow write."""
 MOST_VIEWS = 512
-"""Blocks of one request; the system takes 1024."""
+"""Maximum blocks of one request; the system accepts 1024."""
 
 
 class DiskPart(Protocol):
-    """The open part of a striped file on one disk."""
+    """Open part of a striped file on one disk."""
 
     def read(self, views: Sequence[memoryview], offset: int) -> int:
-        """Fill views from ``offset`` on, in one request: bytes that came, fewer where the part ends."""
+        """Fill views from ``offset`` in one request; return the bytes read, fewer at the end of the part."""
 
     def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
-        """Fill views with what needs no wait; whether that is all."""
+        """Fill views without waiting; return whether all bytes were read."""
 
     def write_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
-        """Write views, if it seems that this needs no wait; whether that was done."""
+        """Write views if no wait is expected; return whether they were written."""
 
     def write(self, views: Sequence[memoryview], offset: int) -> None:
-        """Write views at ``offset``, in one request."""
+        """Write views at ``offset`` in one request."""
 
     def size(self) -> int:
-        """Bytes of it."""
+        """Return the size in bytes."""
 
     def truncate(self, nbytes: int) -> None:
-        """Make it so long."""
+        """Set the size in bytes."""
 
     def sync(self) -> None:
-        """Put it on the device."""
+        """Flush the part to the device."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the part."""
 
 
 @runtime_checkable
 class Disk(Protocol):
-    """Something that keeps parts of striped files: a folder, or what behaves as one."""
+    """Place that stores parts of striped files: a folder or an equivalent."""
 
     label: str
-    """What a person calls it."""
+    """Label for messages."""
     identity: Any
-    """What tells it from another one."""
+    """Value that is equal for equal disks only."""
     joined_bytes: int
-    """Bytes of a request, at most, of more than one block; 0 where each block is a request."""
+    """Maximum bytes of a request of several blocks; 0 if each block is a request."""
 
     def open_part(self, name: str, flags: int) -> DiskPart:
-        """Open the part of a file, as ``os.open`` does."""
+        """Open the part of a file with the flags of ``os.open``."""
 
     def get_document(self, name: str) -> bytes | None:
-        """Read a small file; None where there is none."""
+        """Read a small file; None if it does not exist."""
 
     def put_document(self, name: str, data: bytes) -> None:
-        """Replace a small file, at once."""
+        """Replace a small file atomically."""
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
 
 
 class FolderPart:
-    """A part in a local file."""
+    """Part in a local file."""
 
     def __init__(self, path: str, flags: int) -> None:
         self.path, self._waits_until = path, 0.0
@@ -89,7 +89,7 @@ class FolderPart:
             raise NotFoundError(f"no such part of a striped file: {path}") from None
 
     def read(self, views: Sequence[memoryview], offset: int) -> int:
-        """Fill views from ``offset`` on: bytes that came, fewer where the part ends."""
+        """Fill views from ``offset``; return the bytes read, fewer at the end of the part."""
         wanted = sum(map(len, views))
         try:
             done = got = os.preadv(self._file, views, offset)
@@ -101,14 +101,14 @@ class FolderPart:
         return done
 
     def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
-        """Fill views with what the system's cache has; whether that is all."""
+        """Fill views from the page cache; return whether all bytes were there."""
         try:
             return bool(NOWAIT) and os.preadv(self._file, views, offset, NOWAIT) == sum(map(len, views))
         except OSError:
             return False
 
     def write_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
-        """Write views, if the last were written to the system's cache, and not to a device that it waits for."""
+        """Write views unless a recent write waited for the device; return whether they were written."""
         if time.monotonic() < self._waits_until:
             return False
         begun = time.monotonic()
@@ -143,7 +143,7 @@ class FolderPart:
 
 
 def rest(views: Sequence[memoryview], done: int) -> list[memoryview]:
-    """Return what is left of views of which so many bytes are done."""
+    """Return the remainder of views after ``done`` bytes."""
     left = []
     for view in views:
         if done < len(view):
@@ -153,7 +153,7 @@ def rest(views: Sequence[memoryview], done: int) -> list[memoryview]:
 
 
 class FolderDisk:
-    """A folder that keeps parts of striped files, each in a file of its own."""
+    """Folder of parts of striped files, one file a part."""
 
     joined_bytes = JOINED_BYTES
 
@@ -168,12 +168,10 @@ class FolderDisk:
         return FolderPart(self._path(name), flags)
 
     def get_document(self, name: str) -> bytes | None:
-        """Read a small file; None where there is none."""
         with translated("read", self._path(name)):
             return read_file(self._path(name))
 
     def put_document(self, name: str, data: bytes) -> None:
-        """Replace a small file, at once."""
         with replacing_file(self._path(name)) as partial, open(partial, "xb") as file:
             file.write(data)
 
@@ -183,7 +181,7 @@ class FolderDisk:
 
 
 def disk_of(given: Any) -> Disk:
-    """Return the disk that a person names: a folder, or what keeps parts itself."""
+    """Return the given disk: a folder, or an object with the protocol `Disk`."""
     if isinstance(given, Disk):
         return given
     place = store_of(given) if isinstance(given, str | os.PathLike) else given
@@ -197,7 +195,7 @@ def disk_of(given: Any) -> Disk:
 
 
 def disks_of(given: Any) -> list[Disk]:
-    """Return the disks that a person names, each once."""
+    """Return the given disks; raise if one is given twice."""
     if isinstance(given, str | os.PathLike) or not isinstance(given, Sequence) or not given:
         raise InputError(f"disks={given!r}: give a list of folders, one a disk, such as ['/mnt/a', '/mnt/b']")
     disks, seen = [disk_of(each) for each in given], {}

@@ -1,4 +1,4 @@
-"""Striped files: one logical file over many disks, with the calls of Unix.
+"""Striped files: one logical file over many disks, with the Unix file calls.
 
     open_striped("field", "r+", disks=["/mnt/a", "/mnt/b", "/mnt/c"])
 
@@ -28,16 +28,17 @@ from oocarrays.storage.striped.parts import Transfers
 from oocarrays.storage.striped.table import Table
 
 Request = tuple[int, list[memoryview]]
-"""Where a request begins on its disk, and the memory of its blocks."""
+"""Offset of a request on its disk, and the memory of its blocks."""
 BUFFERS = 2
-"""Requests of a disk under way at one time where nothing is said: the double buffers of the paper."""
+"""Default number of requests in flight per disk: the double buffers of the paper."""
 ZEROS = bytes(2**16)
 
 
 class StripedFile(io.RawIOBase):
-    """A striped file that is open: made by `open_striped`.
+    """Open striped file, as returned by `open_striped`.
 
-    Threads may share it: ``pread`` and ``pwrite`` take where, ``read`` and ``write`` go on where the last one ended.
+    Threads may share it: ``pread`` and ``pwrite`` have explicit offsets; ``read`` and ``write`` advance the shared
+    position.
     """
 
     def __init__(self, table: Table, mode: str, buffers: int) -> None:
@@ -46,9 +47,9 @@ class StripedFile(io.RawIOBase):
         self.block = table.block
         """Bytes of a block: B."""
         self.disks = tuple(disk.label for disk in table.disks)
-        """The disks, in their order: D of them."""
+        """Labels of the disks, in order: D of them."""
         self.buffers = buffers
-        """Requests of each disk that are under way at one time, at most: C."""
+        """Maximum requests in flight per disk: C."""
         self.name = table.name
         self._transfers = Transfers(len(self.disks), buffers)
         self._joined = [
@@ -68,37 +69,37 @@ class StripedFile(io.RawIOBase):
 
     @property
     def mode(self) -> str:
-        """How it was opened."""
+        """Mode of the file."""
         return self._mode
 
     # ------------------------------------------------------------------------------------------- positional
 
     def pread(self, nbytes: int, offset: int) -> bytes:
-        """Read ``nbytes`` from ``offset`` on, fewer at the end of the file; the position stays.
+        """Read ``nbytes`` at ``offset``, fewer at the end of the file; the position does not change.
 
         Raises
         ------
         StoreFailure
-            Where a disk does not give them: it is named.
+            If a disk fails to read; the message names it.
         """
         return bytes(self._read_at(offset, nbytes))
 
     def preadinto(self, buffer: Any, offset: int) -> int:
-        """Fill ``buffer`` from ``offset`` on: bytes that came."""
+        """Fill ``buffer`` from ``offset``; return the number of bytes read."""
         return self._fill(_bytes_of(buffer), offset, waits=True).result()
 
     def pwrite(self, data: Any, offset: int) -> int:
-        """Write all of ``data`` at ``offset``; the position stays.
+        """Write all of ``data`` at ``offset``; the position does not change.
 
         Raises
         ------
         DiskFullError, StoreFailure
-            Where a disk does not take it: it is named.
+            If a disk is full or fails to write; the message names it.
         """
         return self._put(_bytes_of(data), offset, waits=True).result()
 
     def readstart(self, nbytes: int, offset: int | None = None) -> Future[bytes]:
-        """Begin to read, and go on; without ``offset`` from the position on, which moves at once."""
+        """Start an asynchronous read; without ``offset``, read at the position and advance it immediately."""
         with self._moving:
             at = self._position if offset is None else offset
             room = bytearray(self._there(at, nbytes))
@@ -109,14 +110,14 @@ class StripedFile(io.RawIOBase):
             return started
 
     def readend(self, started: Future[bytes] | None = None) -> bytes:
-        """Wait for a read that ``readstart`` began, by default the most recent one, and return its bytes."""
+        """Wait for a read started by ``readstart``, by default the most recent one, and return its bytes."""
         data: bytes = self._end("read", started)
         return data
 
     def writestart(self, data: Any, offset: int | None = None) -> Future[int]:
-        """Begin to write, and go on; ``data`` must not change until that has ended.
+        """Start an asynchronous write; ``data`` must not change until it ends.
 
-        A file that is open to append takes the data of several calls in their order.
+        In append mode, several calls append their data in call order.
         """
         view = _bytes_of(data)
         with self._moving:
@@ -128,12 +129,13 @@ class StripedFile(io.RawIOBase):
             return started
 
     def writeend(self, started: Future[int] | None = None) -> int:
-        """Wait for a write that ``writestart`` began, by default the most recent one, and return its bytes."""
+        """Wait for a write started by ``writestart``, by default the most recent one, and return its number of
+        bytes."""
         nbytes: int = self._end("write", started)
         return nbytes
 
     def _end(self, what: str, started: Future[Any] | None) -> Any:
-        """Wait for a request, by default the most recent one that has not been ended."""
+        """Wait for a request, by default the most recent unfinished one."""
         with self._moving:
             last = self._last.get(what)
             if started is None and last is None:
@@ -143,17 +145,17 @@ class StripedFile(io.RawIOBase):
         assert started is not None, "the most recent request, or the one that is given"
         return started.result()
 
-    # ----------------------------------------------------------------------------------------- from the position on
+    # ----------------------------------------------------------------------------------------- at the position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill ``buffer`` from the position on: bytes that came."""
+        """Fill ``buffer`` from the position; return the number of bytes read."""
         with self._moving:
             got = self.preadinto(buffer, self._position)
             self._position += got
             return got
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read so many bytes, or all that are left."""
+        """Read ``size`` bytes, or all remaining bytes."""
         with self._moving:
             if size is None or size < 0:
                 return self.readall()
@@ -162,12 +164,12 @@ class StripedFile(io.RawIOBase):
             return bytes(data)
 
     def readall(self) -> bytes:
-        """Read all that is left."""
+        """Read all remaining bytes."""
         with self._moving:
             return self.read(max(self._now() - self._position, 0))
 
     def write(self, data: Any) -> int:
-        """Write all of ``data`` at the position; at the end, where it was opened to append."""
+        """Write all of ``data`` at the position, or at the end in append mode."""
         with self._moving:
             at = self._place_to_write()
             done = self.pwrite(data, at)
@@ -175,14 +177,14 @@ class StripedFile(io.RawIOBase):
             return done
 
     def _place_to_write(self) -> int:
-        """Return where a write without an offset goes: to append, behind the writes that are under way."""
+        """Return the offset of a write without one; in append mode, the end after all pending writes."""
         if self._mode[0] != "a":
             return self._position
         self._appending = [each for each in self._appending if not each.done()]
         return max(self._now(), self._appended) if self._appending else self._now()
 
     def _moved(self, position: int, started: Future[int]) -> None:
-        """Move the position behind a write, and keep its place while it is under way."""
+        """Move the position past a write; in append mode, reserve its range while it is pending."""
         self._position = position
         if self._mode[0] == "a":
             self._appended = position
@@ -210,7 +212,7 @@ class StripedFile(io.RawIOBase):
     # ------------------------------------------------------------------------------------------------ length
 
     def truncate(self, size: int | None = None) -> int:
-        """Make it so long, or end where the position is: what is added is zeros, and takes no room."""
+        """Set the length to ``size``, or to the position; added bytes are zeros in holes."""
         self._check_writes()
         with self._moving, self._growing:
             length = self._position if size is None else whole(size, "size", 0)
@@ -220,20 +222,20 @@ class StripedFile(io.RawIOBase):
             return length
 
     def _now(self) -> int:
-        """Bytes of the file now: another process may have made it longer, or shorter."""
+        """Return the current length in bytes; another process may have changed it."""
         self._check_open()
         with self._growing:
             self._length = self._table.length()
             return self._length
 
     def _there(self, offset: int, nbytes: int) -> int:
-        """Bytes that are there of some that are wanted."""
+        """Return how many of the requested bytes exist."""
         if whole(offset, "offset", 0) + whole(nbytes, "size", 0) > self._length:
             return max(min(nbytes, self._now() - offset), 0)
         return nbytes
 
     def _grown(self, length: int, written: int) -> int:
-        """Take note that so many bytes have been written, up to a length: those bytes."""
+        """Record that a write reached ``length``, and return its bytes."""
         with self._growing:
             self._length = max(self._length, length)
         return written
@@ -277,7 +279,7 @@ class StripedFile(io.RawIOBase):
         self._table.begin_to_write()
 
     def _start(self, view: memoryview, offset: int, do: Any, *, waits: bool, reads: bool) -> Future[int]:
-        """Begin the requests of all disks; what is one request alone is made here, and what no disk is waited for."""
+        """Start the requests of all disks; make a single request, and those that need no wait, in this thread."""
         nbytes, disks = len(view), len(self.disks)
         number = offset // self.block % disks
         alone = self._joined[0] * self.block if disks == 1 else self.block
@@ -287,9 +289,9 @@ class StripedFile(io.RawIOBase):
         return self._transfers.start(self._made_here(work, reads) if waits else work, do, nbytes)
 
     def _made_here(self, work: list[Iterator[Request]], reads: bool) -> list[Iterator[Request]]:
-        """Make requests, a disk's after another's, as long as none takes longer than memory does: those that are left.
+        """Make requests in this thread while none waits for a device; return the remaining ones.
 
-        A thread costs more than a copy from or to the system's cache.
+        A thread costs more than a copy from or to the page cache.
         """
         at_once = (part.read_at_once if reads else part.write_at_once for part in self._table.parts)
         left = []
@@ -312,7 +314,7 @@ class StripedFile(io.RawIOBase):
             self._read_hole(number, views, got)
 
     def _read_hole(self, number: int, views: Sequence[memoryview], got: int) -> None:
-        """Fill what a part does not have with zeros; raise if it has lost bytes that nobody else has cut off."""
+        """Fill missing bytes of a part with zeros; raise if they were lost rather than truncated by another handle."""
         if self._whole and self._table.lost(number):
             raise StoreFailure(
                 f"disk {self.disks[number]} has fewer bytes of striped file {self.name!r} than when it was opened"
@@ -330,12 +332,12 @@ class StripedFile(io.RawIOBase):
     # ------------------------------------------------------------------------------------------------- the rest
 
     def readable(self) -> bool:
-        """Return whether it was opened to be read."""
+        """Return whether the file is open for reading."""
         self._check_open()
         return self._reads
 
     def writable(self) -> bool:
-        """Return whether it was opened to be written."""
+        """Return whether the file is open for writing."""
         self._check_open()
         return self._writes
 
@@ -345,7 +347,7 @@ class StripedFile(io.RawIOBase):
         return True
 
     def sync(self) -> None:
-        """Put all that was written on its devices, all at one time."""
+        """Flush all written data to the devices, in parallel."""
         self._check_open()
         parts = [iter([part]) for part in self._table.parts]
         self._transfers.start(parts, self._sync_one, 0).result()
@@ -355,7 +357,7 @@ class StripedFile(io.RawIOBase):
             part.sync()
 
     def close(self) -> None:
-        """Wait for what was begun, write the length down where it was written to, and close all parts: PIO_CLOSE."""
+        """Wait for pending transfers, record the length if the file was written, and close all parts: PIO_CLOSE."""
         if self.closed:
             return
         try:
@@ -381,7 +383,7 @@ class StripedFile(io.RawIOBase):
 
 
 class _of_disk:
-    """Says which disk failed."""
+    """Context that adds the disk to I/O errors."""
 
     __slots__ = ("_file", "_number")
 
@@ -407,19 +409,19 @@ def _done(do: Any, number: int, request: Request, nbytes: int) -> Future[int]:
     try:
         do(number, request)
         future.set_result(nbytes)
-    except BaseException as error:  # noqa: BLE001  whoever asks for the result is told
+    except BaseException as error:  # noqa: BLE001  reported by the future
         future.set_exception(error)
     return future
 
 
 def _then(started: Future[int], then: Any) -> Future[Any]:
-    """Return a future of what comes of another's result."""
+    """Return a future of ``then`` applied to another future's result."""
     made: Future[Any] = Future()
 
     def ended(future: Future[int]) -> None:
         try:
             made.set_result(then(future.result()))
-        except BaseException as error:  # noqa: BLE001  whoever waits is told
+        except BaseException as error:  # noqa: BLE001  reported by the future
             made.set_exception(error)
 
     started.add_done_callback(ended)

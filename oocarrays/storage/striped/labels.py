@@ -1,4 +1,4 @@
-"""Labels of the disks of a striped store: a descriptor on each says which it is of how many, and whose turn is when."""
+"""Descriptors on the disks of a striped store: disk number, number of disks, and cycle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from oocarrays.storage.striped.split import PROTOTYPE
 
 
 class Labels:
-    """The descriptors on the disks of one striped store, read until somebody has written them."""
+    """Descriptors of one striped store, reread until a writer has created them."""
 
     def __init__(self, parts: Sequence[Store], block: int | None) -> None:
         self.parts = parts
@@ -38,20 +38,20 @@ class Labels:
 
     @property
     def url(self) -> str:
-        """The URL that opens the store again."""
+        """The URL that opens the store."""
         return joined_url([part if isinstance(part, RemoteStore) else label_of(part) for part in self.parts])
 
     @property
     def made(self) -> DiskLayout | None:
-        """Where what lies, once the disks are known to say it."""
+        """The layout; None until descriptors exist on the disks."""
         return self._layout if self._layout is not None and self._layout.made else None
 
     def forget(self) -> None:
-        """Ask the disks again."""
+        """Discard the cached layout."""
         self._layout, self._announced = None, False
 
     async def known(self, *, anew: bool = False) -> DiskLayout:
-        """Return where what lies; asked again until somebody has written."""
+        """Return the layout; read it again until descriptors exist."""
         if self._layout is None or not self._layout.made or anew:
             self._layout = await self._read_layout()
         return self._layout
@@ -61,7 +61,7 @@ class Labels:
         try:
             order = in_order(what, found)
         except DescriptorError:
-            if not await self._is_bare(found):  # unless another has made it, and written, since it was looked at
+            if not await self._is_bare(found):  # unless another process created the store since the first look
                 found = await self._found()
                 order = in_order(what, found)
         if order is None:
@@ -86,17 +86,17 @@ class Labels:
         ]
 
     async def _is_bare(self, found: Sequence[FoundDescriptor]) -> bool:
-        """Return whether there is nothing but some descriptors: of one that was being made, or removed, by who died."""
+        """Return whether the disks hold only some descriptors, left by an interrupted creation or removal."""
         if all(each.descriptor is not None for each in found):
             return False
         for part in self.parts:
             async for key in part.list():
-                if key != DOCUMENT and not PARTIAL.search(key):  # of what another writes just now there is no more yet
+                if key != DOCUMENT and not PARTIAL.search(key):  # a concurrent writer has only partial files so far
                     return False
         return True
 
     async def make(self) -> DiskLayout:
-        """Say on all disks which they are, where that is not said; the disk that is first decides who it was."""
+        """Write missing descriptors on all disks; the first disk decides between concurrent creators."""
         layout = await self.known()
         if layout.made:
             return layout
@@ -123,7 +123,7 @@ class Labels:
         return await self.known(anew=True)
 
     async def begin(self) -> DiskLayout:
-        """Announce a writer on all disks, before its first write; return where what lies."""
+        """Announce a writer on all disks before its first write, and return the layout."""
         layout = await self.make()
         if not self._announced:
             said = await self.described()
@@ -136,25 +136,25 @@ class Labels:
         return layout
 
     async def close(self) -> int:
-        """Have all disks say that nobody writes, and return the generation that ends so."""
+        """Mark the store closed on all disks, and return the generation that ends."""
         layout, (said, *_) = await self.known(anew=True), await self.described()
         parts = layout.parts
         await self.say({n: replace(said, number=n, closed=True, phase="") for n in parts}, parts)
         return said.generation
 
     async def described(self) -> list[DiskDescriptor]:
-        """Return the descriptors of all disks, the newest first."""
+        """Return the descriptors of all disks, newest first."""
         found = [d for each in await self._found() if (d := each.descriptor) is not None]
         return sorted(found, key=lambda each: (-each.generation, not each.closed))
 
     async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
-        """Write descriptors down, one disk after the other."""
+        """Write descriptors, one disk after the other."""
         for number, said in descriptors.items():
             await parts[number].set(DOCUMENT, _buffer(said.to_json()))
         self.forget()
 
     async def check_disk(self, part: Store) -> None:
-        """Refuse to take for missing what is on a disk that has gone."""
+        """Raise if a disk has lost its descriptor, so that its values do not count as missing."""
         if await part.get(DOCUMENT, PROTOTYPE) is None:
             raise DescriptorError(f"disk {label_of(part)} of striped store {self.url} is empty, or has gone")
 

@@ -1,16 +1,16 @@
-"""Where blocks and chunks lie: arithmetic alone.
+"""Arithmetic of block and chunk placement.
 
     file      block  0 1 2 3 4 5 6 7 …            store     chunk (i, j)   0 1 2 3
               disk   0 1 2 0 1 2 0 1 …                                     1 2 3 0
                                                                            2 3 0 1
 
 Block *b* of a striped file is on disk *b* mod D (Wang and Leiss, section 3: disk interleaving). Chunks of an array
-follow each other over the disks in the order of their index along the last axis, and each row of chunks begins one
-disk further than the row before: neighbours along any axis are on different disks. Where a chunk lies depends on its
-key alone, so that an array that grows moves none of them.
+follow each other over the disks along the last axis. Each row of chunks begins one disk after the previous row, so that
+neighbours along any axis are on different disks. The disk of a chunk depends on its key alone: an array that grows
+moves no chunks.
 
-The cycle of a store says which disk takes each turn. A disk that joins takes every (D + 1)-th turn, so that no chunk
-moves but those that it gets.
+The cycle of a store lists the disk of each turn. A disk that joins takes every (D + 1)-th turn, so that only its own
+chunks move.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from collections.abc import Iterator, Sequence
 
 from oocarrays.storage.local.names import PARTIAL, PARTIAL_END
 
-"""How the names of unfinished chunks end."""
 INDEX = re.compile(r"(?:^|/)(?:c[./])?(\d+(?:[./]\d+)*)$")
-"""How keys of chunks end."""
+"""End of chunk keys."""
 LONGEST_CYCLE = 5040
-"""Turns of a cycle: a multiple of any number of disks up to ten."""
+"""Maximum turns of a cycle: a multiple of any number of disks up to ten."""
 
 
 def turn_of(key: str) -> int | None:
-    """Return the turn at which a chunk comes: the sum of its index; None of what is no chunk."""
+    """Return the turn of a chunk: the sum of its index; None for other keys."""
     key = PARTIAL.sub("", key) if key.endswith(PARTIAL_END) else key
     found = INDEX.search(key)
     if found is None:
@@ -39,7 +38,7 @@ def turn_of(key: str) -> int | None:
 
 
 def joined_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
-    """Return the cycle in which one more disk has as many turns as the others; no other gets any that it had not."""
+    """Return the cycle with one more disk that has as many turns as the others; no other disk gains turns."""
     disks = len(set(cycle)) + 1
     turns = _longer(cycle, disks)
     left = Counter(turns)
@@ -52,13 +51,13 @@ def joined_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
 
 
 def _longer(cycle: Sequence[int], disks: int) -> list[int]:
-    """Return the same cycle several times, so that so many disks can have as many turns each."""
+    """Return the cycle repeated so that ``disks`` disks can have equal numbers of turns."""
     length = math.lcm(len(cycle), disks)
     return [*cycle] * (length // len(cycle) if length <= LONGEST_CYCLE else max(LONGEST_CYCLE // len(cycle), 1))
 
 
 def left_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
-    """Return the cycle in which a disk has no turn: its own go to those that have fewest, and none of the others'."""
+    """Return the cycle without a disk; its turns go to the disks with the fewest, and no others move."""
     turns = _longer(cycle, len(set(cycle)) - 1)
     counts = Counter(each for each in turns if each != disk)
     for turn, each in enumerate(turns):
@@ -70,13 +69,13 @@ def left_by(cycle: Sequence[int], disk: int) -> tuple[int, ...]:
 
 
 def part_bytes(length: int, block: int, disks: int, number: int) -> int:
-    """Return how many of a file's bytes are on one disk."""
+    """Return the number of a file's bytes on one disk."""
     stripes, rest = divmod(length, block * disks)
     return stripes * block + min(max(rest - number * block, 0), block)
 
 
 def length_of(parts: Sequence[int], block: int) -> int:
-    """Return the length of a file by the bytes on its disks: where the last of them lies."""
+    """Return the length of a file from the bytes on its disks: the end of the last byte."""
     disks = len(parts)
     return max(
         ((nbytes - 1) // block * disks + number) * block + (nbytes - 1) % block + 1 if nbytes else 0
@@ -87,12 +86,12 @@ def length_of(parts: Sequence[int], block: int) -> int:
 def runs(
     offset: int, nbytes: int, block: int, disks: int, number: int, most: int
 ) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    """Yield what one disk has of a range of a file: requests, the blocks of each one behind the other on the disk.
+    """Yield the requests of one disk for a range of a file; blocks of a request are consecutive on the disk.
 
     Yields
     ------
     tuple
-        Where a request begins on the disk, and where each of its blocks begins and ends in the range.
+        Offset of a request on the disk, and the begin and end of each of its blocks in the range.
     """
     end = offset + nbytes
     first, last = offset // block, (end - 1) // block if nbytes else -1

@@ -1,12 +1,12 @@
-"""Striped stores: laid out, with one disk more, with one less.
+"""Creation of striped stores, and addition and removal of their disks.
 
-    lay_out    all keys of a store ──► striped; documents last, so that what is cut short is no array
-    add        1  all disks say: chunks are by the new cycle, or still by the old       (both are looked at from now on)
-               2  what the new disk is to have is copied there, and then removed where it was
-               3  all disks say: by the new cycle
+    lay_out    all keys of a store ──► striped; documents last, so that an interrupted copy is not an array
+    add        1  write on all disks: chunks follow the new cycle, or still the old           (readers check both)
+               2  copy the new disk's share there, then remove it from its old disk
+               3  write on all disks: chunks follow the new cycle
     empty      the same, with a cycle in which a disk has no turn
 
-Who dies on the way leaves a store that is read as ever; the same command goes on.
+An interrupted command leaves a readable store; the same command resumes.
 """
 
 from __future__ import annotations
@@ -47,39 +47,39 @@ def open_striped(
     errors: str | None = None,
     newline: str | None = None,
 ) -> Any:
-    """Open a file whose blocks lie on several disks in turn, so that it is read and written at the sum of their speeds.
+    """Open a file striped over several disks, for the sum of their bandwidths.
 
-    Each disk has a part of it under its name, and beside it a small descriptor, ``name.striped``: so disks may be given
-    in any order, and one that is missing, empty, an old copy or another file's is named in one line.
+    Each disk has a part of the file and a small descriptor, ``name.striped``. Disks may therefore be given in any
+    order, and an error names a disk that is missing, empty, an old copy or another file's.
 
     Parameters
     ----------
     name : str
-        Of the file on each disk.
+        Name of the file on each disk.
     mode : str
-        As of ``open``: ``"r"``, ``"r+"``, ``"w"``, ``"x"``, ``"a"``, with ``"+"``, ``"b"`` or ``"t"``; without ``"t"``
-        what is read and written are bytes.
+        Mode of ``open``: ``"r"``, ``"r+"``, ``"w"``, ``"x"``, ``"a"``, with ``"+"``, ``"b"`` or ``"t"``. Without
+        ``"t"`` the file holds bytes.
     disks : sequence of path
-        Folders, one a disk.
+        Folders, one per disk.
     block : int, optional
-        Bytes of a block, where the file is made: by default 1 MiB.
+        Bytes of a block when the file is created; 1 MiB by default.
     buffers : int
-        Requests of each disk that are under way at one time, at most.
+        Maximum requests in flight per disk.
     buffering : int
-        Bytes of a buffer in this process as of ``open``, 1 for its default; 0 for none.
+        Bytes of a buffer in this process as in ``open``; 1 for the default size, 0 for none.
     encoding, errors, newline
-        Of text.
+        Text options of ``open``.
 
     Returns
     -------
     StripedFile
-        An `io.RawIOBase` with ``pread``, ``pwrite``, ``readstart`` and ``readend`` beside; the buffered and text layers
-        of `io` over it, where they are asked for.
+        An `io.RawIOBase` with ``pread``, ``pwrite``, ``readstart`` and ``readend``, wrapped in the buffered and text
+        layers of `io` on request.
 
     Raises
     ------
     InputError
-        One of its kinds: `NotFoundError`, `TargetError` where ``"x"`` finds one, `DescriptorError` for wrong disks.
+        As a subclass: `NotFoundError`, `TargetError` if ``"x"`` finds a file, `DescriptorError` for wrong disks.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def _check_name(name: Any) -> None:
 
 
 def _mode(mode: Any) -> tuple[str, bool]:
-    """Return a mode without what it says of text, and whether it says so."""
+    """Return a mode without its text flag, and that flag."""
     letters = "".join(sorted(set(mode))) if isinstance(mode, str) else ""
     kind = [letter for letter in "rwxa" if letter in letters]
     if len(kind) != 1 or len(letters) != len(mode) or set(letters) - set("rwxa+bt") or {"b", "t"} <= set(letters):
@@ -127,7 +127,7 @@ def _mode(mode: Any) -> tuple[str, bool]:
 
 
 def _layered(raw: StripedFile, kind: str, text: bool, buffering: int, **how: Any) -> Any:
-    """Return the layers of `io` over it that are asked for."""
+    """Return the file wrapped in the requested layers of `io`."""
     buffering = whole(buffering, "buffering", -1)
     if not (buffering or text):
         if any(value is not None for value in how.values()):
@@ -143,16 +143,16 @@ BUSY = "{} is being laid out anew: finish that first, with the disk that was add
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Count of what was copied or moved."""
+    """Count of copied or moved values."""
 
     keys: int
-    """Values."""
+    """Number of values."""
     nbytes: int
-    """Their bytes."""
+    """Bytes of the values."""
 
 
 def lay_out(source: Any, target: StripedStore) -> Moved:
-    """Copy all that is in a store to a striped one, as it is stored."""
+    """Copy all values of a store to a striped store, as stored."""
     store, prefix = _place(source)
     return sync(_lay_out(store, prefix, target))
 
@@ -191,9 +191,9 @@ async def _lay_out(store: Store, prefix: str, target: StripedStore) -> Moved:
 
 
 def add(store: Any, disk: Any, options: Any = None) -> Moved:
-    """Give a striped store one more disk: what it is to have moves there, and nothing else.
+    """Add a disk to a striped store, and move only its share of the values to it.
 
-    Nobody else may have the store open to write. Who was cut short calls it again.
+    No other process may have the store open for writing. After an interruption, call it again.
     """
     striped, part = striped_of(store), part_of(disk, options)
     layout = striped.layout()
@@ -202,7 +202,7 @@ def add(store: Any, disk: Any, options: Any = None) -> Moved:
     if label_of(part) in striped.disks:
         if not layout.before:
             raise InputError(f"disk {label_of(part)} is one of {striped} already")
-        return _moved(striped, layout)  # as it was cut short
+        return _moved(striped, layout)  # resume
     wider = striped.with_disks([*layout.parts.values(), part])
     if sync(part.get(DOCUMENT, PROTOTYPE)) is not None:
         return _moved(wider, wider.layout())
@@ -217,9 +217,9 @@ def add(store: Any, disk: Any, options: Any = None) -> Moved:
 
 
 def empty(store: Any, disk: Any, options: Any = None) -> Moved:
-    """Move all that a disk has to the others: it can be taken away then.
+    """Move all values of a disk to the others, after which the disk can be removed.
 
-    Nobody else may have the store open to write. Who was cut short calls it again.
+    No other process may have the store open for writing. After an interruption, call it again.
     """
     striped, label = striped_of(store), label_of(part_of(disk, options))
     layout = striped.layout()
@@ -240,7 +240,7 @@ def empty(store: Any, disk: Any, options: Any = None) -> Moved:
 def _say(
     striped: StripedStore, parts: dict[int, Store], cycle: tuple[int, ...], before: tuple[int, ...], *, closed: bool
 ) -> None:
-    """Have all disks say by which cycle chunks lie, a new one first: nobody asks it before the others name it."""
+    """Write the cycles to all disks; a new disk first, which no reader uses before the others name it."""
     said = striped.said()
     generation = said.generation if closed else said.generation + 1
     members = len({*cycle, *before})
@@ -254,7 +254,8 @@ def _say(
 
 
 def _moved(striped: StripedStore, layout: DiskLayout, record: Recorded | None = None) -> Moved:
-    """Move what does not lie by the cycle; then have all disks say that all does, and keep the record of values."""
+    """Move values that are not on the disk of the cycle, then record the end of the move and keep the record of
+    values."""
     done = sync(_move(striped, layout))
     stay = {number: part for number, part in layout.parts.items() if number in layout.cycle}
     _say(striped, stay, layout.cycle, (), closed=True)
@@ -294,7 +295,7 @@ async def _move(striped: StripedStore, layout: DiskLayout) -> Moved:
 
 
 async def _has_blocks(part: Store, name: str, members: set[int]) -> bool:
-    """Return whether a split value has blocks on a disk that is to have none."""
+    """Return whether a split value has blocks on a disk outside ``members``."""
     if not name.endswith(HEAD):
         return False
     head = await head_on(part, name.removesuffix(HEAD))
@@ -302,7 +303,7 @@ async def _has_blocks(part: Store, name: str, members: set[int]) -> bool:
 
 
 async def _move_split(striped: StripedStore, layout: DiskLayout, number: int, key: str, members: set[int]) -> int:
-    """Move the head of a split value; where blocks must move, too, it is written anew."""
+    """Move the head of a split value; rewrite the value if blocks must move too."""
     part, home = layout.parts[number], layout.part_of(key)
     head = await head_on(part, key)
     if head is None:

@@ -1,10 +1,10 @@
-"""Disks of a striped store: folders, which are read and written as plain files, and any other Zarr stores.
+"""Disks of a striped store: folders, accessed as plain files, or other Zarr stores.
 
-disk 0   ▒0▒▒0▒ ▒3▒▒3▒ ▒6▒▒6▒          C threads a disk take its requests one after the other:
-    disk 1   ▒1▒ ▒4▒ ▒7▒                    a slow disk holds up its own, and nobody else's
+    disk 0   ▒0▒▒0▒ ▒3▒▒3▒ ▒6▒▒6▒           C threads per disk take its requests one after the other:
+    disk 1   ▒1▒ ▒4▒ ▒7▒                    a slow disk delays only its own requests
 
-Wang and Leiss, Figure 5: at most D · C messages are active, and a long transfer always has so many; whenever one comes
-back, another goes to where it came from. Reading and writing are the same, and so is waiting for it or not.
+Wang and Leiss, Figure 5: at most D · C messages are active, and a long transfer keeps that many active. Each answer is
+followed by the next request to the same disk. Reads and writes, blocking or not, use the same scheme.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class Transfers:
-    """The threads of some disks, C each; many transfers share them."""
+    """Threads of several disks, C each, shared by all transfers."""
 
     def __init__(self, disks: int, buffers: int) -> None:
         self.disks, self.buffers = disks, buffers
@@ -45,7 +45,7 @@ class Transfers:
         self._process = 0
 
     def _threads(self) -> list[ThreadPoolExecutor]:
-        """The threads, which a forked process has none of."""
+        """Return the thread pools; create new ones after a fork."""
         with self._lock:
             if self._process != os.getpid():
                 self._pools = [ThreadPoolExecutor(self.buffers, f"disk-{n}") for n in range(self.disks)]
@@ -53,7 +53,7 @@ class Transfers:
             return self._pools
 
     def start(self, work: Sequence[Iterator[R]], do: Callable[[int, R], None], result: int) -> Future[int]:
-        """Begin requests, and do not wait."""
+        """Start requests without waiting."""
         transfer = _Transfer(work, do, result)
         first = [list(islice(each, self.buffers)) for each in work]
         threads = [disk for disk, some in enumerate(first) for _ in some]
@@ -64,7 +64,7 @@ class Transfers:
         return transfer.future
 
     def close(self) -> None:
-        """Let the threads end when they have done what was begun."""
+        """Wait for started requests and end the threads."""
         with self._lock:
             for pool in self._pools if self._process == os.getpid() else ():
                 pool.shutdown(wait=True)
@@ -72,7 +72,7 @@ class Transfers:
 
 
 class _Transfer(Generic[R]):
-    """One transfer: its requests, what failed first, and who still works at it."""
+    """One transfer: its requests, first failure and number of active threads."""
 
     def __init__(self, work: Sequence[Iterator[R]], do: Callable[[int, R], None], result: int) -> None:
         self.future: Future[int] = Future()
@@ -84,7 +84,7 @@ class _Transfer(Generic[R]):
         self._first: list[list[R]] = []
 
     def begin(self, threads: int, first: list[list[R]]) -> None:
-        """Say how many threads work at it; the first requests of each disk are taken to count them."""
+        """Set the number of threads and the first requests of each disk."""
         self._first, self._working = first, threads
         self.future.set_running_or_notify_cancel()
         if not threads:
@@ -96,11 +96,11 @@ class _Transfer(Generic[R]):
             return [first.pop(0)] if first else list(islice(self._work[disk], 1))
 
     def drain(self, disk: int) -> None:
-        """Make requests of a disk until there are no more; after a failure none is begun."""
+        """Make the requests of a disk until none remain or one has failed."""
         try:
             while self._failure is None and (taken := self._next(disk)):
                 self._do(disk, taken[0])
-        except BaseException as error:  # noqa: BLE001  whoever waits is told
+        except BaseException as error:  # noqa: BLE001  reported by the future
             self._failure = self._failure or error
         with self._lock:
             self._working -= 1
@@ -119,24 +119,24 @@ class _Transfer(Generic[R]):
 
 
 DOCUMENT = ".striped.json"
-"""The key of the descriptor on each disk."""
+"""Key of the descriptor on each disk."""
 RECORD = ".striped-values.json"
-"""The key of the record of all values, on the first disk."""
+"""Key of the record of all values, on the first disk."""
 HIDDEN = (DOCUMENT, RECORD)
-"""Keys of the store itself, which are not listed."""
+"""Keys of the store itself, hidden from listings."""
 
 
 class FolderStore(LocalStore):
-    """A folder as a disk of a striped store: chunks are replaced at once, documents are on their device, too."""
+    """Folder as a disk of a striped store: chunks are replaced atomically; documents are also synced to the device."""
 
     def __init__(self, root: str, *, base: str | None = None, read_only: bool = False) -> None:
         super().__init__(root, read_only=read_only)
         self.base = os.path.dirname(root) if base is None else base
-        """The folder that must be there: where the disk is mounted."""
+        """Parent folder that must exist: the mount of the disk."""
         self._blobs = LocalBlobs(str(root))
 
     async def _open(self, *, mode: str | None = None) -> None:
-        """Open it as it is: what is not there is made when something is written."""
+        """Open the store without creating its folder; the first write creates it."""
         if self._is_open:
             raise ValueError("store is already open")
         self._is_open = True
@@ -159,25 +159,24 @@ class FolderStore(LocalStore):
             self._blobs.put(key, memoryview(value.as_buffer_like()).cast("B"))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Put ``value`` under ``key`` if nothing is there."""
         self._check_writable()
         self._make()
         await super().set_if_not_exists(key, value)
 
     def _make(self) -> None:
-        """Make the folder, in one that is there: of a disk that is not mounted none is."""
+        """Create the folder; raise if the disk is not mounted."""
         root = str(self.root)
         if not os.path.isdir(root):
             self.check_disk()
             make_folders(root)
 
     def check_disk(self) -> None:
-        """Refuse a disk that is not there."""
+        """Raise if the disk is missing."""
         if not os.path.isdir(self.base):
             raise NotFoundError(f"no such disk: {self.base} is not a folder")
 
     def clear_folders(self) -> None:
-        """Remove the folders of which all has been removed, and its own."""
+        """Remove the store's empty folders, including its own."""
         for folder, _, _ in os.walk(str(self.root), topdown=False):
             with suppress(OSError):
                 os.rmdir(folder)
@@ -187,13 +186,13 @@ class FolderStore(LocalStore):
 
 
 def clear_folders(part: Store) -> None:
-    """Remove the folders of a disk from which all has been removed."""
+    """Remove the empty folders of a disk."""
     if isinstance(part, FolderStore):
         part.clear_folders()
 
 
 def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
-    """Return the disk that a person names: a folder, a URL, or any Zarr store."""
+    """Return the given disk: a folder, a URL, or any Zarr store."""
     place = store_of(given, options) if ways is None else store_of(given, options, ways)
     if isinstance(place, LocalStore):
         place = str(place.root)
@@ -205,12 +204,12 @@ def part_of(given: Any, options: Any = None, ways: Any = None) -> Store:
 
 
 def label_of(part: Store) -> str:
-    """Return what a person calls a disk."""
+    """Return the label of a disk."""
     return str(part.root) if isinstance(part, LocalStore) else str(part)
 
 
 def part_below(part: Store, folder: str) -> Store:
-    """Return what of a disk is below a folder of it."""
+    """Return a folder of a disk as a store."""
     if isinstance(part, LocalStore):
         base = part.base if isinstance(part, FolderStore) else None
         return FolderStore(os.path.join(str(part.root), folder), base=base, read_only=part.read_only)
@@ -220,7 +219,7 @@ def part_below(part: Store, folder: str) -> Store:
 
 
 def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
-    """Return the disks that a person names, each once."""
+    """Return the given disks; raise if one is given twice."""
     if isinstance(given, str | os.PathLike) or not isinstance(given, Sequence) or not given:
         raise InputError(f"disks={given!r}: give a list of folders, URLs or stores, one a disk")
     parts, seen = [part_of(each, options, ways) for each in given], set()
@@ -233,7 +232,7 @@ def parts_of(given: Any, options: Any = None, ways: Any = None) -> list[Store]:
 
 
 def file_details(root: str, prefix: str) -> list[tuple[str, int, str]]:
-    """List names, sizes and versions of the files of a disk."""
+    """List the names, sizes and versions of the files of a disk."""
     found = []
     above = prefix.rpartition("/")[0]
     for name in files_below(os.path.join(root, above)):

@@ -1,11 +1,11 @@
-"""Values larger than a block: cut in blocks that lie on the disks in turn, replaced at once.
+"""Values larger than a block: split into blocks over the disks, replaced atomically.
 
     c/0/3.striped                      the head: generation, bytes, block, disks        on the disk of the chunk
-    c/0/3.<generation>.striped         the blocks of one disk, one behind the other     on each
+    c/0/3.<generation>.striped         the blocks of one disk, consecutive              on each
 
-The blocks of a new generation are written first, and then the head: whoever dies in between leaves blocks that nobody
-asks for. A value that is not split is under its own key, and counts as long as it is there: so one kind takes the place
-of the other at once, too.
+The blocks of a new generation are written first, then the head: an interrupted write leaves only unused blocks. An
+unsplit value is under its own key and takes precedence while it exists, so that either kind replaces the other
+atomically.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from oocarrays.storage.striped.parts import HIDDEN
 
 PROTOTYPE = default_buffer_prototype()
 HEAD = ".striped"
-"""How the names of heads end."""
+"""Suffix of heads."""
 BLOCKS = re.compile(r"\.[0-9a-f]{32}\.striped$")
-"""How those of blocks do."""
+"""Pattern of the suffix of blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Head of a split value, which says where its blocks are."""
+    """Head of a split value, with the locations of its blocks."""
 
     generation: str
-    """In the names of its blocks."""
+    """Random id in the names of the blocks."""
     length: int
-    """Bytes."""
+    """Bytes of the value."""
     block: int
     """Bytes of a block."""
     disks: tuple[int, ...]
-    """The disk of each block in turn."""
+    """Disk number of each block, in turn."""
 
     @classmethod
     def new(cls, length: int, block: int, disks: tuple[int, ...]) -> Head:
-        """Return the head of a new value: no more disks than it has blocks."""
+        """Return the head of a new value, on at most as many disks as it has blocks."""
         return cls(generation=uuid.uuid4().hex, length=length, block=block, disks=disks[: max(-(-length // block), 1)])
 
     def to_json(self) -> bytes:
@@ -65,16 +65,17 @@ class Head:
             raise CorruptChunkError(f"{key}{HEAD} is damaged: it is no head of a split chunk") from error
 
     def key(self, key: str) -> str:
-        """Return the key of its blocks on each disk."""
+        """Return the key of the blocks on each disk."""
         return f"{key}.{self.generation}{HEAD}"
 
     def asked(self, byte_range: ByteRequest | None) -> tuple[int, int]:
-        """Return where a requested range begins, and its length."""
+        """Return the start and length of a requested range."""
         start, stop = span(byte_range, self.length)
         return start, stop - start
 
     def pieces(self, start: int, nbytes: int) -> list[tuple[int, int, int, list[tuple[int, int]]]]:
-        """Return what each disk has of a range: its turn, where that begins and ends there, and where blocks go."""
+        """Return the pieces of a range by disk: turn, begin and end on the disk, and positions of its blocks in the
+        range."""
         found = []
         for turn in range(len(self.disks)):
             for begin, cuts in runs(start, nbytes, self.block, len(self.disks), turn, 2**40):
@@ -83,13 +84,13 @@ class Head:
 
 
 async def head_on(part: Store, key: str) -> Head | None:
-    """Return what one disk says of the blocks of a value; None where it says nothing."""
+    """Return the head of a value on one disk; None if there is none."""
     text = await part.get(key + HEAD, PROTOTYPE)
     return None if text is None else Head.from_json(text.to_bytes(), key)
 
 
 async def read_split(layout: DiskLayout, head: Head, key: str, byte_range: ByteRequest | None) -> Any:
-    """Get a range of a split value; None where its blocks have been replaced."""
+    """Read a range of a split value; None if its blocks have been replaced."""
     start, nbytes = head.asked(byte_range)
     out, pieces = np.empty(nbytes, np.uint8), head.pieces(start, nbytes)
     come = await asyncio.gather(
@@ -109,7 +110,7 @@ async def read_split(layout: DiskLayout, head: Head, key: str, byte_range: ByteR
 
 
 async def put_split(layout: DiskLayout, home: Store, key: str, value: Buffer) -> None:
-    """Replace what is under ``key`` on its disk ``home`` by blocks on all disks."""
+    """Replace the value under ``key``, with its head on disk ``home``, by blocks on all disks."""
     before = await head_on(home, key)
     assert layout.block is not None, "what is split is larger than a block"
     data = np.frombuffer(value.as_buffer_like(), np.uint8)
@@ -121,13 +122,13 @@ async def put_split(layout: DiskLayout, home: Store, key: str, value: Buffer) ->
         puts.append(layout.parts[head.disks[turn]].set(head.key(key), PROTOTYPE.buffer.from_array_like(part)))
     await all_of(puts)
     await home.set(key + HEAD, PROTOTYPE.buffer.from_bytes(head.to_json()))
-    await home.delete(key)  # what was not split counts until it has gone
+    await home.delete(key)  # an unsplit value takes precedence until it is deleted
     if before is not None:
         await _drop(layout, before, key)
 
 
 async def unsplit(layout: DiskLayout, home: Store, key: str) -> None:
-    """Remove the blocks of what is not split any more."""
+    """Remove the head and blocks of a value that is no longer split."""
     head = await head_on(home, key)
     if head is not None:
         await home.delete(key + HEAD)
@@ -139,7 +140,7 @@ async def _drop(layout: DiskLayout, head: Head, key: str) -> None:
 
 
 async def all_of(work: Iterable[Awaitable[Any]]) -> None:
-    """Do all, and tell what failed first when all have ended."""
+    """Await all work, then raise the first failure, an `OocError` before others."""
     results = await asyncio.gather(*work, return_exceptions=True)
     failed = [each for each in results if isinstance(each, BaseException)]
     if failed:
@@ -147,7 +148,7 @@ async def all_of(work: Iterable[Awaitable[Any]]) -> None:
 
 
 def key_of(name: str) -> str | None:
-    """Return the key that a name on a disk stands for; None of what is no key."""
+    """Return the key of a name on a disk; None if it stands for no key."""
     if name in HIDDEN or (name.endswith(HEAD) and BLOCKS.search(name)):
         return None
     return name.removesuffix(HEAD)

@@ -1,12 +1,12 @@
-"""Striped stores: one Zarr store over many disks, chunk by chunk, and block by block where chunks are larger.
+"""Striped stores: one Zarr store over many disks, by chunk, or by block for larger chunks.
 
     StripedStore(["/mnt/a", "/mnt/b", "s3://bucket/c"])
 
-    .striped.json   on each disk: which it is of how many, and whose turn is when
-    a/zarr.json     documents, and all that is not a chunk: on the first disk
-    a/c/0/3         a chunk: on the disk whose turn it is, in a file or object of its own
+    .striped.json   on each disk: its number, the number of disks, and the cycle
+    a/zarr.json     documents, and all other keys that are not chunks: on the first disk
+    a/c/0/3         a chunk: on the disk of its turn, in its own file or object
 
-Where all disks are folders and chunks stay whole, they are plain files, which we read and write as those of one folder.
+If all disks are folders and chunks stay whole, chunks are plain files, read and written as in a single folder.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ SCHEME = "striped"
 
 
 class StripedStore(Joined):
-    """A Zarr store whose chunks lie on several disks in turn: it is as fast as all of them together.
+    """A Zarr store striped over several disks, with the sum of their bandwidths.
 
-    Chunks that are neighbours along any axis are on different disks. Each disk has a small descriptor, so that disks
-    may be given in any order, and one that is missing, empty or another store's is named in one line. So is an old copy
-    of a disk, if it was made before the last ``oocarrays stripe`` (``--add``, ``--empty``, ``--record``) and data were
-    written since; ``--verify`` compares every value with the record.
+    Neighbouring chunks along any axis are on different disks. Each disk has a small descriptor: disks may be given in
+    any order, and an error names a disk that is missing, empty or another store's. It also names an old copy of a disk
+    that predates the last ``oocarrays stripe`` (``--add``, ``--empty``, ``--record``), if data were written since.
+    ``--verify`` compares every value with the record.
 
     Parameters
     ----------
     disks : sequence of path, URL or store
-        Folders, prefixes of object stores, or any Zarr stores, one a disk.
+        Folders, prefixes of object stores, or any Zarr stores, one per disk.
     block : int, optional
-        Bytes: chunks of more are split into blocks that lie on the disks in turn. By default none is, and folders are
-        then as fast as one folder.
+        Bytes of a block: larger chunks are split into blocks over the disks. By default no chunk is split, and folders
+        are then as fast as one folder.
     storage_options : mapping, optional
-        How URLs are opened.
+        Options with which URLs are opened.
 
     Raises
     ------
     InputError
-        Where a disk is given twice, or is none. `DescriptorError`, at the first access, where disks do not belong
+        If a disk is invalid or given twice. `DescriptorError`, at the first access, if the disks do not belong
         together.
 
     Examples
@@ -85,51 +85,51 @@ class StripedStore(Joined):
         self._asked = None if block is None else whole(block, "block", 1)
         self._labels = Labels(self._given, self._asked)
 
-    # -------------------------------------------------------------------------------------------------- what it is
+    # ----------------------------------------------------------------------------------------------- properties
 
     @property
     def url(self) -> str:
-        """The URL that opens it again."""
+        """The URL that opens the store."""
         return self._labels.url
 
     @property
     def disks(self) -> tuple[str, ...]:
-        """The disks, as a person calls them, as they were given."""
+        """Labels of the disks, in the given order."""
         return tuple(map(label_of, self._given))
 
     @property
     def parts(self) -> tuple[Store, ...]:
-        """The same as stores."""
+        """The disks as stores."""
         return tuple(self._given)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The local folders among its disks."""
+        """Paths of the local folders among the disks."""
         return tuple(str(part.root) for part in self._given if isinstance(part, LocalStore))
 
     @property
     def block(self) -> int | None:
-        """Bytes of a block; None where chunks stay whole."""
+        """Bytes of a block; None if chunks stay whole."""
         return self.layout().block
 
     def layout(self) -> DiskLayout:
-        """Where what lies: read from the disks once there is anything."""
+        """Return the layout, cached once descriptors exist."""
         return self._labels.made or sync(self._known())
 
     def layout_is_made(self) -> bool:
-        """Return whether its disks are known to say which they are."""
+        """Return whether a layout with descriptors is cached."""
         return self._labels.made is not None
 
     def disk_of(self, key: str) -> int:
-        """Return the number of the disk that has a key."""
+        """Return the number of the disk of a key."""
         return self.layout().number_of(key)
 
     def below(self, folder: str) -> StripedStore:
-        """Return what is made of the same disks' folders of that name."""
+        """Return the store of the same folder on each disk."""
         return self._again([part_below(part, folder) for part in self._given])
 
     def files(self, prefix: str, *, past_cache: bool = False) -> LocalBlobs | None:
-        """Return the chunks of an array as local files; None where they are not, each whole, in folders."""
+        """Return the chunks of an array as local files; None unless all disks are folders and chunks are whole."""
         if len(self.folders) < len(self._given) or self._asked is not None:
             return None
         layout = self.layout()
@@ -146,11 +146,10 @@ class StripedStore(Joined):
         return made
 
     def with_disks(self, parts: Sequence[Store]) -> StripedStore:
-        """Return the same store on other disks."""
         return self._again(parts)
 
     def with_read_only(self, read_only: bool = False) -> StripedStore:
-        """Return the same store, to be read only or not."""
+        """Return the same store, read-only or not."""
         return self._again(self._given, read_only)
 
     def __reduce__(self) -> Any:
@@ -163,49 +162,49 @@ class StripedStore(Joined):
         return f"StripedStore({list(self.disks)!r})"
 
     async def _known(self, *, anew: bool = False) -> DiskLayout:
-        """Return where what lies; asked again until somebody has written."""
+        """Return the layout; read it again until descriptors exist."""
         await self._ensure_open()
         return await self._labels.known(anew=anew)
 
     async def _begun(self) -> DiskLayout:
-        """Return the same once all disks say which they are, and that somebody writes."""
+        """Return the layout after announcing a writer on all disks."""
         await self._ensure_open()
         return await self._labels.begin()
 
     async def known(self) -> DiskLayout:
-        """Return where what lies, as the disks say now."""
+        """Return the layout, read from the disks now."""
         return await self._known(anew=True)
 
     async def described(self) -> list[DiskDescriptor]:
-        """Return the descriptors of all disks, the newest first."""
+        """Return the descriptors of all disks, newest first."""
         await self._ensure_open()
         return await self._labels.described()
 
     def said(self) -> DiskDescriptor:
-        """Return what the disks say, the newest of it."""
+        """Return the newest descriptor."""
         return sync(self.described())[0]
 
     def begin_writing(self) -> None:
-        """Have all disks say that somebody writes, unless they do."""
+        """Announce a writer on all disks, unless that was done."""
         sync(self._begun())
 
     async def closed(self) -> int:
-        """Have all disks say that nobody writes, and return the generation that ends so."""
+        """Mark the store closed on all disks, and return the generation that ends."""
         await self._ensure_open()
         return await self._labels.close()
 
     def end_writing(self) -> int:
-        """Do the same from outside of an event loop."""
+        """Do the same outside an event loop."""
         return sync(self.closed())
 
     async def say(self, descriptors: Mapping[int, DiskDescriptor], parts: Mapping[int, Store]) -> None:
-        """Write descriptors down, one disk after the other."""
+        """Write descriptors, one disk after the other."""
         await self._labels.say(descriptors, parts)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under ``key``, or None; of documents only while all disks are there."""
+        """Return the value under ``key``, or None; documents require all disks."""
         layout = await self._known(anew=turn_of(key) is None)
         for part in layout.places(key):
             found = await self._get_of(layout, part, key, prototype, byte_range)
@@ -218,7 +217,7 @@ class StripedStore(Joined):
     async def _get_of(
         self, layout: DiskLayout, part: Store, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
     ) -> Buffer | None:
-        """Get what one disk has under a key, split or not; looked for again where it has become the other meanwhile."""
+        """Return the value of a key on one disk, split or not; retry if it changes between the two meanwhile."""
         for _ in range(3):
             found = await part.get(key, prototype, byte_range)
             if found is not None or layout.block is None:
@@ -232,7 +231,6 @@ class StripedStore(Joined):
         raise CorruptChunkError(f"{key} of {self} lacks blocks")
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is anything under ``key``."""
         layout = await self._known()
         for part in layout.places(key):
             if await part.exists(key) or (layout.block is not None and await part.exists(key + HEAD)):
@@ -240,7 +238,7 @@ class StripedStore(Joined):
         return False
 
     async def getsize(self, key: str) -> int:
-        """Return the bytes under ``key``."""
+        """Return the size in bytes of the value under ``key``."""
         layout = await self._known()
         for part in layout.places(key):
             try:
@@ -254,7 +252,7 @@ class StripedStore(Joined):
     # ------------------------------------------------------------------------------------------------------ writing
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Replace what is under ``key``, at once: whoever looks, at any time, sees the old or the new."""
+        """Replace the value under ``key`` atomically: a reader sees the old value or the new one."""
         self._check_writable()
         _check_value(value)
         layout = await self._begun()
@@ -270,7 +268,6 @@ class StripedStore(Joined):
             await self._delete_of(layout, other, key)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Put ``value`` under ``key`` if nothing is there."""
         self._check_writable()
         layout = await self._begun()
         if layout.block is not None and turn_of(key) is not None:
@@ -280,20 +277,20 @@ class StripedStore(Joined):
             await layout.part_of(key).set_if_not_exists(key, value)
 
     async def delete(self, key: str) -> None:
-        """Remove what is under ``key``, if there is anything."""
+        """Delete ``key`` if it exists."""
         self._check_writable()
         layout = await self._known()
         layout = await self._begun() if layout.made else layout
-        for part in reversed(layout.places(key)):  # where it lies anew last: it counts first
+        for part in reversed(layout.places(key)):  # the current place last, because it takes precedence
             await self._delete_of(layout, part, key)
 
     async def _delete_of(self, layout: DiskLayout, part: Store, key: str) -> None:
-        if layout.block is not None:  # first what comes to light when the other has gone
+        if layout.block is not None:  # the split value first: it would reappear when the unsplit one is deleted
             await unsplit(layout, part, key)
         await part.delete(key)
 
     async def delete_dir(self, prefix: str) -> None:
-        """Remove all below ``prefix``; of the whole store the descriptors too, when all else has gone."""
+        """Delete all keys below ``prefix``; for the whole store, delete the descriptors last."""
         self._check_writable()
         layout, prefix = await self._known(), prefix.strip("/")
         if prefix and layout.made:
@@ -310,27 +307,24 @@ class StripedStore(Joined):
         self._labels.forget()
 
     async def clear(self) -> None:
-        """Remove all."""
         await self.delete_dir("")
 
     # ------------------------------------------------------------------------------------------------------ listing
 
     async def is_empty(self, prefix: str) -> bool:
-        """Return whether there is nothing below ``prefix``."""
+        """Return whether no key is below ``prefix``."""
         async for _ in self.list_dir(prefix):
             return False
         return True
 
     def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin with ``prefix``."""
         return self._keys(lambda part: part.list_prefix(prefix))
 
     def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below ``prefix``."""
         return self._keys(lambda part: part.list_dir(prefix))
 
     async def _keys(self, names: Callable[[Store], AsyncIterator[str]]) -> AsyncIterator[str]:
-        """Yield each key that stands for names on the disks once."""
+        """Yield each key on any disk once."""
         layout, seen = await self._known(), set()
         for part in layout.parts.values():
             async for name in names(part):
@@ -340,7 +334,7 @@ class StripedStore(Joined):
                     yield key
 
     async def details(self, prefix: str) -> Any:
-        """Return all keys with a prefix, their bytes, and what changes with each writing; None if not told."""
+        """Return keys with a prefix, their sizes and versions; None if a disk does not report them."""
         layout = await self._known()
         if layout.block is not None or layout.before:
             return None
@@ -363,7 +357,6 @@ class StripedStore(Joined):
         self._is_open = True
 
     def close(self) -> None:
-        """Close the disks."""
         for part in self._given:
             part.close()
         super().close()
@@ -381,7 +374,7 @@ def _check_value(value: Any) -> None:
 
 
 def opened(url: str, options: Mapping[str, Any] | None, ways: Ways) -> StripedStore:
-    """Open ``striped:///a,/b,/c!name.zarr``: disks, and what is under that name on each."""
+    """Open ``striped:///a,/b,/c!name.zarr``: a list of disks, and a path on each."""
     named, _, name = url.partition("://")[2].partition("!")
     disks = [unquote(each) for each in named.split(",")]
     if not all(disks):

@@ -1,6 +1,6 @@
-"""The table of a striped file: its parts and descriptors on all disks, opened, found in order, written down.
+"""Table of a striped file: its parts and descriptors on all disks.
 
-PIO_OPEN and PIO_CLOSE of Wang and Leiss, Figure 4: a file on each disk, all of which are opened and closed together.
+PIO_OPEN and PIO_CLOSE of Wang and Leiss, Figure 4: one file on each disk, all opened and closed together.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from oocarrays.storage.striped.disks import Disk, DiskPart
 from oocarrays.storage.striped.layout import length_of, part_bytes
 
 SUFFIX = ".striped"
-"""What stands behind a file's name in that of its descriptor."""
+"""Suffix of a descriptor's file name."""
 BLOCK_BYTES = 2**20
-"""Bytes of a block where nothing is said, and there is no file yet."""
+"""Default bytes of a block of a new file."""
 
 
 class Table:
-    """The open parts of a striped file, in their order."""
+    """Open parts of a striped file, in order."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Table:
         self.parts = self._opened(write)
 
     def _order(self, found: Sequence[FoundDescriptor], make: bool, new: bool) -> list[int] | None:
-        """Return the places of the disks in their order; None if the file is to be made."""
+        """Return the positions of the disks in order; None if the file must be created."""
         what = f"striped file {self.name!r}"
         being_made = _half_made(found)
         if being_made and not make:
@@ -72,7 +72,8 @@ class Table:
         return order
 
     def _order_to_blank(self, found: Sequence[FoundDescriptor], block: int | None) -> list[int] | None:
-        """Return the same for a file that is emptied where it is; None where all of it is here and it is made anew."""
+        """Return the positions for a file that is emptied in place; None if it is complete here and must be created
+        anew."""
         what, said = f"striped file {self.name!r}", [d for each in found if (d := each.descriptor) is not None]
         if not said or _half_made(found):
             return None
@@ -97,7 +98,7 @@ class Table:
     def _made(
         self, disks: Sequence[Disk], found: Sequence[FoundDescriptor], block: int | None
     ) -> list[FoundDescriptor]:
-        """Make the file, in place of another one: descriptors say so until all parts are there, and empty."""
+        """Create the file, possibly replacing another; descriptors are marked until all parts exist and are empty."""
         for disk, each in zip(disks, found, strict=True):
             if each.descriptor is None:
                 self._check_free(disk)
@@ -125,7 +126,7 @@ class Table:
         return [FoundDescriptor(label=disk.label, descriptor=each) for disk, each in zip(disks, made, strict=True)]
 
     def _check_free(self, disk: Disk) -> None:
-        """Raise if a disk has a file of that name that is not ours."""
+        """Raise if a disk has an unrelated file of that name."""
         try:
             part = disk.open_part(self.name, os.O_RDONLY)
         except NotFoundError:
@@ -137,7 +138,7 @@ class Table:
             part.close()
 
     def _opened(self, write: bool) -> list[DiskPart]:
-        """Open all parts, and look whether each has what its descriptor says."""
+        """Open all parts; raise if one is shorter than its descriptor states."""
         parts: list[DiskPart] = []
         try:
             for disk, said in zip(self.disks, self.descriptors, strict=True):
@@ -160,15 +161,15 @@ class Table:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody was writing when the descriptors were read."""
+        """Whether no writer was active when the descriptors were read."""
         return all(said.closed for said in self.descriptors)
 
     def length(self) -> int:
-        """Bytes of the file, as its parts are now."""
+        """Return the length of the file in bytes, from the current sizes of its parts."""
         return length_of([part.size() for part in self.parts], self.block)
 
     def begin_to_write(self) -> None:
-        """Say on all disks that somebody writes, before anything is written."""
+        """Announce a writer on all disks before the first write."""
         with self._lock:
             if self._dirty:
                 return
@@ -178,14 +179,14 @@ class Table:
             self._dirty = True
 
     def set_length(self, length: int) -> None:
-        """Make every part as long as a file of that length has it."""
+        """Set the size of every part to match a length of the file."""
         for number, part in enumerate(self.parts):
             nbytes = part_bytes(length, self.block, len(self.parts), number)
             if part.size() != nbytes:
                 part.truncate(nbytes)
 
     def end_writing(self) -> None:
-        """Make parts as long as they must be, holes at their ends too, and say so, unless another writes since."""
+        """Extend parts to their final sizes and mark the file closed, unless another handle has written since."""
         with self._lock:
             if not self._dirty:
                 return
@@ -204,14 +205,14 @@ class Table:
             self._dirty = False
 
     def _reread(self) -> None:
-        """Read the descriptors again: another process may have written."""
+        """Read the descriptors again, because another process may have written."""
         again = [self._described(disk) for disk in self.disks]
         if any(now is None or now.id != was.id for now, was in zip(again, self.descriptors, strict=True)):
             raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
         self.descriptors = [now for now in again if now is not None]
 
     def lost(self, number: int) -> bool:
-        """Return whether a part is shorter than its descriptor says, and no other handle has written since."""
+        """Return whether a part is shorter than its descriptor states, with no write by another handle since."""
         said, now = self.descriptors[number], self._described(self.disks[number])
         if now is None or now.id != said.id:
             raise DescriptorError(f"striped file {self.name!r} has been taken away, or replaced, while it was open")
@@ -231,7 +232,7 @@ class Table:
 
 
 def _half_made(found: Sequence[FoundDescriptor]) -> DiskDescriptor | None:
-    """Return a descriptor of a file that was being made when its writer died; None if there is no such file."""
+    """Return a descriptor of a file that was left half created; None if there is no such file."""
     said = [each.descriptor for each in found if each.descriptor is not None]
     making = next((each for each in said if each.replaces is not None), None)
     if making is None:
@@ -247,7 +248,7 @@ def _half_made(found: Sequence[FoundDescriptor]) -> DiskDescriptor | None:
 
 
 def removed(name: str, disks: Sequence[Disk]) -> None:
-    """Remove a striped file, the descriptors first: what is left of a removal cut short is none."""
+    """Remove a striped file, descriptors first, so that an interrupted removal leaves no striped file."""
     for disk in disks:
         disk.remove(name + SUFFIX)
     for disk in disks:

@@ -1,8 +1,8 @@
-"""Verification of striped stores: values that are damaged, gone, on the wrong disk or from an old copy of a disk.
+"""Verification of striped stores: damaged, missing or misplaced values, and old copies of a disk.
 
 record    size and checksum of every value, on the first disk, with the generation of the store
-write     the first write of a process raises the generation: the record no longer holds
-verify    every value is read and decoded, and compared with the record while it holds
+write     the first write of a process raises the generation: the record becomes invalid
+verify    every value is read, decoded, and compared with a valid record
 """
 
 from __future__ import annotations
@@ -30,31 +30,30 @@ from oocarrays.storage.striped.split import BLOCKS, HEAD, PROTOTYPE, head_on
 from oocarrays.storage.striped.store import StripedStore, striped_of
 
 AT_ONCE = 4
-"""Values that are read or decoded at one time."""
-"""How the keys of an array's document end."""
+"""Maximum values read or decoded at a time."""
 K = TypeVar("K")
 Recorded = dict[str, list[int]]
-"""Size and checksum of each value, by its key."""
+"""Size and checksum of each value, by key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Findings in a striped store."""
+    """Result of verifying a striped store."""
 
     keys: int
-    """Values that are whole, and on their disks."""
+    """Number of values that were read from their disks."""
     nbytes: int
-    """Their bytes."""
+    """Bytes of these values."""
     faults: tuple[str, ...]
-    """What is wrong, a line each."""
+    """Faults, one line each."""
     left: tuple[str, ...]
-    """Names on disks of what writers that died have left; nobody reads it."""
+    """Unused files left by interrupted writers, by disk."""
     recorded: bool
-    """Whether there is a record of all values that holds, so that one that is gone is a fault."""
+    """Whether a valid record of all values exists, so that missing values are detected."""
 
 
 async def each_of(work: Callable[[K], Awaitable[int]], keys: Iterable[K], at_once: int) -> list[int]:
-    """Do some work for each key, so many at one time."""
+    """Process the keys with at most ``at_once`` concurrent tasks."""
     waiting, done = iter(list(keys)), []
 
     async def worker() -> None:
@@ -66,19 +65,19 @@ async def each_of(work: Callable[[K], Awaitable[int]], keys: Iterable[K], at_onc
 
 
 def receipt_of(value: Buffer) -> list[int]:
-    """Return the size and the checksum of a value."""
+    """Return the size and checksum of a value."""
     return [len(value), checksum(value.to_bytes())]
 
 
 async def put_record(striped: StripedStore, values: Recorded) -> None:
-    """End writing, and write a record that holds until somebody writes again."""
+    """Mark the store closed, and write a record that is valid until the next write."""
     generation = await striped.closed()
     text = json.dumps({"generation": generation, "values": values}).encode()
     await (await striped.known()).part_of(RECORD).set(RECORD, PROTOTYPE.buffer.from_bytes(text))
 
 
 async def record_of(striped: StripedStore) -> Recorded | None:
-    """Return the record of all values; None if there is none, or somebody has written since."""
+    """Return the record of all values; None if it is absent or invalidated by a later write."""
     layout, said = await striped.known(), await striped.described()
     text = await layout.part_of(RECORD).get(RECORD, PROTOTYPE)
     if text is None or not all(each.closed for each in said):
@@ -89,9 +88,9 @@ async def record_of(striped: StripedStore) -> Recorded | None:
 
 
 def record(store: Any) -> int:
-    """Record the size and the checksum of every value, and return how many there are.
+    """Record the size and checksum of every value, and return their number.
 
-    Nobody else may have the store open to write.
+    No other process may have the store open for writing.
     """
     striped = striped_of(store)
     return sync(_record(striped))
@@ -113,7 +112,7 @@ async def _record(striped: StripedStore) -> int:
 
 
 def verify(store: Any) -> Verified:
-    """Read and decode all values of a striped store, and compare them with their record if it holds."""
+    """Read and decode all values of a striped store, and compare them with a valid record."""
     striped = striped_of(store)
     found, faults = sync(_verify(striped, striped.layout()))
     faults |= _undecoded(striped, [key for key in found.keys if key not in faults])
@@ -128,20 +127,20 @@ def verify(store: Any) -> Verified:
 
 @dataclass(slots=True)
 class _Found:
-    """Values that were read, and names that stand for none."""
+    """Values read, and names without a value."""
 
     keys: dict[str, int]
-    """Bytes of each value."""
+    """Bytes of each value, by key."""
     astray: list[str]
-    """A line for each value on the wrong disk."""
+    """Faults of values on the wrong disk, one line each."""
     left: list[str]
-    """Names of what writers that died have left."""
+    """Unused files left by interrupted writers."""
     recorded: bool
-    """Whether there is a record that holds."""
+    """Whether a valid record exists."""
 
 
 async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, dict[str, str]]:
-    """Read all values: what was found, and a line for each that is damaged or gone."""
+    """Read all values; return the findings, and a line for each damaged or missing value."""
     record = await record_of(striped)
     found, places, split = _Found({}, [], [], record is not None), {}, set()
     for number, part in layout.parts.items():
@@ -183,13 +182,13 @@ async def _verify(striped: StripedStore, layout: DiskLayout) -> tuple[_Found, di
 
 
 def _undecoded(striped: StripedStore, keys: list[str]) -> dict[str, str]:
-    """Decode the chunks of all arrays among keys: a line for each that cannot be."""
+    """Decode the chunks of all arrays; return a line for each that fails."""
     place, faults = striped.with_read_only(True), {}
     for document in (key for key in keys if key.rpartition("/")[2] in (METADATA, ARRAY_2)):
         path = document.rpartition("/")[0]
         try:
             array = zarr.open(place, path=path, mode="r")
-        except Exception as error:  # noqa: BLE001  whatever a codec or a document raises is a fault
+        except Exception as error:  # noqa: BLE001  any failure of a codec or document is a fault
             faults[document] = f"{document} of {striped} describes no array: {_line(error)}"
             continue
         if isinstance(array, zarr.Group):
@@ -208,7 +207,7 @@ def _undecoded(striped: StripedStore, keys: list[str]) -> dict[str, str]:
 
 
 def _error_of(array: zarr.Array, section: tuple[slice, ...]) -> str | None:
-    """Decode a chunk, and return why that fails in a line; None if it does not."""
+    """Decode a chunk; return its error in one line, or None."""
     try:
         array[section]
     except Exception as error:  # noqa: BLE001  each codec raises its own
@@ -221,8 +220,8 @@ def _line(error: BaseException) -> str:
 
 
 def _section(array: zarr.Array, index: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the elements of a chunk, or of a shard."""
-    sizes: Any = getattr(array, "write_chunk_sizes", None)  # of newer versions, whose chunks may be of unequal lengths
+    """Return the section of a chunk or shard."""
+    sizes: Any = getattr(array, "write_chunk_sizes", None)  # newer versions only, with chunks of unequal lengths
     if sizes is None:
         lengths = array.shards or array.chunks
         return tuple(slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True))
@@ -231,7 +230,7 @@ def _section(array: zarr.Array, index: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def _index(name: str, ndim: int) -> tuple[int, ...] | None:
-    """Return the index of a chunk by the end of its key; None of anything else."""
+    """Return the index of a chunk from the end of its key; None for other keys."""
     numbers = re.fullmatch(r"(?:c[./]?)?((?:\d+[./])*\d+)?", name)
     if numbers is None or not name:
         return None
