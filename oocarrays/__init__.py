@@ -1,4 +1,4 @@
-"""Out-of-core arrays on Dask and Zarr: rewrite arrays larger than memory in a memory budget."""
+"""Out-of-core arrays on Dask and Zarr: rewrite arrays larger than memory within a memory budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 if os.name == "nt":
     raise ImportError("oocarrays runs on Linux, and not on Windows: it locks and maps files by POSIX (WSL is Linux)")
 try:
-    import oocarrays.graphs.defaults as _defaults  # noqa: F401  what is missing would be called a circular import
+    import oocarrays.graphs.defaults as _defaults  # noqa: F401  a missing module would be reported as a circular import
 except ModuleNotFoundError as error:
     if error.name != "oocarrays.graphs":
         raise
@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
 
 __version__ = "0.5.0"
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # nothing is shown where nobody asks for it
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless logging is configured
 
 
 def _listed() -> dict[str, str]:
@@ -40,7 +40,7 @@ __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: all together take most of a second."""
+    """Import a public name on first use: importing all takes most of a second."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, _, last = _HOMES[name].rpartition(".")

@@ -1,4 +1,4 @@
-"""``python -m oocarrays`` does what ``oocarrays`` does."""
+"""Entry point of ``python -m oocarrays``, the same as the command ``oocarrays``."""
 
 import sys
 

@@ -1,26 +1,26 @@
-"""Everything that oocarrays raises on purpose, in one tree.
+"""Errors and warnings of oocarrays, in one tree.
 
 OocError
-├── InputError (ValueError)          what was asked for cannot be done; nothing has been started
+├── InputError (ValueError)          the request cannot be done; nothing has been started
 │   ├── ChunksError                  chunks of the wrong length, zero, negative
 │   ├── BudgetError                  the memory budget is smaller than the least feasible one
 │   ├── NotFoundError                no such store, or no array in it
 │   ├── TargetError                  the target exists, or is the source, or lies inside it
-│   ├── UnsupportedError             a dtype, grid or setting that this version does not take
+│   ├── UnsupportedError             a dtype, grid or setting that this version does not support
 │   ├── SelectionError (IndexError)  an index out of range, of too many axes, or values that do not fit it
-│   ├── DescriptorError              an array file whose descriptor does not fit what is there
+│   ├── DescriptorError              the descriptor of an array file does not fit its array
 │   ├── LayoutError                  a distribution or a process grid that fits neither array nor ranks
-│   ├── ScheduleError                no such exchange schedule, or not for so many ranks
+│   ├── ScheduleError                no such exchange schedule, or not for this number of ranks
 │   ├── PlacementError               ranks cannot be put on the workers of a cluster
 │   ├── UnfinishedError              the array was left unfinished by a run that died
-│   └── JournalError                 a journal that does not belong to what it stands beside
+│   └── JournalError                 a journal does not belong to its target
 └── RunError (RuntimeError)          a run stopped; the source is untouched, the target is marked unfinished
     ├── CorruptChunkError            a stored chunk cannot be decoded, or has the wrong length
     ├── DiskFullError                there is no room for the target or the scratch array
-    ├── KernelError                  a kernel failed, or gave what does not fit; nothing stays where nothing was written
+    ├── KernelError                  a kernel failed, or returned a wrong result; an unwritten target is removed
     └── StoreFailure                 the store refused a read or a write
 
-MissingChunksWarning (UserWarning)   a source lacks chunks, and that is to be told
+MissingChunksWarning (UserWarning)   a source lacks chunks, and missing="warn"
 SkippedArraysWarning (UserWarning)   a file has arrays that Zarr cannot hold: they are left out
 """
 
@@ -30,13 +30,13 @@ import os
 import traceback
 
 GRAPHS = os.path.realpath(os.path.join(os.path.dirname(__file__), "graphs"))
-"""Where the modules are that build graphs: a link, where the sources are."""
+"""Folder of the modules that build graphs: a link, in the source tree."""
 LONGEST = 2000
-"""Characters of a message, at most: of what is longer, the middle is left out."""
+"""Maximum number of characters of a message; the middle of a longer one is left out."""
 
 
 class OocError(Exception):
-    """Base of all errors raised by oocarrays; what it says is one line, whatever values it names."""
+    """Base class of all errors of oocarrays; the message is one line, even with odd values in it."""
 
     def __str__(self) -> str:
         line = " ".join(super().__str__().split("\n")).replace("\r", " ").replace("\0", "\\0")
@@ -45,7 +45,7 @@ class OocError(Exception):
         return line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}"
 
     def _render_traceback_(self) -> list[str]:
-        """Return what notebooks show: the lines of whoever called, and not those between them and what is told."""
+        """Return the traceback for notebooks: the caller's lines, without those of the library."""
         mine = os.path.dirname(os.path.realpath(__file__))
         theirs = [
             frame
@@ -60,20 +60,20 @@ class InputError(OocError, ValueError):
 
 
 class ChunksError(InputError):
-    """Chunks that do not fit the array: wrong length, zero or negative."""
+    """Invalid chunks: wrong length, zero or negative."""
 
 
 class BudgetError(InputError):
-    """The memory budget is smaller than the least feasible one.
+    """Memory budget below the least feasible one.
 
     Parameters
     ----------
     budget : int
-        Bytes that were offered.
+        Bytes available.
     least : int
-        Bytes that are needed at least.
+        Minimum that is needed, in bytes.
     what : str
-        What needs them.
+        The consumer of the memory, as a noun phrase.
     """
 
     def __init__(self, budget: int, least: int, what: str = "this rechunk"):
@@ -89,63 +89,63 @@ class BudgetError(InputError):
 
 
 class NotFoundError(InputError):
-    """No such store, or no array in it."""
+    """Missing store, or missing array in it."""
 
 
 class TargetError(InputError):
-    """The target exists, or is the source, or lies inside it."""
+    """Invalid target: it exists, is the source, or lies inside it."""
 
 
 class UnsupportedError(InputError):
-    """A dtype, grid or setting that this version does not take."""
+    """Dtype, grid or setting that this version does not support."""
 
 
 class SelectionError(InputError, IndexError):
-    """An index that is out of range, has too many axes, or is none; or values that do not fit what it takes."""
+    """Invalid index: out of range, or with too many axes; or values that do not fit its shape."""
 
 
 class DescriptorError(InputError):
-    """An array file whose descriptor is missing, cannot be read, or does not fit what is there."""
+    """Descriptor of an array file that is missing, unreadable, or does not fit the stored array."""
 
 
 class LayoutError(InputError):
-    """A distribution or a process grid that does not fit the array, or the ranks."""
+    """Distribution or process grid that does not fit the array, or the ranks."""
 
 
 class ScheduleError(InputError):
-    """No such exchange schedule, or one that does not take this number of ranks."""
+    """Unknown exchange schedule, or one that does not support the number of ranks."""
 
 
 class PlacementError(InputError):
-    """Ranks cannot be put on the workers of a cluster, or do not stay there."""
+    """Failure to place ranks on the workers of a cluster, or to keep them there."""
 
 
 class UnfinishedError(InputError):
-    """The array was left unfinished by a run that died."""
+    """Unfinished array of an interrupted run."""
 
 
 class JournalError(InputError):
-    """A journal that does not belong to what it stands beside."""
+    """Journal that does not belong to its target."""
 
 
 class RunError(OocError, RuntimeError):
-    """A run stopped; the source is untouched and the target stays marked unfinished."""
+    """Stopped run; the source is untouched and the target stays marked unfinished."""
 
 
 class CorruptChunkError(RunError):
-    """A stored chunk cannot be decoded, or has the wrong length."""
+    """Stored chunk that cannot be decoded, or has the wrong length."""
 
 
 class DiskFullError(RunError):
-    """There is no room for the target or for the scratch array."""
+    """Device without space for the target or the scratch array."""
 
 
 class KernelError(RunError):
-    """A kernel failed, or gave what does not fit its target; where nothing had been written, no target stays."""
+    """Failure of a kernel, or a result that does not fit its target; a target without any data is removed."""
 
 
 class StoreFailure(RunError):
-    """The store refused a read or a write."""
+    """Refusal of a read or a write by the store."""
 
 
 def _mib(nbytes: int) -> str:
@@ -153,8 +153,8 @@ def _mib(nbytes: int) -> str:
 
 
 class MissingChunksWarning(UserWarning):
-    """A source lacks chunks, and ``missing="warn"`` was asked for."""
+    """Source with missing chunks, read with ``missing="warn"``."""
 
 
 class SkippedArraysWarning(UserWarning):
-    """A file has arrays that Zarr cannot hold; a group is opened without them."""
+    """File with arrays that Zarr cannot hold; its group is opened without them."""

@@ -1,11 +1,11 @@
-"""xarray's door: ``import oocarrays.xarray`` gives datasets an ``.ooc``, and ``open_dataset`` an engine.
+"""xarray integration: ``import oocarrays.xarray`` adds ``.ooc`` to datasets, and an engine to ``open_dataset``.
 
-    xr.open_dataset("maps.nc", engine="oocarrays")             whatever `open_group` opens; read by its sections
-    oocarrays.xarray.open_dataset("maps.nc", {"time": 100})    lazy arrays of such blocks, each stored byte read once
+    xr.open_dataset("maps.nc", engine="oocarrays")             every store of `open_group`; read by sections
+    oocarrays.xarray.open_dataset("maps.nc", {"time": 100})    lazy arrays in blocks, each stored byte read once
     ds.ooc.rechunk({"time": -1, "lat": 20}, "series.zarr")
     ds.air.ooc.map_slabs(kernel, "smooth.zarr", depth={"lat": 1, "lon": 1})
 
-What is packed is decoded and encoded by xarray's own coders; axes are named by their dimensions.
+xarray's own coders decode and encode packed values; axes are named by their dimensions.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ from oocarrays.storage.stores.joined import joined_in
 from oocarrays.stored.lazy_array import LazyArray
 
 STALE = ("chunks", "shards", "preferred_chunks")
-"""What an encoding says of chunks that blocks do not have: ``to_zarr`` would refuse them."""
+"""Keys of an encoding for chunks other than the blocks: ``to_zarr`` would refuse them."""
 MASKS = "use_zarr_fill_value_as_mask"
-"""The option by which the fill value of an array of format 3 stands for no value, as it always does in format 2."""
+"""Option that takes the fill value of an array of format 3 as missing, as format 2 always does."""
 DECODING = (
     "mask_and_scale", "decode_times", "concat_characters", "decode_coords", "drop_variables", "use_cftime",
     "decode_timedelta", MASKS,
 )  # fmt: skip
-"""Options of ``xarray.open_dataset`` that say how values are decoded."""
+"""Options of ``xarray.open_dataset`` for decoding."""
 NUMBERS = "biufc"
-"""Kinds of elements that are read by us; xarray reads texts."""
+"""Kinds of elements that oocarrays reads; xarray reads texts."""
 BY_AXIS = ("depth", "boundary", "window", "chunks")
-"""Options of `map_slabs` that may say something of each dimension."""
+"""Options of `map_slabs` that may be mappings of dimensions."""
 NOT_SAID: dict[str, Any] = {"depth": 0, "boundary": "none", "window": None, "chunks": -1}
-"""What holds for dimensions of which these say nothing."""
+"""Default of these for other dimensions."""
 
 
 # ---------------------------------------------------------------------- the engine
 
 
 class StoredBackendArray(BackendArray):
-    """An array on disk, as xarray asks for parts of it."""
+    """Stored array, as xarray indexes it."""
 
     def __init__(self, stored: OutOfCoreArray) -> None:
         self.stored = stored
@@ -83,7 +83,7 @@ class StoredBackendArray(BackendArray):
 
 
 class ForeignText(ZarrArrayWrapper):
-    """Texts of a file that is not Zarr, as objects: xarray writes these to NetCDF, and numpy's own texts not."""
+    """Texts of a file other than Zarr, as objects: xarray writes these to NetCDF, but not numpy's own texts."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ class ForeignText(ZarrArrayWrapper):
 
 
 class GroupStore(ZarrStore):
-    """A Zarr group, whose arrays are read by us: lazily, or as Dask arrays of any blocks."""
+    """Zarr group with arrays read by oocarrays: lazily, or as Dask arrays of any blocks."""
 
     __slots__ = ("_blocks", "_memory", "_opened", "refused")
 
@@ -113,7 +113,7 @@ class GroupStore(ZarrStore):
         self.refused: list[BudgetError] = []
 
     def open_store_variable(self, name: str) -> xr.Variable:
-        """Return one of its variables, not decoded."""
+        """Return a variable, not decoded."""
         stored, facts = self._opened.get(name), self._facts(name)
         made = self._variable(name) if facts is None else _foreign_variable(self.members[name], facts)
         if stored is None or stored.dtype.kind not in NUMBERS:
@@ -133,19 +133,19 @@ class GroupStore(ZarrStore):
         return made
 
     def get_encoding(self) -> dict[str, Any]:
-        """Return the encoding of the dataset: the names of its unlimited dimensions, if a file says so."""
+        """Return the encoding of the dataset: the names of its unlimited dimensions, if the file records them."""
         endless = [facts.endless for name in self.array_keys() if (facts := self._facts(name)) is not None]
         return {"unlimited_dims": set().union(*endless)} if endless else {}
 
     def _facts(self, name: str) -> Facts | None:
-        """Return what a file that is not Zarr says of a variable; None in a store of Zarr."""
+        """Return the facts of a variable in a file other than Zarr; None for a Zarr store."""
         place = self._opened.zarr.store_path / name
         found = joined_in(place.store)
         return found[0].facts(found[1] + place.path) if found and isinstance(found[0], ForeignStore) else None
 
 
 def _foreign_variable(array: Any, facts: Facts) -> xr.Variable:
-    """Return a variable of a file that is not Zarr, with the attributes and encoding its own readers give."""
+    """Return a variable of a file other than Zarr, with the attributes and encoding of its usual readers."""
     dims: list[str] = []
     for name, length in zip(facts.names or (None,) * array.ndim, array.shape, strict=True):
         dims.append(name or f"phony_dim_{length}{'_' * sum(each.startswith(f'phony_dim_{length}') for each in dims)}")
@@ -163,14 +163,15 @@ def _foreign_variable(array: Any, facts: Facts) -> xr.Variable:
 
 
 class Engine(BackendEntrypoint):
-    """``xr.open_dataset(place, engine="oocarrays")``: whatever `open_group` opens, NetCDF-4 and HDF5 among it."""
+    """Engine ``xr.open_dataset(place, engine="oocarrays")``: opens all stores of `open_group`, NetCDF-4 and HDF5
+    included."""
 
     description = "Zarr, and what oocarrays reads as Zarr: NetCDF, HDF5, TIFF, FITS"
     open_dataset_parameters = ("filename_or_obj", *DECODING, "group", "storage_options")
     supports_groups = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return that it is asked for by name."""
+        """Return False: the engine must be named."""
         return False
 
     def open_dataset(  # type: ignore[override]
@@ -231,18 +232,19 @@ def open_dataset(
     storage_options: Mapping[str, Any] | None = None,
     **decoding: Any,
 ) -> xr.Dataset:
-    """Open a group as a dataset of lazy arrays of any blocks, each stored byte read once where memory lets it.
+    """Open a group as a dataset of lazy arrays of any blocks, each stored byte read once if memory allows it.
 
-    ``xr.open_dataset(..., engine="oocarrays", chunks=...)`` reads block by block, and a chunk for each of its blocks.
+    ``xr.open_dataset(..., engine="oocarrays", chunks=...)`` reads block by block instead, and a chunk again for each
+    block that overlaps it.
 
     Parameters
     ----------
     place : path, URL or Zarr store
-        Whatever `open_group` opens.
+        A store that `open_group` opens.
     chunks : mapping
-        Lengths of blocks by dimension; others are those of the stored chunks.
+        Lengths of blocks by dimension; other dimensions use the stored chunks.
     memory : int or str
-        Bytes that the tasks of a process may hold together, as in `OutOfCoreArray.to_dask`.
+        Budget of all tasks of a process together, in bytes, as in `OutOfCoreArray.to_dask`.
     group : str, optional
         Path of a group below the place.
     decoding
@@ -251,7 +253,7 @@ def open_dataset(
     Raises
     ------
     NotFoundError
-        Where there is no group; `BudgetError` where the blocks of some variable do not fit.
+        If there is no such group; `BudgetError` if the blocks of some variable do not fit.
 
     Examples
     --------
@@ -268,7 +270,7 @@ def open_dataset(
 
 
 def _plain(lazy: LazyArray) -> Any:
-    """Return the same as an array of Dask's own type, with its plan: xarray computes no two types together."""
+    """Return the array as a plain Dask array with its plan: xarray does not compute two types together."""
     import dask.array as da
 
     made: Any = da.Array(lazy.dask, lazy.name, lazy.chunks, meta=lazy._meta, dtype=lazy.dtype)
@@ -277,7 +279,7 @@ def _plain(lazy: LazyArray) -> Any:
 
 
 def _indexed(ds: xr.Dataset) -> xr.Dataset:
-    """Return the dataset with an index for each coordinate of a dimension, as ``xarray.open_dataset`` gives it."""
+    """Return the dataset with an index for each dimension coordinate, as ``xarray.open_dataset`` does."""
     for name in ds.dims:
         if name in ds.coords and ds[name].dims == (name,) and name not in ds.xindexes:
             ds = ds.set_xindex([name])
@@ -293,7 +295,7 @@ def _decoded(store: GroupStore, decoding: Mapping[str, Any]) -> xr.Dataset:
 
 
 def stored_in(variable: xr.Variable) -> OutOfCoreArray | None:
-    """Return the array on disk that a variable is as the engine opened it, decoded or not; None of any other."""
+    """Return the stored array of a variable opened by the engine, decoded or not; None for other variables."""
     data: Any = variable._data
     while not isinstance(data, StoredBackendArray):
         if isinstance(data, indexing.LazilyIndexedArray) and data.shape != data.array.shape:
@@ -304,32 +306,33 @@ def stored_in(variable: xr.Variable) -> OutOfCoreArray | None:
     return data.stored if data.shape == variable.shape else None
 
 
-# ---------------------------------------------------------------------- what datasets have
+# ---------------------------------------------------------------------- accessors
 
 
 @xr.register_dataset_accessor("ooc")  # type: ignore[no-untyped-call]
 class DatasetMethods:
-    """The methods of datasets under ``.ooc``."""
+    """Methods of datasets under ``.ooc``."""
 
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
 
     def rechunk(self, chunks: Any, target: Any, **how: Any) -> Any:
-        """Plan to write the dataset in other chunks, by dimension: as `oocarrays.rechunk`, whose options it takes."""
+        """Plan to write the dataset in other chunks, by dimension, with the options of `oocarrays.rechunk`."""
         return rechunk(self._dataset, target, chunks=chunks, **how)
 
     def sections(self, sections: Sequence[Mapping[str, Any] | None], **how: Any) -> dict[str, Any]:
-        """Read what every rank wants of each variable of numbers that the engine opened: its ``sections``, by name.
+        """Read sections of each numeric variable that the engine opened, one a rank; returns them by name.
 
         Parameters
         ----------
         sections : sequence of mappings
-            For each rank what it wants of each dimension, ``{"time": slice(0, 10)}``: of variables that have it.
+            A section by dimension for each rank, ``{"time": slice(0, 10)}``; it applies to variables with that
+            dimension.
 
         Raises
         ------
         InputError
-            Where no variable has a dimension that is named.
+            If a dimension is not one of the dataset.
         """
         unknown = [name for each in sections if each for name in each if name not in self._dataset.dims]
         if unknown:
@@ -345,23 +348,23 @@ class DatasetMethods:
 
 @xr.register_dataarray_accessor("ooc")  # type: ignore[no-untyped-call]
 class DataArrayMethods:
-    """The methods of data arrays under ``.ooc``."""
+    """Methods of data arrays under ``.ooc``."""
 
     def __init__(self, array: xr.DataArray) -> None:
         self._array = array
 
     def rechunk(self, chunks: Any, target: Any, **how: Any) -> Any:
-        """Plan to write the array in other chunks, by dimension: as `oocarrays.rechunk`, whose options it takes."""
+        """Plan to write the array in other chunks, by dimension, with the options of `oocarrays.rechunk`."""
         return rechunk(self._array, target, chunks=chunks, **how)
 
     @property
     def stored(self) -> OutOfCoreArray:
-        """The array on disk that it is.
+        """Stored array behind this one.
 
         Raises
         ------
         UnsupportedError
-            Where it was not opened by ``engine="oocarrays"``, or is a part of what was, or computed.
+            If it was not opened by ``engine="oocarrays"``, or is only a part of such an array, or computed.
         """
         found = stored_in(self._array.variable)
         if found is None:
@@ -380,26 +383,26 @@ class DataArrayMethods:
         axis: str | int | None = None,
         **how: Any,
     ) -> SlabJob[Any]:
-        """Plan to write what a kernel makes of it: as `oocarrays.map_slabs`, with dimensions in place of axes.
+        """Plan to write a kernel's results for the array, as `oocarrays.map_slabs`, with dimensions in place of axes.
 
         Parameters
         ----------
         kernel : callable
-            Takes and gives values as xarray shows them; as they are stored, if not ``decode``.
+            Takes and returns values as xarray shows them; with ``decode=False``, as they are stored.
         target : path, URL or Zarr store
-            Where the array is to be, packed as its source is.
+            Location of the result, packed as its source is.
         axis : str or int
             The dimension along which slabs follow one another.
         how
             ``depth``, ``boundary``, ``window`` and ``chunks`` may be mappings of dimensions, and ``drop_axis`` one or
-            several of them; others as there.
+            several of them; other options as in `oocarrays.map_slabs`.
 
         Raises
         ------
         UnsupportedError
-            Where it is not as it is stored.
+            If the array is not as it is stored.
         KernelError
-            In a run, where a value cannot be packed.
+            During a run, if a value cannot be packed.
         """
         stored = self.stored
         dims, moves = self._dims(), any(how.get(name) is not None for name in ("drop_axis", "new_axis"))
@@ -425,19 +428,19 @@ class DataArrayMethods:
         ddof: int = 0,
         memory: int | float | str | None = None,
     ) -> xr.DataArray:
-        """Reduce it out of core along dimensions, of values as xarray shows them: as `oocarrays.reduce`.
+        """Reduce decoded values along dimensions out of core, as `oocarrays.reduce`.
 
         Parameters
         ----------
         by : str, DataArray or sequence
-            Labels along ``dim``, or where they are: a coordinate, or a part of a time, such as ``"time.month"``.
+            Labels along ``dim``, or the name of a coordinate or of a part of a time, such as ``"time.month"``.
         where : DataArray or array of bool
-            What counts, of any of its dimensions.
+            Mask of the elements to count, of any of its dimensions.
 
         Raises
         ------
         UnsupportedError
-            Where it is not as it is stored.
+            If the array is not as it is stored.
 
         Examples
         --------
@@ -468,18 +471,18 @@ class DataArrayMethods:
         return xr.DataArray(made, coords, kept, name=self._array.name)
 
     def _unpacked(self, kernel: Callable[[np.ndarray], np.ndarray], names: Sequence[str] = PACKED) -> Unpacked | None:
-        """The kernel for blocks as they are stored; None where these are the values."""
+        """Return the kernel for stored blocks; None if stored values need no decoding."""
         packing = {name: self._array.encoding[name] for name in names if name in self._array.encoding}
         dtype = self.stored.dtype
         return Unpacked(kernel=kernel, dims=self._dims(), packing=packing, dtype=dtype) if packing else None
 
     def sections(self, sections: str | Sequence[Mapping[str, Any] | None], **how: Any) -> Any:
-        """Read what every rank wants, each chunk once for all: as `oocarrays.read_sections`, as it is stored.
+        """Read a section for each rank, each chunk once for all, as `oocarrays.read_sections`: stored values.
 
         Parameters
         ----------
         sections : str or sequence of mappings
-            A layout, or for each rank what it wants of each dimension: ``{"time": slice(0, 10)}``.
+            A layout, or a section by dimension for each rank: ``{"time": slice(0, 10)}``.
         """
         if isinstance(sections, str):
             return read_sections(self.stored, sections, **how)
@@ -498,7 +501,7 @@ class DataArrayMethods:
         return self._dims().index(dim)
 
     def _numbers(self, said: Any) -> Any:
-        """The same with numbers in place of dimensions."""
+        """Return the dimensions as numbers."""
         if isinstance(said, str):
             return self._number(said)
         return list(map(self._numbers, said)) if isinstance(said, list | tuple) else said

@@ -1,1 +1,1 @@
-"""Advice on stored arrays, as a person asks for it, reads it and lets it be applied."""
+"""Advice on the chunks of stored arrays."""

@@ -1,8 +1,8 @@
-"""Advice on stored arrays: the chunks that each should have, how each block reads it, and a job that makes it so.
+"""Advice on stored arrays: best chunks of each, best method of each block, and a job that rechunks them.
 
 trace.advise(memory="1GiB")  ─►  Advice  ─►  print, draw, a notebook's table
-                                         ─►  advice.apply(target).run()        rewrites what should be
-                                         ─►  with advice: read_sections(…)     reads as is advised
+                                         ─►  advice.apply(target).run()        rechunks the arrays
+                                         ─►  with advice: read_sections(…)     reads by the advice
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ if TYPE_CHECKING:
 
 
 class Advice:
-    """Advice on each array of a trace: printed a table, in a ``with`` statement what `read_sections` goes by."""
+    """Advice on each array of a trace: prints as a table; in a ``with`` statement, `read_sections` follows it."""
 
     def __init__(self, trace: Trace, found: Sequence[Verdict]) -> None:
         self.trace = trace
-        """The trace that it is about."""
+        """Trace behind the advice."""
         self.arrays = tuple(found)
-        """What is advised of each array and each of its producers: plain data."""
+        """Verdicts on each array and each of its producers: plain data."""
         self._tokens: list[Token[Any]] = []
         self._targets: dict[str, str] = {}
 
     def method(self, block: str, array: str) -> str:
-        """Return how a block should read an array, as `read_sections` takes it.
+        """Return the advised method for a block to read an array, as `read_sections` takes it.
 
         Raises
         ------
         NotFoundError
-            Where the trace has no such array, or no such block that reads it.
+            If the trace has no such array, or no such block that reads it.
         """
         name = self.trace.dataset(array).name
         found = [each for verdict in self.arrays if verdict.array == name for each in verdict.blocks]
@@ -71,26 +71,26 @@ class Advice:
         return methods[0]
 
     def apply(self, target: StoreLike, *, array: str | None = None, **keywords: Any) -> RechunkJob | GroupJob:
-        """Plan to write what should have other chunks anew in them. Reads no data.
+        """Plan to rewrite arrays in their advised chunks. Reads no data.
 
         Parameters
         ----------
         target : path, URL or Zarr store
-            Where to write; of several arrays of a group, that group with all that is in it.
+            Location of the result; for several arrays of a group, a copy of that group with all its members.
         array : str, optional
-            Which array; by default all that are there and should have other chunks, which must be of one group.
+            The array to rewrite; by default all existing ones with better chunks, which must be of one group.
         **keywords
-            What else `rechunk` takes: ``memory``, ``overwrite``, ``scheduler`` and so on.
+            Other options of `rechunk`: ``memory``, ``overwrite``, ``scheduler`` and so on.
 
         Returns
         -------
         RechunkJob or GroupJob
-            Which can be resumed, as every rechunk.
+            It can be resumed, as every rechunk.
 
         Raises
         ------
         InputError
-            Where nothing is to be rewritten, arrays are of several groups, or one is gone or has changed.
+            If nothing is to be rewritten, arrays are of several groups, or one is gone or has changed.
         """
         wanted = self._to_rewrite(array)
         for each in wanted:
@@ -111,7 +111,7 @@ class Advice:
         return rechunk(group, target, chunks=chunks, **keywords)  # type: ignore[no-any-return, call-overload]
 
     def _to_rewrite(self, array: str | None) -> list[Verdict]:
-        """Return the arrays that are there and should have other chunks."""
+        """Return the existing arrays with better chunks."""
         if array is not None:
             name = self.trace.dataset(array).name
             found = [each for each in self.arrays if each.array == name and not each.kept]
@@ -123,7 +123,7 @@ class Advice:
         return found[:1] if array is not None else found
 
     def _shards(self, each: Verdict) -> tuple[int, ...] | None:
-        """Return the shards that go with the advised chunks: as long as today's, as whole numbers of chunks."""
+        """Return the shards for the advised chunks: as long as today's, in whole chunks."""
         shards = self.trace.dataset(each.array).shards
         if shards is None:
             return None
@@ -139,7 +139,7 @@ class Advice:
         chunks.end(self._tokens.pop())
 
     def _method_for(self, array: zarr.Array, requests: Sequence[Axes]) -> str:
-        """Return the method in which these sections of an array should be read; "auto" where nothing is advised."""
+        """Return the advised method for these sections of an array; "auto" without advice."""
         place = _place(location(array))
         name = self._targets.get(place, place)
         blocks = [
@@ -161,20 +161,20 @@ class Advice:
 
     @staticmethod
     def _found(verdict: Verdict, block: BlockVerdict, chunks: tuple[int, ...]) -> str:
-        """Return the method for the chunks that the array has."""
+        """Return the method for the present chunks of the array."""
         if chunks == block.chunks:
             return block.method
         return block.today_method if chunks == verdict.stored.grid.chunks else "auto"
 
-    # ------------------------------------------------------------------ what a person reads
+    # ------------------------------------------------------------------ reports
 
     def draw(self) -> Figure:
-        """Return blocks, arrays, and what flows between them, with what it takes today and as advised, as a figure.
+        """Return a figure of blocks, arrays, and the flows between them, with their seconds today and as advised.
 
         Raises
         ------
         UnsupportedError
-            Where matplotlib is not installed.
+            If matplotlib is not installed.
         """
         figure: Figure = load_picture("advice").draw(self.arrays)
         return figure
@@ -221,7 +221,7 @@ GONE = "it is not there any more, or not on this machine: this is about what it 
 
 
 def _is_gone(known: Dataset) -> bool:
-    """Whether a local array that was there when it was traced is not there now; one that has changed is refused."""
+    """Return whether a traced local array no longer exists; raise if it has changed."""
     if known.planned or not known.stored.local or not os.path.isabs(known.name):
         return False
     try:
@@ -232,7 +232,7 @@ def _is_gone(known: Dataset) -> bool:
 
 
 def _check_unchanged(known: Dataset) -> None:
-    """Refuse an array that is not the one that was traced."""
+    """Raise if an array has changed since it was traced."""
     there = dataset_of(array_file.open_array(known.name))
     was, now = ((each.dtype, each.shape, each.chunks) for each in (known, there))
     if was != now:
@@ -241,12 +241,12 @@ def _check_unchanged(known: Dataset) -> None:
 
 
 def _kind(each: Sequence[Any]) -> tuple[Any, ...]:
-    """Tell patterns apart."""
+    """Return the kind of a pattern."""
     return tuple(sorted((f.sections, f.elements, f.largest) for f in each))
 
 
 def _place(name: Any) -> str:
-    """Name a place in one way, however it is written."""
+    """Return a canonical name of a location."""
     found = name_of(name) if not isinstance(name, str) else name
     return found if "://" in found else os.path.abspath(from_home(found))
 

@@ -1,1 +1,1 @@
-"""Arrays and groups as a person opens, makes and holds them."""
+"""Arrays and groups: creation, opening, and access."""

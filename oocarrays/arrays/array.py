@@ -1,4 +1,4 @@
-"""The array that a person holds: a stored array that gives itself lazily, in slabs, and in partitions, too."""
+"""Array of the public API: a stored array with lazy access, slabs, and partitions."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray, opened
 from oocarrays.stored.slab_iterator import SlabIterator, slabs_of
 
-if TYPE_CHECKING:  # what is lazy needs dask.array, which takes its time to import
+if TYPE_CHECKING:  # lazy arrays need dask.array, which is slow to import
     import dask.array as da
 
     from oocarrays.stored.lazy_array import LazyArray
 
 
 class OutOfCoreArray(StoredArray):
-    """An array in a Zarr store, of which only what is asked for comes into memory.
+    """Array in a Zarr store; only the sections that are read come into memory.
 
-    ``a[key]`` is a numpy array, as in Zarr; ``a.to_dask()`` is lazy. Made by `open_array`.
+    ``a[key]`` is a numpy array, as in Zarr; ``a.to_dask()`` is lazy. Created by `open_array`.
     """
 
     def partitions(self, layout: Any = None, **how: Any) -> Iterator[Any]:
-        """The array in partitions that fit in memory, one after the other, each a `DistributedArray`, read lazily.
+        """Iterate over the array in partitions that fit in memory, each a lazy `DistributedArray`.
 
         Parameters
         ----------
         layout : Layout, str, Distribution or sequence of them
-            How each partition is laid out over its ranks; by default as the array's descriptor says.
+            Layout of each partition over its ranks; by default that of the array's descriptor.
         how
             As in `read_sections`: ``ranks``, ``grid``, ``memory``, ``method``, ``scheduler``, ``workers`` and others.
-            Partitions are as large as fit in ``memory`` bytes of each process together.
+            Partitions are as large as fit in ``memory`` bytes of all processes together.
 
         Yields
         ------
         DistributedArray
-            Its ``.section`` says where it lies: whole chunks of the array, which come in file order.
+            Its ``.section`` locates it: whole chunks of the array, in file order.
 
         Raises
         ------
         InputError
-            `BudgetError` where not one chunk fits, `LayoutError` where there is no layout: before the first is given.
+            `BudgetError` if not one chunk fits, `LayoutError` without a layout: before the first partition.
 
         Notes
         -----
@@ -78,36 +78,36 @@ class OutOfCoreArray(StoredArray):
         height: int | None = None,
         window: WindowLike | None = None,
     ) -> SlabIterator:
-        """The array in slabs with their halos, one after the other, the next ones read ahead: for loops.
+        """Iterate over the array in slabs with their halos, with read-ahead.
 
-        `map_slabs` does the same with a function, on several ranks, and writes what that gives.
+        `map_slabs` does the same with a function, on several ranks, and writes the results.
 
         Parameters
         ----------
         memory : int or str
-            Bytes to hold at most, the slab that the loop has among them; by default as in `rechunk`.
+            Budget in bytes, including the slab that the loop holds; by default as in `rechunk`.
         depth, boundary
-            How many neighbours a slab has on each side, and what stands beyond the edges, as in `map_slabs`.
+            Halo width on each side, and values beyond the edges, as in `map_slabs`.
         prefetch : int
-            Slabs that a thread reads ahead; with 0 they are read when they are asked for.
+            Number of slabs that a thread reads ahead; with 0 each slab is read on demand.
         reuse : bool
-            Whether rows that the next slab needs again are kept instead of being read again.
+            Whether to keep rows that the next slab needs, instead of reading them again.
         axis, height : int
-            Along which axis, by number or name, slabs follow one another, and how many elements each has; by default
-            what is best.
+            The axis along which slabs follow one another, by number or name, and the elements of each slab along it; by
+            default chosen by the plan.
         window : sequence of int or mapping
             Elements of a slab along each axis, as in `map_slabs`: for blocks that are whole in no axis.
 
         Yields
         ------
         SlabWindow
-            ``.data`` is a numpy array with its halo, ``.section`` the elements that it has without, and ``.inside``
-            where these are in it.
+            ``.data`` is a numpy array with its halo, ``.section`` the elements without the halo, and ``.inside`` the
+            position of these in ``.data``.
 
         Raises
         ------
         InputError
-            For anything that cannot be; `BudgetError` where not one slab fits: before the first is given.
+            For invalid arguments; `BudgetError` if not one slab fits: before the first slab is read.
 
         Notes
         -----
@@ -130,7 +130,7 @@ class OutOfCoreArray(StoredArray):
 
     @property
     def T(self) -> da.Array:
-        """The array with its axes the other way round, lazily: ``a.to_dask().T``."""
+        """Lazy array with reversed axes: ``a.to_dask().T``."""
         turned: da.Array = self.to_dask().T
         return turned
 
@@ -144,31 +144,32 @@ class OutOfCoreArray(StoredArray):
         memory: int | float | str | None = None,
         scratch: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     ) -> LazyArray:
-        """A lazy Dask array of any blocks, its name always the same for the same array, blocks and memory.
+        """Return a lazy Dask array of any blocks; equal arrays, blocks and memory give equal names.
 
-        Each stored byte is read once, where what is computed lets it: by the block that it is in, or by a group of
-        blocks that share stored chunks; where no such group fits in memory, by way of a plain copy in scratch, which
-        is gone when it has been used. ``.explain()`` says which, the bytes that each task holds, and how often stored
-        bytes are read where memory or groups do not let it be once (``.plan.times_read``).
+        Each stored byte is read once if the computation allows it: by its own block, or by a group of blocks that share
+        stored chunks. If no such group fits in memory, the data goes through a plain copy in scratch, which is deleted
+        after use. ``.explain()`` names the method, the bytes that each task holds, and how often stored bytes are read
+        (``.plan.times_read``).
 
         Parameters
         ----------
         chunks : int, str, tuple or dict
-            Lengths of the blocks as `rechunk` takes them, ``"auto"`` or ``"128MiB"`` among them, or any lengths along
-            an axis that add up; by default those of the stored chunks (of the shards, where there are shards).
+            Lengths of the blocks as `rechunk` takes them, including ``"auto"`` and ``"128MiB"``, or any lengths along
+            an axis that add up; by default those of the stored chunks (or shards).
         layout, ranks, grid : Layout or str, int, sequence of int
-            Blocks are the parts of a layout's ranks instead, as `distribute` takes them: block and gen_block axes.
+            Use the parts of a layout's ranks as blocks instead, as `distribute` takes them: block and gen_block axes.
         memory : int or str
-            Bytes that the tasks of a process may hold together; by default as in `rechunk`.
+            Budget of all tasks of a process together, in bytes; by default as in `rechunk`.
         scratch : path
-            Local folder for a plain copy; by default the setting, or beside the array. On a cluster, workers share it.
+            Local folder for a plain copy; by default the setting, or beside the array. The workers of a cluster share
+            it.
 
         Raises
         ------
         ChunksError, LayoutError
-            Where blocks do not fit the array.
+            If the blocks do not fit the array.
         BudgetError
-            Where there is no room for a block in the memory that was named.
+            If a block does not fit the given memory.
 
         Examples
         --------

@@ -1,11 +1,11 @@
-"""Arrays that are read through copies in scratch, where their chunks cross the slabs in which they are read.
+"""Reads of arrays through rechunked copies in scratch, for arrays with chunks across the slabs.
 
 a   maps, zstd    ──► rechunked into scratch, each chunk decoded once ──┐
                                                                         ├─ whole chunks of all, slab by slab
 b   series, zstd  ──────────────────────────────────────────────────────┘
 
-Slabs of coded chunks that cross decode each of them as often as there are slabs in it: of maps of an array forty times
-the budget, read as series, all some forty times.
+Without copies, slabs across coded chunks decode each chunk once for every slab that it overlaps. For an array of maps
+forty times the budget, read as series, that is about forty times for every chunk.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from oocarrays.storage.files.places import free_bytes
 from oocarrays.storage.journal.leftovers import discard, hold, scratch_below
 
 Planned = Callable[[Sequence[Stored], int], SlabPlan]
-"""Plans the slabs in which arrays are read together, within a budget in bytes."""
+"""Planner of the slabs to read arrays together, within a budget in bytes."""
 Chunkings = Iterable[Mapping[int, tuple[int, ...]]]
-"""Chunks of copies that are considered, by the number of the array."""
+"""Candidate chunks of copies, by the number of the array."""
 WORTH = 0.8
-"""Share of the time without copies that a way with copies may take: more is not worth the bytes that it writes."""
+"""Maximum share of the seconds without copies that copies may take: above it, the extra writes are not worth it."""
 TRIES = 16
-"""Budgets that are tried to find the least one of a way: each part of it names its own."""
+"""Maximum number of budgets to try in search of the minimum: each part of a plan states its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    """Copies of some arrays in scratch, and the slabs in which they and the others are read."""
+    """Copies of some arrays in scratch, and the slabs to read them together with the others."""
 
     files: Sequence[ArrayFile]
     """All arrays."""
     folder: str
-    """Where the copies are to be."""
+    """Folder of the copies."""
     jobs: Mapping[int, Any]
-    """Makes each copy, by the number of the array."""
+    """Job for each copy, by the number of the array."""
     plan: SlabPlan
     """Slabs of all arrays."""
 
     @property
     def seconds(self) -> float:
-        """Predicted: to make the copies, and to read them."""
+        """Predicted seconds of making the copies and reading them."""
         copying: float = sum(job.plan.seconds for job in self.jobs.values())
         return copying + self.plan.pass_seconds
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is in scratch at one time, at most."""
+        """Peak size of scratch in bytes."""
         plans = [job.plan for job in self.jobs.values()]
         made: int = sum(plan.target.nbytes for plan in plans)
         return made + max(int(plan.scratch_bytes) for plan in plans)
@@ -79,7 +79,7 @@ class Copying:
 
     @contextmanager
     def made(self) -> Iterator[list[ArrayFile]]:
-        """Make the copies, and give all arrays as they are read; the copies are removed at the end."""
+        """Make the copies, and yield all arrays to read; the copies are removed at the end."""
         held = hold(self.folder)
         try:
             made = {n: array_file.describe_source(job.run().zarr, "fill") for n, job in self.jobs.items()}
@@ -90,19 +90,19 @@ class Copying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copier:
-    """Terms on which copies of arrays are planned."""
+    """Options for planning copies of arrays."""
 
     files: Sequence[ArrayFile]
     """The arrays, all of one shape."""
     planned: Planned
-    """Plans slabs of them, or of copies in their places."""
+    """Planner of slabs of the arrays, or of their copies."""
     copy: Callable[..., Any]
-    """Plans to write one array again in scratch, as `scratch_copy`: jobs are made below this room."""
+    """Planner of a rewrite of one array in scratch, as `scratch_copy`."""
     place: str
-    """The folder in which scratch is made."""
+    """Folder for scratch."""
 
     def best(self, chunkings: Chunkings, budget: int) -> SlabPlan | Copying:
-        """Return the slabs of the arrays as they are, or the way with copies, where that takes less time."""
+        """Return the slabs of the arrays, or a plan with copies if that takes less time."""
         chunkings = list(chunkings)
         try:
             plan = self.planned([file.stored for file in self.files], budget)
@@ -115,7 +115,7 @@ class Copier:
         return self.cheapest(chunkings, budget, WORTH * plan.pass_seconds) or plan
 
     def cheapest(self, chunkings: Chunkings, budget: int, most: float) -> Copying | None:
-        """Return the way that takes least time; None where that is not less than ``most`` seconds, or has no room."""
+        """Return the plan of least time; None if it is not below ``most`` seconds, or does not fit."""
         ways, room = [], free_bytes(self.place)
         for chunks in chunkings:
             with suppress(OocError):  # it cannot be copied, or not in this budget
@@ -124,7 +124,7 @@ class Copier:
         return min(fitting, key=lambda way: way.seconds, default=None)
 
     def _least(self, chunks: Mapping[int, tuple[int, ...]], budget: int) -> int | None:
-        """Return the least budget of a way; None where it is impossible in any."""
+        """Return the minimum budget of a plan; None if no budget suffices."""
         for _ in range(TRIES):
             try:
                 return budget if self._way(chunks, budget).nbytes < free_bytes(self.place) else None

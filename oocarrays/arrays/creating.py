@@ -1,4 +1,4 @@
-"""Making and opening array files: one Zarr array for all ranks, or one for each."""
+"""Creation and opening of array files: one Zarr array for all ranks, or one for each."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("oocarrays")
 CHUNK_BYTES = 2**24
-"""Bytes of a chunk, if nothing is said of chunks or memory."""
+"""Default size of a chunk in bytes, without given chunks or memory."""
 CHUNKS_IN_MEMORY = 8
-"""Chunks that a budget is to hold at least."""
+"""Minimum number of chunks that a budget must hold."""
 
 
 def open_array(
@@ -59,27 +59,27 @@ def open_array(
     Parameters
     ----------
     store : path, URL, Zarr store, zarr.Array, zarr.Group or numpy.ndarray
-        Where the array is. One in memory is read where it lies.
+        Location of the array. An array in memory is read in place.
     mode : str
-        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes; by default ``"r"``, and of a Zarr array what it is.
+        As in Zarr: ``"r"`` reads, ``"r+"`` reads and writes; by default ``"r"``, and for a Zarr array its own mode.
     storage_options : mapping
-        How a URL is opened, by the names that fsspec has for it.
+        Options for opening a URL, by their names in fsspec.
     scheduler : Client, address or "threads"
-        The cluster on whose workers' own disks local array files are; by default that of the active client.
+        The cluster with local array files on its workers' own disks; by default that of the active client.
     missing : str
-        What is made of a chunk that is not there, by whatever reads this array: ``"fill"`` takes it for the fill value,
-        as Zarr does; ``"warn"`` does so, and warns once a run, with their number; ``"error"`` is for arrays that lack
-        none: a `RunError` names the first. Zarr itself stores no chunk of nothing but the fill value unless it is told
-        to. By default the setting ``oocarrays.missing``, which is ``"fill"``.
+        Treatment of a missing chunk in every read of this array: ``"fill"`` reads the fill value, as Zarr does;
+        ``"warn"`` does so, and warns once a run, with their number; ``"error"`` raises a `RunError` that names the
+        first. Zarr itself does not store chunks of only the fill value by default. By default the setting
+        ``oocarrays.missing``, which is ``"fill"``.
 
     Raises
     ------
     NotFoundError
-        Where there is no store, or no array in it.
+        If the store does not exist, or has no array.
     DescriptorError
-        Where it says of itself what does not fit what is there.
+        If its descriptor does not fit the stored array.
     UnfinishedError
-        Where a run that died left it.
+        If an interrupted run left it unfinished.
 
     Examples
     --------
@@ -134,50 +134,50 @@ def create_array(
     storage_options: Mapping[str, Any] | None = None,
     scheduler: Client | str | None = None,
 ) -> OutOfCoreArray | LocalArrays:
-    """Make an array file, of which nothing is stored yet: every element has the fill value.
+    """Create an array file without data: every element has the fill value.
 
     Parameters
     ----------
     store : path, URL or Zarr store
-        Where it is to be.
+        Location of the new array file.
     shape, dtype
-        Extent of each axis of the whole array, and the type of its elements.
+        Extent of each axis of the whole array in elements, and the type of its elements.
     orientation : "row", "column" or sequence of int
-        The order in which a chunk's elements are stored: the last axis fastest, the first, or the axes from the slowest
-        to the fastest (Zarr's ``transpose``, or ``order="F"`` of format 2), as in `rechunk`. Chunks run along the
-        fastest axes as far as they go. "row", where ``chunks`` are not given either.
+        Storage order of a chunk's elements: the last axis fastest, the first, or the axes from the slowest to the
+        fastest (Zarr's ``transpose``, or ``order="F"`` of format 2), as in `rechunk`. Chunks run along the fastest axes
+        as far as they go. By default "row", if ``chunks`` are not given either.
     chunks, shards : int, str, tuple or dict
-        Chunk and shard lengths as `rechunk` takes them, instead of an orientation, or such that run so. Chunks may be
-        of unequal lengths where zarr-python knows these (3.3 and later): listed as Dask lists blocks, ``x.chunks``, or
-        ``"layout"`` for what each rank of a global array has. One process writes them.
+        Chunk and shard lengths as `rechunk` takes them, instead of an orientation, or together with a matching one.
+        Chunks may be of unequal lengths with zarr-python 3.3 and later: listed as Dask lists blocks, ``x.chunks``, or
+        ``"layout"`` for the part of each rank of a global array. One process writes them.
     layout, ranks, grid
-        Which rank holds which element, as `Layout.of` takes them. Local array files need it.
+        The layout of the array over ranks, as `Layout.of` takes them. Required for local array files.
     placement : "global" or "local"
         One Zarr array for all ranks, or a group with one for each, ``rank-0000`` and so on.
     depth : int, sequence of int or mapping
-        How many neighbours a rank sees along each axis. Local array files have room for them on both sides: a halo.
+        Halo width along each axis in elements. Local array files reserve it on both sides.
     folders : str
-        Where the file of each rank is, such as ``"/scratch/u/{rank}.zarr"``, on the own disk of the worker that the
-        rank is put on; the group then holds the descriptor only. By default files are in the group.
+        Location of each rank's file, such as ``"/scratch/u/{rank}.zarr"``, on the own disk of the rank's worker; the
+        group then holds only the descriptor. By default files are in the group.
     fill_value, compressors, filters, zarr_format, attributes, dimension_names
         As ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors also by name,
         as in `rechunk`.
     memory : int or str
-        Bytes that a rank may hold: of chunks whose lengths are not given it holds 8 at least. They have 16 MiB at most.
+        Budget of a rank in bytes: chunks without given lengths are at most an eighth of it, and at most 16 MiB.
     overwrite : bool
         Whether an array file at ``store`` may be replaced.
     storage_options, scheduler
-        As in `rechunk`; a scheduler is asked for the workers of ``folders`` only.
+        As in `rechunk`; the scheduler is only used to find the workers of ``folders``.
 
     Returns
     -------
     OutOfCoreArray or LocalArrays
-        Open for reading and writing.
+        The array file, open for reading and writing.
 
     Raises
     ------
     InputError
-        One of its kinds, before anything is made: see `oocarrays.errors`.
+        Before anything is created: see `oocarrays.errors`.
 
     Examples
     --------
@@ -245,7 +245,7 @@ def described(
 
 
 def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...], ...] | None:
-    """Lengths of chunks along each axis, where they are unequal; None where they are not, or one is chosen."""
+    """Return the chunk lengths along each axis if they are unequal; None otherwise, or if one is to be chosen."""
     if isinstance(chunks, str) and chunks == "layout":
         if descriptor.layout is None or descriptor.placement == "local":
             raise LayoutError("chunks='layout' are those of ranks of one global array: give layout=")
@@ -260,7 +260,7 @@ def uneven_blocks(chunks: Any, descriptor: Descriptor) -> tuple[tuple[int, ...],
 
 
 def blocks_of_ranks(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Lengths of what ranks hold along each axis, but for those who hold nothing."""
+    """Return the lengths of the ranks' blocks along each axis, without empty ones."""
     if not all(map(is_block, layout.axes)):
         raise LayoutError(f"{layout}: chunks='layout' are of blocks: block, gen_block or * along each axis")
     lengths = (tuple(filter(None, map(axis.size, range(axis.ranks)))) for axis in layout.axes)
@@ -268,7 +268,7 @@ def blocks_of_ranks(layout: Layout) -> tuple[tuple[int, ...], ...]:
 
 
 def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequence[int] | None) -> Layout | None:
-    """A layout that is asked for: a file is not to depend on how many cores this machine has."""
+    """Return the requested layout, without a default number of ranks: files must not depend on this machine's cores."""
     if layout is None:
         return None
     if isinstance(layout, Layout):
@@ -277,7 +277,7 @@ def layout_of(shape: tuple[int, ...], layout: Any, ranks: int | None, grid: Sequ
 
 
 def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
-    """The shape of the array file, or of the largest of them, with its halo."""
+    """Return the shape of the array file, or of the largest one, with its halo."""
     layout = descriptor.layout
     if descriptor.placement == "global" or layout is None:
         return descriptor.shape
@@ -287,7 +287,7 @@ def largest_shape(descriptor: Descriptor) -> tuple[int, ...]:
 def chunks_and_order(
     descriptor: Descriptor, dtype: np.dtype, orientation: Any, chunks: Any, names: Any, nbytes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Chunk lengths, and the order of the axes along a chunk, if there is one."""
+    """Return the chunk lengths, and the order of the axes in a chunk, if any."""
     shape = largest_shape(descriptor)
     order = None if orientation is None else axis_order(orientation, len(shape))
     known = axis_order("row", len(shape)) if order is None else order
@@ -318,7 +318,7 @@ def _global(store: Any, descriptor: Descriptor, made: Settings, overwrite: bool)
 
 
 def _uneven(place: Any, blocks: Any, made: dict[str, Any], overwrite: bool) -> OutOfCoreArray:
-    """One Zarr array of chunks of these lengths."""
+    """Create one Zarr array of chunks of these lengths."""
     if made["shards"] is not None or made["zarr_format"] == 2:
         raise UnsupportedError("chunks of unequal lengths are of format 3, and not in shards")
     check_place(place, overwrite=overwrite)
@@ -329,7 +329,7 @@ def _uneven(place: Any, blocks: Any, made: dict[str, Any], overwrite: bool) -> O
 def _local(
     store: Any, descriptor: Descriptor, made: Settings, folders: str | None, overwrite: bool, scheduler: Any
 ) -> LocalArrays:
-    """A group, and in it one Zarr array a rank."""
+    """Create a group with one Zarr array a rank."""
     array_file.preview(local_files.largest_settings(descriptor, made), store)
     described, disks = own_disks(descriptor, folders, scheduler)
     local_files.check_group_place(store, overwrite=overwrite)

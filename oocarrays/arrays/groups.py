@@ -1,4 +1,4 @@
-"""Groups as a person holds them: a mapping of arrays."""
+"""Groups of the public API: mappings of arrays."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from oocarrays.stored.array import placer
 
 
 class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
-    """The arrays of a Zarr group, by their paths; nothing of them is in memory. Made by `open_group`.
+    """Mapping of a Zarr group's arrays by path, without data in memory. Created by `open_group`.
 
     ``group["air"]`` and ``group["deep/temp"]`` are `OutOfCoreArray`\\ s; ``xarray.open_zarr(group.store)`` is a
-    dataset, where the group lies in local files.
+    dataset, if the group is in local files.
     """
 
     def __init__(self, file: GroupFile, missing: str | None = None) -> None:
@@ -34,12 +34,12 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
         self._missing = settings.missing(missing)
 
     def __getitem__(self, name: str) -> OutOfCoreArray:
-        """The array at a path in the group.
+        """Return the array at a path in the group.
 
         Raises
         ------
         KeyError
-            Where there is none, whatever ``name`` is.
+            If the group has no such array, for a ``name`` of any type.
         """
         if not isinstance(name, str) or (path := name.strip("/")) not in self._file.arrays:
             raise KeyError(name)
@@ -58,7 +58,7 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
 
     @property
     def missing(self) -> Policy:
-        """Return how missing chunks are read: as `open_group` was told."""
+        """Policy for missing chunks, as given to `open_group`."""
         return self._missing
 
     @property
@@ -68,7 +68,7 @@ class OutOfCoreGroup(Mapping[str, OutOfCoreArray]):
 
     @property
     def store(self) -> str:
-        """Where the group is."""
+        """Store of the group."""
         return self._file.name
 
     @cached_property
@@ -105,18 +105,18 @@ def open_group(
     Parameters
     ----------
     store : path, Zarr store or zarr.Group
-        Where the group is.
+        Location of the group.
     missing : str
-        What is made of chunks that its arrays lack, as in `open_array`.
+        Treatment of missing chunks of its arrays, as in `open_array`.
     storage_options : mapping, optional
-        How a URL is opened, as in `open_array`.
+        Options for opening a URL, as in `open_array`.
 
     Raises
     ------
     NotFoundError
-        Where there is no store, or no group in it.
+        If the store does not exist, or has no group.
     UnfinishedError
-        Where a run that died left it.
+        If an interrupted run left it unfinished.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Local array files as a person holds them: one array, each rank's part of it in a file of its own."""
+"""Local array files of the public API: one array, with each rank's part in its own file."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from distributed import Client
 
 MOST_RANKS = 8
-"""Ranks that are listed at most."""
+"""Maximum number of ranks to list."""
 
 
 class LocalArrays:
-    """An array in local array files: one Zarr array a rank, each with its halo. Made by `create_array`, `open_array`.
+    """Array in local array files: one Zarr array a rank, with its halo. Created by `create_array` and `open_array`.
 
-    ``a[key]`` gathers what it takes from the files of the ranks that hold it; ``a[key] = values`` writes their own
-    elements and those that others see of them in their halos.
+    ``a[key]`` gathers the section from the files of the ranks that hold it; ``a[key] = values`` writes the elements
+    and their copies in the halos of other ranks.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class LocalArrays:
         self._files = replace(files, known=known)
 
     def _look(self) -> tuple[np.dtype, tuple[Stored, ...], tuple[Presence, ...]]:
-        """Look at every file: a descriptor that lies is refused now."""
+        """Open every file; raise if its descriptor is wrong."""
         found = [self._disks.call(rank, _facts, self._files, rank) for rank in range(self.ranks)]
         dtype = found[0][0]
         other = next((rank for rank, (known, *_) in enumerate(found) if known != dtype), None)
@@ -84,29 +84,29 @@ class LocalArrays:
 
     @property
     def files(self) -> LocalFiles:
-        """Where the files are, and what they say."""
+        """Location and descriptor of the files."""
         return self._files
 
     def before_changes(self) -> LocalFiles:
-        """The files as they are now, for a run that changes them.
+        """Return the files as they are now, for a run that changes them.
 
         Raises
         ------
         RunError
-            Where they are not those that were opened, or have lost their chunks.
+            If they are not the opened files any more, or have lost their chunks.
         """
         there = tuple(self._disks.call(rank, _presence_now, self._files, rank) for rank in range(self.ranks))
         self._may_empty()
         return replace(self._files, known=there)
 
     def _may_empty(self) -> None:
-        """Say that chunks may go from now on: what is written may be fill values."""
+        """Record that missing chunks may be fill values from now on: a write may leave a chunk out."""
         known = tuple(replace(each, had_chunks=False) for each in self._files.known)
         self._files = replace(self._files, known=known)
 
     @property
     def disks(self) -> Disks:
-        """The way to them, where they are on workers' own disks."""
+        """Access to the files, if they are on workers' own disks."""
         return self._disks
 
     @property
@@ -116,34 +116,34 @@ class LocalArrays:
 
     @property
     def stored(self) -> tuple[Stored, ...]:
-        """All that a planner may know of each file."""
+        """Facts of each file for planners."""
         return self._stored
 
     def like(self) -> zarr.Array:
-        """An array in memory that has no chunks, and the metadata of the file of rank 0."""
+        """Return an array in memory without chunks, with the metadata of the file of rank 0."""
         return zarr.open_array(MemoryStore(self._disks.call(0, _documents, self._files)), mode="r")
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def layout(self) -> Layout:
-        """Which rank holds which element."""
+        """Layout of the array over ranks."""
         assert self._files.descriptor.layout is not None, "local array files have a layout"
         return self._files.descriptor.layout
 
     @property
     def ranks(self) -> int:
-        """Ranks, and files."""
+        """Number of ranks and of files."""
         return self.layout.ranks
 
     @property
     def depth(self) -> tuple[int, ...]:
-        """How many neighbours a rank sees along each axis, on either side."""
+        """Halo width along each axis, on either side."""
         return self._files.descriptor.depth
 
     @property
     def orientation(self) -> tuple[int, ...]:
-        """The axes from the slowest to the fastest, as the elements of a chunk are stored."""
+        """Storage order of a chunk's elements: the axes from the slowest to the fastest."""
         return stored_order(self.like()) or tuple(range(self.ndim))
 
     @property
@@ -163,17 +163,17 @@ class LocalArrays:
 
     @property
     def size(self) -> int:
-        """Number of elements, those in halos not among them."""
+        """Number of elements, without halos."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements, those in halos not among them."""
+        """Bytes of all elements, without halos."""
         return self.size * self.dtype.itemsize
 
     @property
     def store(self) -> str:
-        """Where the group is that holds the descriptor."""
+        """Store of the group with the descriptor."""
         return self._files.name
 
     @cached_property
@@ -189,35 +189,35 @@ class LocalArrays:
     # ------------------------------------------------------------------ a rank's own
 
     def local(self, rank: int) -> OutOfCoreArray:
-        """The file of a rank, with its halo: its own elements are those in ``inside(rank)``.
+        """Return the file of a rank, with its halo: ``inside(rank)`` locates its own elements.
 
         Raises
         ------
         LayoutError
-            Where there is no such rank.
+            If there is no such rank.
         DescriptorError
-            Where the file is on the disk of another machine.
+            If the file is on the disk of another machine.
         """
         if self.is_writable:
             self._may_empty()
         return OutOfCoreArray(self._files.open(self._checked(rank), mode=self._mode), self._files.missing)
 
     def inside(self, rank: int) -> Section:
-        """Where a rank's own elements are in its file: all of it, without a halo."""
+        """Return the position of a rank's own elements in its file: all of it, without a halo."""
         return self._part(self._checked(rank)).inside
 
     def slabs(self, rank: int, *, memory: int | float | str | None = None) -> Slabs:
-        """How a rank's part is cut into slabs that fit a budget with their halos: bounds of what is in core.
+        """Return the cut of a rank's part into slabs that fit a memory budget with their halos.
 
         Parameters
         ----------
         memory : int or str
-            Bytes of one slab; by default half of what the machine has free.
+            Budget of one slab in bytes; by default half of the free memory.
 
         Raises
         ------
         BudgetError
-            Where not one element fits with its halo.
+            If not one element fits with its halo.
         """
         return Slabs.of(
             self.layout.local_shape(self._checked(rank)),
@@ -265,7 +265,7 @@ class LocalArrays:
             raise TypeError("len() of an array without axes")
         return self.shape[0]
 
-    # ------------------------------------------------------------------ what a person reads
+    # ------------------------------------------------------------------ reports
 
     def _title(self) -> str:
         shape, size = report.shape_text(self.shape), format_bytes(self.nbytes)
@@ -297,7 +297,7 @@ class LocalArrays:
 
 
 def _common(wanted: Axes, held: Axes, start: tuple[int, ...]) -> Iterator[tuple[Any, Axes]]:
-    """Yield where the wanted part of a file lies in the result and in the file, if it has any."""
+    """Yield the overlap of the requested part and a file, as positions in the result and in the file."""
     along = [shared(w, h) for w, h in zip(wanted, held, strict=True)]
     if all(len(among) for among, _ in along):
         among = np.ix_(*(np.asarray(taken) for taken, _ in along))
@@ -333,7 +333,7 @@ def _write(files: LocalFiles, rank: int, axes: Axes, values: np.ndarray) -> None
 
 
 def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | str | None) -> tuple[Descriptor, Disks]:
-    """A descriptor of files that are to be in ``folders``, each on the disk of a worker, and the way to them."""
+    """Return a descriptor of files in ``folders``, each on the disk of a worker, and the access to these disks."""
     if folders is None:
         return descriptor, Disks()
     if not isinstance(folders, str) or "{rank}" not in folders:
@@ -350,7 +350,7 @@ def own_disks(descriptor: Descriptor, folders: str | None, scheduler: Client | s
 def open_local(
     store: Any, *, mode: str, scheduler: Client | str | None = None, missing: str | None = None
 ) -> LocalArrays | None:
-    """Open the local array files in a group; None where it holds none."""
+    """Open the local array files in a group; return None if it has none."""
     files = open_local_files(store)
     if files is None:
         return None

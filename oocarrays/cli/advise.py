@@ -1,4 +1,4 @@
-"""The command that says which chunks the arrays of a trace should have: ``oocarrays advise``."""
+"""Command ``oocarrays advise``: recommend chunks for the arrays of a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oocarrays.show.pictures import load_picture
 
 
 def advise_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``advise`` take traces, and what bounds the advice."""
+    """Add the options of ``advise``."""
     parser.add_argument(
         "traces", metavar="TRACE.json", nargs="+", help="what ooc.trace(...).save wrote; several are added"
     )

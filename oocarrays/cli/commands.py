@@ -1,4 +1,4 @@
-"""The commands by name, in groups: what each does in a line, and where its options are, imported when it is typed."""
+"""Commands by name, in groups: one line of help each, and the module of their options, imported on use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRONG_INPUT, FAILED = 2, 1
 
 
 class Command(NamedTuple):
-    """A command: the function that gives a parser its options is named by a module of this room, and its name there."""
+    """Command, with the module and the name of the function that adds its options."""
 
     name: str
     does: str
@@ -48,26 +48,26 @@ GROUPS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose options are imported when it parses, and whose errors take one line."""
+    """Parser that imports its options when it parses, with errors of one line."""
 
     def __init__(self, *args: Any, options: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._options = options
 
     def load_options(self) -> None:
-        """Have the options that this command takes."""
+        """Add the options of this command."""
         if self._options is not None:
             module, _, function = self._options.partition(".")
             self._options = None
             getattr(import_module(f"oocarrays.cli.{module}"), function)(self)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse words, of which the first may be the name of a command."""
+        """Parse arguments; the first may be the name of a command."""
         self.load_options()
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """One line, and the exit code of wrong input."""
+        """Print one line, and exit with the code of wrong input."""
         self.exit(WRONG_INPUT, f"{self.prog}: {OocError(message)} (see {self.prog} --help)\n")
 
 

@@ -27,7 +27,7 @@ from oocarrays.show.redistributions import Outlook, itemsize, layouts, shape
 
 
 def requests_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``requests`` take an array, its storage and its distribution."""
+    """Add the options of ``requests``."""
     parser.add_argument("--shape", required=True, help="elements in each axis, such as 4096,4096")
     parser.add_argument("--ranks", type=int, required=True, help="logical processors")
     parser.add_argument("--layout", help="such as '(block, *)' (default: every one of block and cyclic axes)")
@@ -68,11 +68,11 @@ def _as_json(counts: RequestCounts) -> dict[str, object]:
 
 
 MOST_MESSAGES = 2**20
-"""Messages of a schedule that are shown, at most."""
+"""Maximum number of messages of a schedule to print."""
 
 
 def schedule_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``schedule`` take the name of one, and ranks."""
+    """Add the options of ``schedule``."""
     names = ", ".join(name.lower() for name in NAMES)
     parser.add_argument("name", metavar="NAME", help=f"one of {names}")
     parser.add_argument("--ranks", type=int, required=True, help="logical processors")
@@ -137,7 +137,7 @@ def _print_schedule(options: argparse.Namespace, schedule: Schedule, carrier: Ca
 
 
 def redistribute_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``redistribute`` take two layouts, and what carries the messages."""
+    """Add the options of ``redistribute``."""
     names = ", ".join(name.lower() for name in (*NAMES, COLORING))
     parser.add_argument("--from", dest="source", metavar="LAYOUT", required=True, help="such as 'cyclic(11)'")
     parser.add_argument("--to", dest="target", metavar="LAYOUT", required=True, help="such as '(*, block)'")

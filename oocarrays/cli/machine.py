@@ -1,4 +1,4 @@
-"""This machine, and a cluster: ``oocarrays calibrate`` measures what plans are made by."""
+"""Calibration of this machine and of a cluster: ``oocarrays calibrate`` measures the costs for plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oocarrays.show import report
 
 
 def calibrate_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``calibrate`` take what is to be measured."""
+    """Add the options of ``calibrate``."""
     parser.add_argument("--store", metavar="PATH", help="a folder on the device to be measured (default: this one)")
     scheduler_option(parser, "measure the workers of a cluster, too, and messages between them")
     parser.add_argument("--disks", metavar="DISK", nargs="+", help="measure these disks instead, for striped arrays")
@@ -33,7 +33,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 
 def _calibrate_disks(disks: list[str]) -> None:
-    """Measure disks alone and together, and say what a block takes at each."""
+    """Measure disks alone and together, and print the milliseconds of a block at each."""
     kept = calibrate_disks(disks)
     path = keep_disks(kept)
     rows = [

@@ -1,4 +1,4 @@
-"""The command line: one command is run, and how it ended is told in a line and an exit code."""
+"""Command line: runs one command, and reports its end in one line and an exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERRUPTED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 1 where a run failed, 2 for wrong input."""
+    """Run one command; return the exit code: 0, 1 for a failed run, 2 for wrong input."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
     words = _with_negative_chunks(sys.argv[1:] if arguments is None else arguments)
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM, by which batch systems end a job, end a command as Ctrl-C does: in order, and with a word."""
+    """Let SIGTERM, which batch systems send, end a command like Ctrl-C: in order, and with a message."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt(number)
@@ -64,7 +64,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 @contextmanager
 def _warnings_in_a_line() -> Iterator[None]:
-    """Show our own warnings as our errors are shown."""
+    """Print warnings of oocarrays in the format of its errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", MissingChunksWarning)
         shown = warnings.showwarning
@@ -80,7 +80,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 def _as_typed(message: str, options: argparse.Namespace) -> str:
-    """Name the options ``--overwrite`` and ``--resume`` as they are typed, where the command has them."""
+    """Replace argument names by ``--overwrite`` and ``--resume`` if the command has them."""
     for name in ("overwrite", "resume"):
         if name in options:
             message = re.sub(rf"\b(ask for|with) {name}\b", rf"\1 --{name}", message)

@@ -12,7 +12,7 @@ from oocarrays.storage.foreign.places import WILD, files
 
 
 def resume_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command that writes a target be repeated."""
+    """Add the option to repeat a command that writes a target."""
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -22,7 +22,7 @@ def resume_option(parser: argparse.ArgumentParser) -> None:
 
 
 def missing_option(parser: argparse.ArgumentParser, default: str = "the setting, fill") -> None:
-    """Let a command say what is made of chunks that are not there."""
+    """Add the option for the treatment of missing chunks."""
     parser.add_argument(
         "--missing",
         choices=get_args(Policy),
@@ -32,12 +32,12 @@ def missing_option(parser: argparse.ArgumentParser, default: str = "the setting,
 
 
 def scheduler_option(parser: argparse.ArgumentParser, what: str) -> None:
-    """Let a command say where it runs."""
+    """Add the option for the scheduler."""
     parser.add_argument("--scheduler", metavar="ADDRESS", type=address, help=what)
 
 
 def store_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command say how URLs are opened."""
+    """Add the options for opening URLs."""
     parser.add_argument(
         "--storage-option",
         metavar="NAME=VALUE",
@@ -56,7 +56,7 @@ def _storage_option(text: str) -> tuple[str, str | bool]:
 
 
 def concat_option(parser: argparse.ArgumentParser) -> None:
-    """Let a command join the files of a source along an axis."""
+    """Add the option to join the files of a source along an axis."""
     parser.add_argument(
         "--concat-dim",
         metavar="AXIS",
@@ -66,7 +66,7 @@ def concat_option(parser: argparse.ArgumentParser) -> None:
 
 
 def sources_of(options: argparse.Namespace, *places: str) -> list[Any]:
-    """Return places as sources, files with wildcards in their name joined along ``--concat-dim``."""
+    """Return locations as sources, with files that match wildcards joined along ``--concat-dim``."""
     if options.concat_dim is None:
         return list(places)
     if not any(map(WILD.search, places)):
@@ -76,7 +76,7 @@ def sources_of(options: argparse.Namespace, *places: str) -> list[Any]:
 
 
 def draw_option(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add the option that names the file of a picture."""
+    """Add the option for the file of a picture."""
     parser.add_argument("--draw", metavar="FILE", type=from_home, help=help)
 
 
@@ -88,7 +88,7 @@ def lengths(text: str) -> tuple[int, ...]:
 
 
 def address(text: str) -> str:
-    """Read where a scheduler is: a client that is given less takes long to give up, and more than a line."""
+    """Parse the address of a scheduler: a client that is given less takes long to fail, and prints more than a line."""
     from distributed.comm.addressing import get_address_host_port
 
     if text == "threads":
@@ -101,5 +101,5 @@ def address(text: str) -> str:
 
 
 def orientation(text: str) -> str | tuple[int, ...]:
-    """Read an orientation: ``row``, ``column``, or an order of the axes."""
+    """Parse an orientation: ``row``, ``column``, or an order of the axes."""
     return text if text in ("row", "column") else lengths(text)

@@ -1,4 +1,4 @@
-"""Plans for clusters that are not there: ``--workers`` with ``--dry-run``, and ``oocarrays plan --sweep``."""
+"""Plans for models of clusters: ``--workers`` with ``--dry-run``, and ``oocarrays plan --sweep``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from oocarrays.show.sweep import SWEEP_HEAD, SweptPlan
 
 SWEPT = ("workers", "memory", "threads")
 MOST_PLANS = 256
-"""Plans of a sweep, at most."""
+"""Maximum number of plans of a sweep."""
 
 
 def cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command plan for workers that are not there."""
+    """Add the options for a model of a cluster."""
     parser.add_argument("--workers", type=int, help="with --dry-run: plan for so many workers that are not there")
     parser.add_argument("--worker-memory", metavar="SIZE", help="the limit of each of these, such as 4GiB")
     parser.add_argument("--worker-threads", type=int, default=1, help="threads of each (default: %(default)s)")
@@ -61,7 +61,7 @@ def _cluster(options: argparse.Namespace, *, workers: int, memory: str, threads:
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``plan`` take a rechunk, and clusters to plan it for."""
+    """Add the options of ``plan``."""
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array")
     parser.add_argument("target", metavar="TARGET", help="where it would be written")
     parser.add_argument("--chunks", required=True, help="chunk length in each axis, such as 16384,256")
@@ -91,7 +91,7 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _swept(options: argparse.Namespace) -> dict[str, list[Any]]:
-    """Return the values of each thing that can be swept: one, where it is not."""
+    """Return the values of each swept option: one, unless it is swept."""
     values: dict[str, list[Any]] = {
         "workers": [options.workers],
         "memory": [options.worker_memory],
@@ -115,7 +115,7 @@ def _swept(options: argparse.Namespace) -> dict[str, list[Any]]:
 
 
 def _planned(options: argparse.Namespace, how: dict[str, Any]) -> SweptPlan:
-    """Plan for one cluster; what does not fit says how much it takes."""
+    """Plan for one cluster; if it does not fit, return the memory that it needs."""
     try:
         chunks = parsed_chunks(options.chunks)
     except ValueError:

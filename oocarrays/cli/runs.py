@@ -1,4 +1,4 @@
-"""Runs: ``oocarrays rechunk``, ``update``, ``pyramid``, ``resume`` and ``demo``, and the lines that they print."""
+"""Commands ``oocarrays rechunk``, ``update``, ``pyramid``, ``resume`` and ``demo``, and their output."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from oocarrays.streaming.opening import holds_streams, rebuilt
 
 
 def pyramid_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``pyramid`` take an image, a target, and how levels are made."""
+    """Add the options of ``pyramid``."""
     parser.add_argument("source", metavar="SOURCE", help="an image: a Zarr array, an OME-Zarr group, a TIFF file, …")
     parser.add_argument("target", metavar="TARGET", help="the group of levels, OME-Zarr: a path or a URL")
     store_options(parser)
@@ -97,7 +97,7 @@ def _pyramid(options: argparse.Namespace) -> None:
 
 
 def _lengths(name: str, text: str) -> Any:
-    """Lengths as they are typed; one number is of all axes."""
+    """Parse lengths; one number applies to all axes."""
     try:
         found = parsed_chunks(text)
     except ValueError:
@@ -106,7 +106,7 @@ def _lengths(name: str, text: str) -> Any:
 
 
 def _values(name: str, text: str | None, kind: Callable[[str], Any]) -> Any:
-    """Values as they are typed: one of all axes, one of each, or by name."""
+    """Parse values: one for all axes, one for each, or by name."""
     if text is None:
         return None
     pairs = [each.rpartition("=") for each in text.split(",")]
@@ -121,7 +121,7 @@ def _values(name: str, text: str | None, kind: Callable[[str], Any]) -> Any:
 
 
 def demo_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``demo`` take a size and a budget."""
+    """Add the options of ``demo``."""
     parser.add_argument("--size", default="512MiB", help="bytes of the array (default: %(default)s)")
     parser.add_argument("--memory", default="128MiB", help="the budget (default: %(default)s)")
     parser.add_argument("--folder", help="where to work (default: the system's temporary folder)")
@@ -149,7 +149,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _demo_array(path: Path, nbytes: int) -> int:
-    """Make a square array whose element (i, j) is ``i * edge + j``, in row slabs; returns the edge."""
+    """Create a square array in row slabs, with ``i * edge + j`` in element (i, j); return the edge."""
     edge = max(int((nbytes / 8) ** 0.5), 1)
     array = zarr.create_array(path, shape=(edge, edge), chunks=(max(edge // 64, 1), edge), dtype="i8", compressors=None)
     step = max(edge // 64, 1)
@@ -160,7 +160,7 @@ def _demo_array(path: Path, nbytes: int) -> int:
 
 
 def _wrong_columns(path: Path, edge: int) -> int:
-    """Columns of the demo's target that do not hold what they should."""
+    """Return the number of wrong columns in the demo's target."""
     array = open_array(path)
     step: int = array.chunks[1]
     first = np.arange(edge)[:, None] * edge
@@ -171,7 +171,7 @@ def _wrong_columns(path: Path, edge: int) -> int:
 
 
 def rechunk_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``rechunk`` take a source, a target, and how it is to be done."""
+    """Add the options of ``rechunk``."""
     parser.add_argument("source", metavar="SOURCE", help="a Zarr array, or a group of them")
     parser.add_argument("target", metavar="TARGET", help="where to write: a path, or a URL such as s3://bucket/a.zarr")
     store_options(parser)
@@ -225,7 +225,7 @@ def rechunk_options(parser: argparse.ArgumentParser) -> None:
 
 
 def resume_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``resume`` take a target, and what is to be trusted."""
+    """Add the options of ``resume``."""
     store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="where the run was writing")
     parser.add_argument(
@@ -252,7 +252,7 @@ def resume_options(parser: argparse.ArgumentParser) -> None:
 
 
 def update_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``update`` take a target."""
+    """Add the options of ``update``."""
     store_options(parser)
     parser.add_argument("target", metavar="TARGET", help="what rechunk has written")
     parser.add_argument("--source", metavar="SOURCE", help="what it was made of, where that has been moved or copied")
@@ -278,7 +278,7 @@ def _update(options: argparse.Namespace) -> None:
 
 
 def what_now(options: argparse.Namespace) -> str:
-    """Say how to go on after an interruption."""
+    """Return the next step after an interruption, as text."""
     with suppress(OocError):
         left = standing(placer(dict(options.storage_option))(options.target))
         if left is not None:
@@ -288,7 +288,7 @@ def what_now(options: argparse.Namespace) -> str:
 
 
 def _chunks(options: argparse.Namespace, source: Any) -> Any:
-    """Return the chunks that ``--chunks`` options ask for, of one array or of the arrays of a group."""
+    """Return the chunks of the ``--chunks`` options, of one array or of the arrays of a group."""
     if holds_group(placer(dict(options.storage_option))(source)):
         return read_chunks(options.chunks)
     text = ",".join(options.chunks)
@@ -329,7 +329,7 @@ def _rechunk(options: argparse.Namespace) -> None:
 
 
 def show_and_run(job: Job[Any, Any], options: argparse.Namespace, *, resumed: bool = False) -> None:
-    """Show what a job would do, or do it and tell what it did."""
+    """Print the plan of a job, or run it and print the result."""
     if job.is_finished:
         print(f"{options.target}: {job.notices[0]}")
         return
@@ -378,7 +378,7 @@ def _rebuilt_text(done: Rebuilt) -> str:
 
 
 def run_and_tell(job: Job[Any, Any], *, progress: bool) -> None:
-    """Run a job, and print what it wrote, how fast, and what it held."""
+    """Run a job, and print its targets, speed and memory."""
     with MemoryWatch() as watch:
         target = job.run(progress=progress)
     seconds = job.measured_seconds or 1e-9

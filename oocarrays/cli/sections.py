@@ -23,11 +23,11 @@ from oocarrays.storage.stores.urls import check_path
 from oocarrays.stored.reading import plan
 
 PRINTED = 1000
-"""Elements that are printed all; of more, those at the edges."""
+"""Maximum number of elements to print completely; of more, only those at the edges."""
 
 
 def read_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``read`` take an array and a section."""
+    """Add the options of ``read``."""
     parser.add_argument("store", metavar="STORE", help="a Zarr array: a path, or a URL")
     parser.add_argument("section", metavar="SECTION", help="as in Python: '[::4, 5]', '[10:20, ..., [1, 4]]'")
     parser.add_argument("--method", choices=METHODS, default="auto", help="how holes are read (default: %(default)s)")
@@ -42,7 +42,7 @@ def read_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parsed_section(text: str) -> Any:
-    """Return an index as it is written in Python, brackets or none."""
+    """Parse an index in Python's syntax, with or without brackets."""
     stripped = text.strip()
     inside = stripped[1:-1] if _in_brackets(stripped) else stripped
     try:
@@ -57,7 +57,7 @@ def parsed_section(text: str) -> Any:
 
 
 def _in_brackets(text: str) -> bool:
-    """Return whether the first bracket ends at the last."""
+    """Return whether the first bracket closes at the end."""
     depths = np.cumsum([{"[": 1, "]": -1}.get(letter, 0) for letter in text])
     return text.startswith("[") and text.endswith("]") and bool((depths[:-1] > 0).all())
 

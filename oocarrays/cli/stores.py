@@ -1,4 +1,4 @@
-"""What there is: ``oocarrays info`` shows a store, ``compare`` two, ``clean`` removes what dead runs have left."""
+"""Commands for stores: ``oocarrays info`` shows one, ``compare`` two, ``clean`` removes the remains of dead runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oocarrays.streaming.opening import holds_streams, stream_rows
 
 
 def info_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``info`` take a store."""
+    """Add the options of ``info``."""
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("--json", action="store_true", help="for machines")
     store_options(parser)
@@ -30,7 +30,7 @@ def info_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compare_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``compare`` take two stores, and how near is equal."""
+    """Add the options of ``compare``."""
     parser.add_argument("a", metavar="A", help="a Zarr array or group: a path, or a URL")
     parser.add_argument("b", metavar="B", help="another, of any chunks and codecs")
     parser.add_argument("--rtol", type=float, default=0.0, help="equal where |a - b| <= atol + rtol * |b|")
@@ -44,7 +44,7 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    """Say what is unlike; exit with 0 where nothing is, with 1 where something is."""
+    """Print the differences; return 0 if equal, otherwise 1."""
     a, b = sources_of(options, options.a, options.b)
     found = compare(
         a, b, rtol=options.rtol, atol=options.atol, equal_nan=not options.nan_differs,
@@ -55,7 +55,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def clean_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``clean`` take a folder."""
+    """Add the options of ``clean``."""
     parser.add_argument("path", metavar="PATH", help="a folder")
     parser.add_argument("--unfinished", action="store_true", help="remove unfinished targets, too: see resume")
     parser.add_argument("--dry-run", action="store_true", help="show what would be removed; do nothing")
@@ -70,7 +70,7 @@ def _clean(options: argparse.Namespace) -> None:
 
 
 def _leftover_rows(leftovers: Sequence[Leftover], word: str) -> list[tuple[str, ...]]:
-    """List the leftovers that were found, each with what became of it."""
+    """Return a row for each leftover, with its outcome."""
     reasons = {True: "kept: a run is at work on it", False: "kept: resume it, or ask for --unfinished"}
     return [(each.kind, format_bytes(each.nbytes), word or reasons[each.alive], each.path) for each in leftovers]
 

@@ -1,4 +1,4 @@
-"""The command that lays arrays out over several disks: ``oocarrays stripe``."""
+"""Command ``oocarrays stripe``: distribute arrays over several disks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oocarrays.storage.striped.verifying import record, verify
 
 
 def stripe_options(parser: argparse.ArgumentParser) -> None:
-    """Let ``stripe`` take an array, disks, and what to do."""
+    """Add the options of ``stripe``."""
     parser.add_argument(
         "store", metavar="STORE", help="an array, a group or files; with --add and the like a striped store"
     )
@@ -48,7 +48,7 @@ def _stripe(options: argparse.Namespace) -> int:
 
 
 def _explain(disks: list[str], options: argparse.Namespace) -> int:
-    """Measure disks, and say what a model makes of them."""
+    """Measure disks, and print the model's recommendation."""
     if options.concat_dim:
         raise InputError(f"--concat-dim {options.concat_dim}: --explain measures disks, and reads no files")
     blocks = [options.block] if options.block else BLOCKS
@@ -95,7 +95,7 @@ def _change(options: argparse.Namespace) -> int:
 
 
 def _beside(store: str, disk: str) -> str:
-    """Return a disk with the name that a striped store has on the others."""
+    """Return a disk with the name of the striped store on the others."""
     name = store.partition("!")[2]
     return f"{disk.rstrip('/')}/{name}" if name else disk
 

@@ -1,1 +1,1 @@
-"""Comparing what is stored: two arrays, or two groups."""
+"""Comparison of two stored arrays, or of two groups."""

@@ -1,7 +1,7 @@
-"""Two arrays, or two groups, element by element, whatever their chunks and codecs, in a budget of memory.
+"""Comparison of two arrays, or two groups, by element, for any chunks and codecs, within a memory budget.
 
 a   ├───┼───┼───┼───┤ ┐
-                      ├─ slab by slab ─► what is unlike in it ─► all that is unlike
+                      ├─ slab by slab ─► its differences ─► all differences
 b   ├─┼─┼─┼─┼─┼─┼─┼─┤ ┘   a thread each
 """
 
@@ -43,22 +43,22 @@ from oocarrays.stored.array import StoredArray, missing_of, placer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The differences of two arrays, or of two groups; true where there are none."""
+    """Differences of two arrays, or of two groups; true if there are none."""
 
     names: tuple[str, str]
-    """What was compared, as a person calls it."""
+    """Names of the two sides, as given by the user."""
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    """Of two arrays."""
+    """Shapes of two arrays."""
     dtypes: tuple[str, str] | None = None
-    """Of two arrays: elements of unlike dtypes are equal where their values are."""
+    """Types of two arrays: elements of different types are equal if their values are."""
     differences: Differences = field(default_factory=Differences)
     """Elements of two arrays of one shape."""
     attributes: tuple[str, ...] = ()
-    """Attributes that are unlike, or that one has and the other has not: of groups, and of the arrays in them."""
+    """Attributes with different values, or of one side only: of groups, and of their arrays."""
     only: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """Of two groups: arrays that the one has alone, and those that the other has."""
+    """For two groups: arrays of the first only, and arrays of the second only."""
     arrays: Mapping[str, Comparison] = field(default_factory=dict)
-    """Of two groups: the arrays of both, by their paths."""
+    """For two groups: common arrays, by their paths."""
 
     def __bool__(self) -> bool:
         alike = self.shapes is None or self.shapes[0] == self.shapes[1]
@@ -96,14 +96,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _How:
-    """How two arrays are compared."""
+    """Options of a comparison."""
 
     tolerance: Tolerance
-    """How near is equal."""
+    """Tolerance of equality."""
     budget: int
-    """Bytes that may be held."""
+    """Budget in bytes."""
     scratch: Any
-    """The folder in which one of them may be written again; None for the usual one."""
+    """Folder for a rechunked copy; None for the default."""
 
 
 def compare(
@@ -119,34 +119,35 @@ def compare(
 ) -> Comparison:
     """Compare two arrays element by element, or two groups array by array with their attributes.
 
-    Reads each slab of both once. Of coded arrays whose chunks cross so that a budget would have many of them decoded
-    again and again, one is rechunked into the other's chunks in scratch first, where that takes less.
+    Reads each slab of both once. If the chunks of coded arrays cross so that the budget would require decoding many of
+    them repeatedly, one is first rechunked into the other's chunks in scratch, provided that this takes less time.
 
     Parameters
     ----------
     a, b : OutOfCoreArray, OutOfCoreGroup, zarr.Array, zarr.Group, path, URL or store
         Two arrays, of any chunks, codecs and formats, or two groups.
     rtol, atol : float
-        Elements are equal where ``|a - b| <= atol + rtol * |b|``, as numpy has it.
+        Elements are equal if ``|a - b| <= atol + rtol * |b|``, as in numpy.
     equal_nan : bool
         Whether NaN is equal to NaN in the same place.
     memory : int or str
-        Bytes that this process may hold for it; by default as in `rechunk`.
+        Budget of this process in bytes; by default as in `rechunk`.
     scratch : path
-        The folder for that; by default the setting, or the system's folder for temporary files. It has room for one
-        array decoded, and its bytes as they are rechunked; else nothing goes there.
+        The folder for the rechunked array; by default the setting, or the system's folder for temporary files. It needs
+        room for one decoded array, and its bytes as they are rechunked; other comparisons do not use it.
     storage_options : mapping
-        How URLs are opened.
+        Options for opening URLs.
 
     Returns
     -------
     Comparison
-        True where they are equal; printed, it says how many elements differ, by how much, and which is the first.
+        True if they are equal; as text, it has the number of different elements, the largest difference, and the first
+        one.
 
     Raises
     ------
     InputError
-        Where one is an array and the other a group; `BudgetError` where not one slab of both fits.
+        If one is an array and the other a group; `BudgetError` if not one slab of both fits.
 
     Examples
     --------
@@ -208,7 +209,7 @@ def _groups(a: zarr.Group, b: zarr.Group, how: _How) -> Comparison:
 
 
 def _members(arrays: Sequence[zarr.Array], how: _How) -> Comparison:
-    """Compare two arrays of groups, whose attributes count; those of no fixed size as Zarr reads them."""
+    """Compare two arrays of groups with their attributes; those without a fixed item size as Zarr reads them."""
     attributes = _unlike(*(array.attrs.asdict() for array in arrays))
     if any(array.dtype.kind in "OT" for array in arrays):
         return replace(_by_zarr(arrays), attributes=attributes)
@@ -217,7 +218,7 @@ def _members(arrays: Sequence[zarr.Array], how: _How) -> Comparison:
 
 
 def _unlike(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of what is not the same in both: by what is written, so that NaN is NaN."""
+    """Return the names with different values in both, compared as text, so that NaN equals NaN."""
     missing = object()
     names = {*a, *b}
     return tuple(sorted(name for name in names if repr(a.get(name, missing)) != repr(b.get(name, missing))))
@@ -268,7 +269,7 @@ def _arrays(files: Sequence[ArrayFile], how: _How) -> Comparison:
 
 
 def _chunkings(files: Sequence[ArrayFile]) -> list[dict[int, tuple[int, ...]]]:
-    """Either array in the chunks of the other, where these differ and any is coded."""
+    """Return either array in the chunks of the other, if these differ and one is coded."""
     chunks = [file.stored.grid.chunks for file in files]
     if not any(file.stored.coded for file in files) or chunks[0] == chunks[1]:
         return []
@@ -290,7 +291,7 @@ def _planned(stored: Sequence[Stored], budget: int) -> SlabPlan:
 
 
 def _elements(files: Sequence[ArrayFile], plan: SlabPlan, tolerance: Tolerance) -> Differences:
-    """Look at all slabs, those of a rank in a thread of its own."""
+    """Compare all slabs, those of each rank in its own thread."""
     meter = new_meter()
     windows = Windows(plan, files, meter)
 

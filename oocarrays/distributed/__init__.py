@@ -1,1 +1,1 @@
-"""Arrays in the memory of ranks: shared out, redistributed, and read together from disk."""
+"""Arrays in the memory of ranks: distribution, redistribution, and collective reads."""

@@ -1,4 +1,4 @@
-"""Collective reads: what every rank wants of one array on disk, read once for all."""
+"""Collective reads of one stored array: each chunk is read once for all ranks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def partitions_of(a: StoredArray, layout: Any = None, *, grid: Any = None, **how: Any) -> Iterator[DistributedArray]:
-    """The array in partitions, as `OutOfCoreArray.partitions` says."""
+    """Iterate over the partitions of an array: see `OutOfCoreArray.partitions`."""
     wanted: Any = a.layout if layout is None else layout
     if wanted is None:
         raise LayoutError(f"{a.store} has no layout: give one, such as '(block, *)', and ranks=")
@@ -60,7 +60,7 @@ def partitions_of(a: StoredArray, layout: Any = None, *, grid: Any = None, **how
 
 
 def _fitting(a: StoredArray, read: Any, *, memory: Any, scheduler: Any, workers: Any) -> Sequence[Section]:
-    """Boxes of whole chunks that take half of the memory, or as much as can be: the rest is for reading them."""
+    """Return boxes of whole chunks that use up to half of the memory: the rest is for reading them."""
     stored = a._file.stored
     resources = resources_of(cluster_of(scheduler, workers), memory)
     room = min(stored.grid.count, resources.budget * (resources.workers or 1) // (2 * stored.chunk_bytes))
@@ -77,9 +77,9 @@ def _fitting(a: StoredArray, read: Any, *, memory: Any, scheduler: Any, workers:
 
 
 class SectionArrays(RankLists):
-    """One array a rank, of whatever shapes: lazy, a Dask collection. Made by `read_sections`.
+    """Arrays of any shapes, one a rank: a lazy Dask collection. Created by `read_sections`.
 
-    ``compute`` gives a list of numpy arrays; ``persist`` leaves each rank's with its rank.
+    ``compute`` returns a list of numpy arrays; ``persist`` keeps each rank's array on its worker.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ class SectionArrays(RankLists):
 
     @property
     def plan(self) -> CollectivePlan:
-        """Who reads what for whom, and what that takes."""
+        """Frozen plan: the reads of each rank, messages between ranks, and their cost."""
         return self._plan
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes that this process holds, or the worker that holds most, at any moment of the read."""
+        """Peak memory during the read of this process, or of the worker with the highest peak, in bytes."""
         return self._plan.peak_bytes if self._plan.price else max(self._plan.part_bytes)
 
     @property
     def seconds(self) -> float:
-        """Predicted, by the clock."""
+        """Predicted wall time in seconds."""
         return self._plan.seconds
 
     def _named(self) -> str:
@@ -128,7 +128,7 @@ class SectionArrays(RankLists):
         ]
 
     def explain(self) -> str:
-        """Say what each rank gets, who reads it, and what other ways would cost."""
+        """Describe each rank's section, the reading ranks, and the cost of other methods."""
         return f"{report.table(self._rows())}\n\n{report.collective_text(self._plan)}"
 
     def __repr__(self) -> str:
@@ -161,49 +161,51 @@ def read_sections(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> Any:
-    """Read what every rank wants of an array on disk, each stored chunk read and decoded once for all. Lazy.
+    """Read a section of a stored array for each rank, each chunk read and decoded once for all. Lazy.
 
     Parameters
     ----------
     a : OutOfCoreArray, zarr.Array, path, URL or store
-        What is read.
+        The array to read.
     sections : Layout, str, or sequence of one section a rank
-        A layout, such as ``"(block, *)"``; or for each rank a numpy index (with sequences of indices too, whose product
-        is taken), a `Section`, or None for a rank that wants nothing. They may overlap.
+        A layout, such as ``"(block, *)"``; or for each rank a numpy index (the product is taken of sequences of
+        indices), a `Section`, or None for a rank without one. They may overlap.
     ranks, grid : int, sequence of int
         Ranks in all, or along each axis, of a layout, as `distribute` takes them.
     within : Section, optional
-        What of the array a layout lays out; by default all of it.
+        The section of the array that a layout divides; by default all of it.
     method : "auto", "two-phase" or "independent"
-        Whether some ranks, the aggregators, read for all and send each what it wants, or each rank reads for itself; by
-        default what is advised, in a ``with`` statement of an `Advice`, else what is predicted to take less time.
+        Two-phase: some ranks, the aggregators, read for all and send each rank its section. Independent: each rank
+        reads for itself. By default the advised method in a ``with`` statement of an `Advice`, else the one of less
+        predicted time.
     domains : "auto", "dynamic" or "static"
-        Whether the bounding section of what is wanted is shared out to the aggregators, or the whole array.
+        Section to divide among the aggregators: the bounding section of all requests, or the whole array.
     deal : "block" or "cyclic"
-        Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
+        Assignment of chunks to aggregators: consecutive in the file, or in turn.
     aggregators : "auto", int or sequence of int
-        How many ranks read for all, or which; by default as many as are predicted to take least time.
+        Number of aggregators, or their ranks; by default the number of least predicted time.
     disks : mapping or callable
-        The disk of each chunk by its index, where that is known: each is then served by aggregators of its own.
+        The disk of each chunk by its index, if known: each disk is then served by its own aggregators.
     schedule : str, optional
-        The order of the messages of a round between workers, as in `redistribute`; ``"unordered"`` for all at one time.
+        Order of the messages of a round between workers, as in `redistribute`; ``"unordered"`` sends all at once.
     memory : int, float or str, optional
-        Bytes that this process may hold, or each worker, parts included: ``"1GiB"``. What an aggregator reads at one
-        time fits in it, and is no more than the setting ``oocarrays.collective-buffer``.
+        Budget of this process, or of each worker, in bytes, parts included: ``"1GiB"``. The buffer of an aggregator
+        fits in it, and does not exceed the setting ``oocarrays.collective-buffer``.
     scheduler, workers
         As in `distribute`. There may be more ranks than workers.
 
     Returns
     -------
     DistributedArray or SectionArrays
-        One array a rank, on its worker: ``.local(rank)``, ``.compute()``, ``.persist()``, ``.plan``, ``.explain()``. Of
-        a layout a `DistributedArray`, which computes to the whole; of sections one that computes to a list.
+        One array a rank, on its worker: ``.local(rank)``, ``.compute()``, ``.persist()``, ``.plan``, ``.explain()``.
+        For a layout a `DistributedArray`, which computes to the whole; for sections a `SectionArrays`, which computes
+        to a list.
 
     Raises
     ------
     InputError
-        One of its kinds, before anything is read: `SelectionError` for an index out of range, of too many axes, or
-        sections of another number of ranks; `LayoutError`; `BudgetError` where parts and one chunk are too much.
+        Before anything is read: `SelectionError` for an index out of range or with too many axes, or for sections of
+        another number of ranks; `LayoutError`; `BudgetError` if the parts and one chunk do not fit.
 
     Examples
     --------
@@ -224,7 +226,7 @@ def read_sections(
         check_reach({"array": a.zarr.store_path.store})
     wanted = wanted_by_ranks(a.shape, sections, ranks, grid, within, len(there) or settings.local_cores())
     resources = resources_of(cluster, memory, schedule)
-    file = as_planned(a._file) if a.zarr.read_only else a._file  # what is written may lose chunks
+    file = as_planned(a._file) if a.zarr.read_only else a._file  # a writable array may lose chunks
     plan = plan_collective(
         file.stored,
         wanted.requests,
@@ -239,31 +241,31 @@ def read_sections(
 
 
 def disk_of(disks: Any, file: ArrayFile) -> Callable[[tuple[int, ...]], Hashable] | None:
-    """Return a function that gives the disk of a chunk, if that is known: a striped store knows it."""
+    """Return a function for the disk of a chunk, if known: a striped store knows it."""
     if disks is not None and not isinstance(disks, Mapping) and not callable(disks):
         raise InputError(f"disks={disks!r} is neither a mapping from a chunk's index nor a function of it")
     return file.disk_of if disks is None else disks.get if isinstance(disks, Mapping) else disks
 
 
 def chunk_times(file: ArrayFile, costs: Costs) -> ChunkTimes | None:
-    """Return what a chunk takes at each disk of a striped store, where ``oocarrays calibrate --disks`` did."""
+    """Return the seconds of a chunk at each disk of a striped store, from ``oocarrays calibrate --disks``."""
     stored = file.stored
     return settings.chunk_times(file.disks, stored.chunk_bytes * costs.stored_ratio(stored)) if file.disks else None
 
 
-# ---------------------------------------------------------------------- what is wanted
+# ---------------------------------------------------------------------- requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSelections:
-    """Selections of all ranks, as they were asked for."""
+    """Sections requested by all ranks."""
 
     requests: tuple[Any, ...]
-    """What is read for each rank."""
+    """Section to read for each rank."""
     layout: Layout | None
-    """Where that is a layout's part."""
+    """Layout of the sections, if they are its parts."""
     selections: tuple[Selection, ...]
-    """How it stands in each rank's array, where it is no layout's."""
+    """Position of the section in each rank's array, without a layout."""
 
     def arrays(
         self,
@@ -316,7 +318,7 @@ def wanted_by_ranks(
 
 
 def _is_layout(sections: Any) -> bool:
-    """Whether ranks are to have a layout's parts: distributions one an axis, or words for them."""
+    """Return whether the sections are given as a layout: distributions, or a text of them."""
     words = (Block, Cyclic, GenBlock, Collapsed, str)
     alone = isinstance(sections, (Layout, *words))
     return alone or (isinstance(sections, Sequence) and any(isinstance(each, words) for each in sections))

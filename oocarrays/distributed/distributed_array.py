@@ -1,4 +1,4 @@
-"""Arrays laid out over ranks: what a person holds of an array that is shared out."""
+"""Arrays laid out over ranks, as handled by the client."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 
 
 def applied(operation: Callable[..., Any], other: Any, part: np.ndarray) -> Any:
-    """Apply an operation to a part and what stands behind it."""
+    """Return ``operation(part, other)``."""
     return operation(part, other)
 
 
 def subtracted_from(part: np.ndarray, other: Any) -> Any:
-    """Return what stands before a part, less it."""
+    """Return ``other - part``."""
     return other - part
 
 
 def divided_into(part: np.ndarray, other: Any) -> Any:
-    """Return what stands before a part, divided by it."""
+    """Return ``other / part``."""
     return other / part
 
 
 def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int) -> np.dtype:
-    """Return the dtype of what a function gives for parts of no elements."""
+    """Return the dtype of a function's result for empty parts."""
     try:
         return on_host(function(*(np.empty((0,) * ndim, dtype) for dtype in dtypes))).dtype
     except Exception as error:
@@ -62,9 +62,9 @@ def dtype_of(function: Callable[..., Any], dtypes: Sequence[np.dtype], ndim: int
 
 
 class DistributedArray(RankArrays[Parts]):
-    """An array that is shared out over ranks by a layout: lazy, a Dask collection.
+    """Array distributed over ranks by a layout: a lazy Dask collection.
 
-    ``compute`` gives the whole array, in natural order; ``persist`` leaves each rank's part with its rank.
+    ``compute`` returns the whole array, in natural order; ``persist`` keeps each rank's part on its worker.
 
     Examples
     --------
@@ -92,20 +92,20 @@ class DistributedArray(RankArrays[Parts]):
         self._read = read
         self._section: Section | None = None
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def layout(self) -> Layout:
-        """Which rank holds which element."""
+        """Layout of the array over ranks."""
         return self._layout
 
     @property
     def section(self) -> Section | None:
-        """Where it lies in the array on disk of which it is a partition, if it is one."""
+        """Section of the stored array that it was read from, if it is a partition of one."""
         return self._section
 
     def as_partition(self, section: Section) -> DistributedArray:
-        """The same array, as the partition that lies at ``section`` of an array on disk."""
+        """Return the same array, as the partition at ``section`` of a stored array."""
         made: DistributedArray = object.__new__(type(self))
         made.__dict__.update(self.__dict__ | {"_section": section})
         return made
@@ -132,13 +132,13 @@ class DistributedArray(RankArrays[Parts]):
 
     @property
     def plan(self) -> Redistribution | CollectivePlan | None:
-        """The redistribution or the collective read that it comes from; None where an array was cut into it."""
+        """Redistribution or collective read that made it; None if it was cut from an array."""
         return self._plan or self._read
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that one rank holds, at any moment of the redistribution that this comes from; of a read those
-        of the process that holds most."""
+        """Peak memory of a rank during the redistribution that made it, in bytes; of a read, that of the process with
+        the highest peak."""
         if self._read and self._read.price:
             return self._read.peak_bytes
         if self._plan is None or self._messaging is None:
@@ -147,22 +147,22 @@ class DistributedArray(RankArrays[Parts]):
 
     @property
     def seconds(self) -> float:
-        """Predicted, of the redistribution or read that it comes from; 0 where an array was cut into it."""
+        """Predicted seconds of the redistribution or read that made it; 0 if it was cut from an array."""
         if self._read and self._read.price:
             return self._read.seconds
         if self._plan is None or self._messaging is None:
             return 0.0
         return self._messaging.seconds(self._plan.transfers, self.dtype.itemsize, settings.costs())
 
-    # ------------------------------------------------------------------ what can be had of it
+    # ------------------------------------------------------------------ access
 
     def _named(self) -> str:
         return str(self._layout)
 
     def to_dask(self) -> da.Array:
-        """The whole array in natural order, as a Dask array.
+        """Return the whole array in natural order, as a Dask array.
 
-        Where the layout is blocks, its blocks are what the ranks hold; otherwise it is redistributed to blocks first.
+        Its blocks are the ranks' parts if the layout is in blocks; otherwise it is redistributed to blocks first.
         """
         if not is_blocks(self._layout):
             return self.redistribute(in_blocks(self._layout)).to_dask()
@@ -179,7 +179,7 @@ class DistributedArray(RankArrays[Parts]):
         schedule: str | Schedule | None = "auto",
         assembly: str = "asynchronous",
     ) -> DistributedArray:
-        """The same array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
+        """Return the array in another layout, by default over as many ranks: see `oocarrays.redistribute`."""
         costs = settings.costs()
         if not self.cluster:  # threads send no messages
             costs = replace(costs, exchange=dict.fromkeys(costs.exchange, 0.0))
@@ -211,9 +211,9 @@ class DistributedArray(RankArrays[Parts]):
         )
 
     def __getitem__(self, key: Any) -> DistributedArray:
-        """Take a slice: each rank keeps what it holds of it, ``x[2:, ::3]``. Computes nothing.
+        """Return a slice, ``x[2:, ::3]``: each rank keeps its part of it. Computes nothing.
 
-        Axes that are cut and were dealt out in several blocks a rank are redistributed to blocks first.
+        Sliced axes with several blocks a rank are redistributed to blocks first.
         """
         taken = slices_of(key, self._layout)
         ready = ready_to_slice(self._layout, taken)
@@ -224,28 +224,28 @@ class DistributedArray(RankArrays[Parts]):
         return DistributedArray(layout, self.dtype, lambda: sliced(self._parts, taken, layout, there), where)
 
     def map_local(self, function: Callable[..., Any], *others: DistributedArray, dtype: Any = None) -> DistributedArray:
-        """Apply a function to each rank's part, where the rank is: an array of the same layout. Computes nothing.
+        """Apply a function to each rank's part, on its worker: an array of the same layout. Computes nothing.
 
         ``x + 1``, ``x * y`` and the like do the same.
 
         Parameters
         ----------
         function : callable
-            Takes a part of this array, and one of each other, as numpy arrays that it cannot change; gives one of the
-            same shape. It sees one rank's elements, in the order of that rank.
+            Takes the parts of this array and of each other one as read-only numpy arrays; returns one of the same
+            shape. It receives one rank's elements, in the order of that rank.
         others : DistributedArray
             Of the same layout, on the same workers.
         dtype : numpy.dtype
-            Of what it gives; by default as it gives it for no elements.
+            Of the result; by default that of the result for an empty part.
 
         Raises
         ------
         LayoutError
-            Where another has another layout, or is elsewhere.
+            If another array has another layout, or is on other workers.
         InputError
-            Where no dtype is named, and the function does not take a part of no elements.
+            If no dtype is given, and the function fails on an empty part.
         KernelError
-            When it is computed: where the function fails, or gives another shape.
+            While computing: if the function fails, or returns another shape.
 
         Examples
         --------
@@ -265,7 +265,7 @@ class DistributedArray(RankArrays[Parts]):
         )
 
     def _check_alike(self, other: Any) -> None:
-        """Refuse what does not lie as this does."""
+        """Raise if another array has another layout or other workers."""
         if not isinstance(other, DistributedArray):
             raise LayoutError(
                 f"a {type(other).__name__} is no DistributedArray: distribute(…, {self._layout}) makes one"
@@ -341,7 +341,7 @@ class DistributedArray(RankArrays[Parts]):
         return bool(self.compute())
 
     def _made_before(self, plan: Redistribution) -> Redistribution:
-        """Return a plan that was made, or saved, before: it must begin with what is there."""
+        """Return a plan made or saved earlier; raise if it does not start from this layout."""
         if (plan.source, plan.itemsize) != (self._layout, self.dtype.itemsize):
             planned = f"shape {plan.source.shape}, {plan.source}, elements of {plan.itemsize} bytes"
             raise LayoutError(
@@ -351,7 +351,7 @@ class DistributedArray(RankArrays[Parts]):
         return plan
 
     def compute(self, **kwargs: Any) -> np.ndarray:
-        """The whole array, in natural order, in the memory of this process."""
+        """Return the whole array, in natural order, in the memory of this process."""
         with self._pinned():
             return np.asarray(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
 
@@ -365,12 +365,12 @@ class DistributedArray(RankArrays[Parts]):
             raise TypeError("an array without axes has no length")
         return self.shape[0]
 
-    # ------------------------------------------------------------------ what Dask asks of a collection
+    # ------------------------------------------------------------------ Dask collection protocol
 
     def __dask_postcompute__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return whole, (self._layout, self._dtype)
 
-    # ------------------------------------------------------------------ what a person reads
+    # ------------------------------------------------------------------ reports
 
     def _rows(self) -> list[tuple[str, str]]:
         sizes = [self._layout.local_size(rank) * self.dtype.itemsize for rank in range(self.ranks)]
@@ -395,7 +395,7 @@ class DistributedArray(RankArrays[Parts]):
         ]
 
     def explain(self) -> str:
-        """Say what each rank holds, where, how the array came to be laid out so, and what other methods would cost."""
+        """Describe each rank's part, its worker, the plan that made the layout, and the cost of other methods."""
         text = report.table(self._rows())
         if self._read:
             return f"{text}\n\n{report.collective_text(self._read)}"
@@ -415,7 +415,7 @@ class DistributedArray(RankArrays[Parts]):
 
 
 def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Messaging, itemsize: int) -> str:
-    """One transfer in a line."""
+    """Return one transfer as a line."""
     sizes = squared(transfer.sizes())
     between = sizes.sum() - np.trace(sizes)
     np.fill_diagonal(sizes, 0)
@@ -427,14 +427,14 @@ def transfer_text(transfer: Transfer, schedule: Schedule | None, messaging: Mess
 
 
 def _refuse_choices(**choices: Any) -> None:
-    """Raise if something is chosen that a plan has chosen already."""
+    """Raise if an option is given that the plan has fixed."""
     for name, choice in choices.items():
         if choice is not None:
             raise LayoutError(f"{name}={choice!r} is part of the plan: leave it out, or pass a layout")
 
 
 def in_blocks(layout: Layout) -> Layout:
-    """The layout over the same grid in which each rank holds one block."""
+    """Return the layout over the same grid with one block for each rank."""
     dealt = zip(layout.distributions, layout.axes, strict=True)
     blocks = [d if is_block(axis) else Block() for d, axis in dealt]
     return Layout.of(layout.shape, blocks, grid=layout.grid)

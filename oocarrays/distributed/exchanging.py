@@ -1,4 +1,4 @@
-"""Exchanges of rows between ranks, and plans of redistributions, as a person asks for them."""
+"""Exchanges of rows between ranks, and plans of redistributions."""
 
 from __future__ import annotations
 
@@ -55,18 +55,19 @@ def distribute(
 ) -> DistributedArray:
     """Lay an array out over ranks. Computes nothing.
 
-    An array in this process is cut: on a cluster its parts travel with the graph. The blocks of a Dask array are each
-    computed once, and redistributed. An array on disk is read as `read_sections` does, each stored chunk once for all.
+    An array in this process is cut; on a cluster its parts travel with the graph. The blocks of a Dask array are each
+    computed once, and redistributed. An array on disk is read as by `read_sections`, each stored chunk once for all
+    ranks.
 
     Parameters
     ----------
     x : numpy.ndarray, dask.array.Array, OutOfCoreArray, zarr.Array, path, URL or Zarr store
-        What is shared out; it must not change until it has been computed.
+        The array to lay out; it must not change until it has been computed.
     layout : Layout, str, Distribution or sequence of them
         ``"(block, *)"``, ``Cyclic(3)``, ``[Block(), Collapsed()]``, or a whole `Layout`.
     ranks, grid : int, sequence of int
-        Ranks in all, or along each axis, as `Layout.of` takes them; by default as many as the cluster has workers, or
-        this machine cores.
+        Ranks in all, or along each axis, as `Layout.of` takes them; by default the number of the cluster's workers, or
+        of this machine's cores.
     scheduler, workers
         As in `rechunk`. There may be more ranks than workers.
 
@@ -78,7 +79,7 @@ def distribute(
     Raises
     ------
     InputError
-        One of its kinds, before anything is computed: `LayoutError` where layout, array and ranks do not fit.
+        Before anything is computed: `LayoutError` if layout, array and ranks do not fit.
 
     Examples
     --------
@@ -106,23 +107,24 @@ def redistribute(
     schedule: str | Schedule | None = "auto",
     assembly: str = "asynchronous",
 ) -> DistributedArray:
-    """Lay a distributed array out in another way. Computes nothing.
+    """Change the layout of a distributed array. Computes nothing.
 
     Parameters
     ----------
     x : DistributedArray
-        Or a numpy or Dask array, which is distributed first, a Dask array as its blocks are.
+        Or a numpy or Dask array, which is distributed first, a Dask array in its own blocks.
     layout, ranks, grid
-        As in `distribute`; by default as many ranks as ``x`` has. Or a plan that was made or saved before.
+        As in `distribute`; by default as many ranks as ``x`` has. Or a plan made or saved earlier.
     method : str
-        How, by name, as `plan_redistribution` takes it; by default the cheapest.
+        Name of the method, as `plan_redistribution` takes it; by default the cheapest.
     schedule : str or Schedule, optional
-        The order of the messages between workers, or its name. None and "auto" stand for ``oocarrays.schedule``, which
-        is "auto" by default: the order of least predicted time. "coloring" makes steps of the messages, as many as the
-        busiest rank has partners. "unordered" is no order: all messages may be under way at one time.
+        Order of the messages between workers, or its name. None and "auto" stand for ``oocarrays.schedule``, by default
+        "auto": the schedule of least predicted time. "coloring" groups the messages in steps, as many as the busiest
+        rank has partners. "unordered" sends all messages at once.
     assembly : "synchronous" or "asynchronous"
-        Whether a rank goes step by step and unpacks messages when all have come, or receives and unpacks them in the
-        order of arrival, two at a time, which takes less memory. Schedules that forward keep their steps.
+        Synchronous ranks go step by step and unpack messages when all have arrived. Asynchronous ones receive and
+        unpack them in the order of arrival, two at a time, which takes less memory. Schedules that forward keep their
+        steps.
 
     Returns
     -------
@@ -132,8 +134,8 @@ def redistribute(
     Raises
     ------
     InputError
-        `LayoutError` where the layout does not fit array and ranks, `ScheduleError` where there is no such schedule,
-        or not for so many ranks.
+        `LayoutError` if the layout does not fit array and ranks, `ScheduleError` if the schedule does not exist, or
+        does not support the number of ranks.
 
     Examples
     --------
@@ -151,7 +153,7 @@ def redistribute(
 
 
 def ranks_on(scheduler: Client | str | None, workers: Sequence[str] | None) -> tuple[Cluster | None, list[str]]:
-    """Where ranks are put: on the workers of a cluster, or on threads."""
+    """Return the location of ranks: the workers of a cluster, or threads."""
     cluster = cluster_of(scheduler, workers)
     return cluster, [worker.address for worker in cluster.workers()] if cluster else []
 
@@ -159,7 +161,7 @@ def ranks_on(scheduler: Client | str | None, workers: Sequence[str] | None) -> t
 def _wanted(
     x: Any, layout: LayoutLike, ranks: int | None, grid: Sequence[int] | None, workers: Sequence[str]
 ) -> Layout:
-    """The layout that is asked for, of an array that can be shared out."""
+    """Return the requested layout of an array."""
     if not isinstance(x, np.ndarray):
         check_lazy(x)
     elif x.dtype.hasobject or x.dtype.itemsize == 0:
@@ -168,7 +170,7 @@ def _wanted(
 
 
 def _first(x: Any, wanted: Layout, cluster: Cluster | None, workers: Sequence[str]) -> DistributedArray:
-    """An array in this process, cut as is wanted; a Dask array, each of its blocks the part of one rank."""
+    """Return an array of this process cut by the layout, or a Dask array with each block as the part of one rank."""
     build: Callable[[], Parts]
     if isinstance(x, np.ndarray):
         layout = wanted
@@ -188,33 +190,33 @@ def exchange(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RankBlocks[AlltoallPlan]:
-    """Give rows of each rank to each rank, as many as are said (MPI's alltoallv). Computes nothing.
+    """Send rows of each rank to each rank by a matrix of counts (MPI's alltoallv). Computes nothing.
 
     Parameters
     ----------
     parts : sequence of arrays, DistributedArray, RankBlocks or SectionArrays
-        What each rank has, of one type; its rows are along the first axis, and alike in all others. What is not with
-        ranks yet travels with the graph.
+        The rows of each rank, of one type, along the first axis; all other axes are equal. Arrays of this process
+        travel with the graph.
     counts : array of int
         ``counts[source, target]`` rows that each rank sends to each, and keeps for itself.
     displacements : array of int, optional
-        ``displacements[source, target]`` is the first of these rows in what ``source`` has, and some may go to several;
-        by default they lie one behind the other in the order of targets.
+        ``displacements[source, target]`` is the first of these rows in the part of ``source``; the rows of targets may
+        overlap. By default they follow one another in the order of targets.
     schedule : str or Schedule
-        The order of messages between workers, or its name, as in `redistribute`.
+        Order of the messages between workers, or its name, as in `redistribute`.
     scheduler, workers
-        Of arrays of this process, as in `rechunk`.
+        For arrays of this process, as in `rechunk`.
 
     Returns
     -------
     RankBlocks
-        Of each rank ``sum(counts[:, rank])`` rows, those of rank 0 first.
+        ``sum(counts[:, rank])`` rows for each rank, those of rank 0 first.
 
     Raises
     ------
     InputError
-        `LayoutError` where counts are not those of the ranks, or of more rows than there are; `ScheduleError` where
-        there is no such schedule, or not for so many ranks.
+        `LayoutError` if counts do not match the ranks, or exceed their rows; `ScheduleError` if the schedule does not
+        exist, or does not support the number of ranks.
 
     Notes
     -----
@@ -240,20 +242,20 @@ def exchange(
 
 
 class _Held(NamedTuple):
-    """Arrays of ranks, wherever they are."""
+    """Arrays of ranks, before or after they are sent to them."""
 
     shapes: list[tuple[int, ...]]
     """Of each rank's."""
     dtype: np.dtype
     """Of the elements."""
     build: Callable[[], RankParts]
-    """Gives their tasks."""
+    """Function that returns their tasks."""
     where: Where
     """Place of ranks."""
 
 
 def _of_ranks(parts: RankArrays[Any], scheduler: Any, workers: Any) -> _Held:
-    """Return arrays that are with ranks."""
+    """Return arrays that ranks hold already."""
     for name, given in {"scheduler": scheduler, "workers": workers}.items():
         if given is not None:
             raise InputError(f"{name}={given!r} goes with arrays of this process; those of ranks are where these are")
@@ -262,7 +264,7 @@ def _of_ranks(parts: RankArrays[Any], scheduler: Any, workers: Any) -> _Held:
 
 
 def _of_here(parts: Any, scheduler: Any, workers: Any) -> _Held:
-    """Return arrays of this process, on their way to ranks."""
+    """Return arrays of this process as tasks that send them to ranks."""
     arrays = _arrays(parts)
     cluster, there = ranks_on(scheduler, workers)
     shapes = [array.shape for array in arrays]
@@ -315,24 +317,24 @@ def plan_redistribution(
     network: Network | str | None = None,
     constants: Any = None,
 ) -> Redistribution:
-    """Plan how an array changes its layout, on this cluster or on a network that is not there. Computes nothing.
+    """Plan a change of layout, on this cluster or on the model of a network. Computes nothing.
 
     Parameters
     ----------
     source, target : Layout
-        Who holds what before and afterwards, of one shape.
+        The layouts before and after, of one shape.
     dtype : numpy.dtype
         Of the elements.
     method : str
-        One of the thesis's: "general", "gcd", "lcm", "direct", "indirect", "indirect-lcm", …; "auto" for the cheapest.
+        A method of the thesis: "general", "gcd", "lcm", "direct", "indirect", "indirect-lcm", …; "auto" for the
+        cheapest.
     schedule : str or Schedule
-        The order of messages, or its name, as in `redistribute`.
+        Order of the messages, or its name, as in `redistribute`.
     network : Network or str, optional
-        What carries messages: ``ooc.Mesh(rows=8, columns=8)``, "torus:8x8", "fat-tree", …; by default workers on a flat
-        one.
+        The network: ``ooc.Mesh(rows=8, columns=8)``, "torus:8x8", "fat-tree", …; by default workers on a flat one.
     constants : str, mapping or list of mappings, optional
-        What messages take there: "delta", "cm-5", "workers", "startup=5us,exchange=0.1ns", a file, or what it would
-        hold; by default what ``oocarrays.networks`` says, or what is known of such a network.
+        Cost constants of its messages: "delta", "cm-5", "workers", "startup=5us,exchange=0.1ns", a file, or its
+        content; by default the setting ``oocarrays.networks``, or built-in constants of such a network.
 
     Returns
     -------
@@ -343,8 +345,8 @@ def plan_redistribution(
     Raises
     ------
     InputError
-        `LayoutError` where the layouts are of different shapes, or there is no such method for them; `ScheduleError`
-        where there is no such schedule or network, or not for so many ranks.
+        `LayoutError` if the layouts are of different shapes, or the method does not apply to them; `ScheduleError` if
+        the schedule or network does not exist, or does not support the number of ranks.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The base of arrays that are shared out over ranks: one part for each rank, which stays where its rank is."""
+"""Base class of arrays distributed over ranks: one part for each rank, which stays on its worker."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 
 Held = TypeVar("Held", bound=RankParts)
 MOST_RANKS = 8
-"""Ranks that are listed at most."""
+"""Maximum number of ranks to list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Place of ranks, and what counts their reads and messages."""
+    """Location of ranks, and the meter of their reads and messages."""
 
     cluster: Cluster | None
     """None for threads of this process."""
     workers: tuple[str, ...]
     """Addresses of workers that ranks are put on, neighbours together."""
     meter: Meter = field(default_factory=Meter)
-    """Counts of what is read and sent for them."""
+    """Counts of their reads and messages."""
 
 
 class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
-    """One array a rank: lazy, a Dask collection. ``persist`` leaves each rank's part with its rank."""
+    """Arrays of ranks, one a rank: a lazy Dask collection. ``persist`` keeps each rank's part on its worker."""
 
     def __init__(
         self,
@@ -78,21 +78,21 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
 
     @property
     def cluster(self) -> Cluster | None:
-        """Where ranks are; None for threads of this process."""
+        """Cluster of the ranks; None for threads of this process."""
         return self._place.cluster
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The workers that ranks are put on, neighbours together."""
+        """Workers of the ranks, neighbours together."""
         return self._place.workers
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
-        """Elements in each axis of what ``rank`` holds.
+        """Return the extent of the part of ``rank`` along each axis, in elements.
 
         Raises
         ------
         LayoutError
-            Where there is no such rank.
+            If there is no such rank.
         """
         return self._shape_of(self._checked(rank))
 
@@ -103,33 +103,33 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the elements."""
+        """Type of the elements."""
         return self._dtype
 
     @property
     def ranks(self) -> int:
-        """Ranks that it is shared out over."""
+        """Number of ranks."""
         return self._ranks
 
     @property
     def placement(self) -> dict[int, str]:
-        """The worker of each rank; none where ranks are threads."""
+        """Worker of each rank; empty if ranks are threads."""
         return dict(enumerate(spread(self.ranks, self.workers)))
 
     @property
     def meter(self) -> Meter:
-        """Counts of what all ranks have read of stored arrays so far, and of what they have given each other."""
+        """Counts of all ranks' reads of stored arrays and of their messages so far."""
         return self._place.meter
 
     def local(self, rank: int) -> da.Array:
         """Return the part of ``rank``, in its own order: a Dask array of one block.
 
-        Persist what you hand to `dask.delayed`: for each call Dask makes all tasks anew that a part comes from.
+        Persist the part before passing it to `dask.delayed`: Dask repeats all its tasks for each call.
 
         Raises
         ------
         LayoutError
-            Where there is no such rank.
+            If there is no such rank.
         """
         rank = self._checked(rank)
         name = f"local-{tokenize(self._parts.name, rank)}"
@@ -139,7 +139,7 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
 
     @abstractmethod
     def _named(self) -> str:
-        """Return the name by which errors call it."""
+        """Return its name in errors."""
 
     def _lazy(self, name: str, tasks: Mapping[Any, Any], lengths: tuple[tuple[int, ...], ...]) -> da.Array:
         import dask.array as da
@@ -149,15 +149,15 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
         return da.Array(graph, name, lengths, dtype=self.dtype)
 
     def persist(self, **kwargs: Any) -> Self:
-        """Return the same, every rank's part in memory where its rank is."""
+        """Return the same array, with every rank's part in the memory of its worker."""
         with self._pinned():
             made: Self = super().persist(**self._there(kwargs))  # type: ignore[no-untyped-call]
         return made
 
     @contextmanager
     def _pinned(self) -> Iterator[None]:
-        """Pin what is about to be sent once, however often Dask looks at the graph meanwhile: it takes the scheduler's
-        answer each time. Where the work fails, what has begun of it ends before anybody hears of that."""
+        """Pin tasks once while a graph is sent: Dask may read the graph several times, and each pin asks the scheduler.
+        If the work fails, wait for its running tasks before raising."""
         self._pin()
         self._is_pinned = True
         try:
@@ -175,28 +175,28 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
                 pin(self.cluster.client, suffix, addresses, topic_of(suffix))
 
     def _give_up(self) -> None:
-        """Have workers refuse what is on its way to them, and wait for what they are in the middle of."""
+        """Make workers refuse tasks of this graph that arrive late, and wait for running ones."""
         if self.cluster:
             suffixes = tuple(self._parts.homes)
-            with suppress(Exception):  # where the scheduler is gone, workers end too
+            with suppress(Exception):  # without a scheduler, workers end too
                 self.cluster.client.run(settled, suffixes, suffixes, for_good=False)
 
     def _there(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Where it runs, if nothing else is said: where its ranks are."""
+        """Return the default location of a computation: the workers of its ranks."""
         if self.cluster:
             return {"scheduler": self.cluster.client, **options}
         here = dask.config.get("scheduler", "distributed") in ("distributed", "dask.distributed")
         return {"scheduler": "threads", **options} if here else options
 
     def _where(self) -> str:
-        """Return the ranks' workers, in a line."""
+        """Return the ranks' workers as a line."""
         if not self.cluster:
             return f"{self.ranks} on threads of this process"
         there = [f"{rank} on {address}" for rank, address in self.placement.items()]
         more = len(there) - MOST_RANKS
         return ", ".join(there[:MOST_RANKS]) + (f", … {more} more" if more > 0 else "")
 
-    # ------------------------------------------------------------------ what Dask asks of a collection
+    # ------------------------------------------------------------------ Dask collection protocol
 
     __dask_scheduler__ = staticmethod(dask.threaded.get)
 
@@ -221,7 +221,7 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
         return self._persisted, ()
 
     def _persisted(self, graph: Mapping[Any, Any], *, rename: Mapping[str, str] | None = None) -> Self:
-        """The same array, its parts in memory: each still to be made again where it was made, if its worker is lost."""
+        """Return the array with its parts in memory; each is recomputed in its place if its worker is lost."""
         parts, names = self._parts, rename or {}
         name = names.get(parts.name, parts.name)
         made = replace(
@@ -237,7 +237,7 @@ class RankArrays(ABC, DaskMethodsMixin, Generic[Held]):
 
 
 class RankLists(RankArrays[RankParts]):
-    """Arrays of whatever shapes, one a rank: ``compute`` gives a list of numpy arrays."""
+    """Arrays of any shapes, one a rank: ``compute`` returns a list of numpy arrays."""
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -245,7 +245,7 @@ class RankLists(RankArrays[RankParts]):
         return tuple(map(self._shape_of, range(self.ranks)))
 
     def compute(self, **kwargs: Any) -> list[np.ndarray]:
-        """Every rank's array, in the memory of this process."""
+        """Return every rank's array, in the memory of this process."""
         with self._pinned():
             return list(super().compute(**self._there(kwargs)))  # type: ignore[no-untyped-call]
 

@@ -1,4 +1,4 @@
-"""One block a rank: what a person holds of what ranks have given each other."""
+"""Blocks that ranks have received from each other, one a rank, as handled by the client."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ Plan = TypeVar("Plan", bound=HaloPlan | MulticastPlan | AlltoallPlan)
 
 
 class RankBlocks(RankLists, Generic[Plan]):
-    """One block a rank, of whatever shapes: lazy, a Dask collection. Made by `shift`, `multicast` and
-    `exchange`.
+    """Blocks of any shapes, one a rank: a lazy Dask collection. Created by `shift`, `multicast` and `exchange`.
 
-    ``compute`` gives a list of numpy arrays; ``persist`` leaves each rank's with its rank.
+    ``compute`` returns a list of numpy arrays; ``persist`` keeps each rank's block on its worker.
     """
 
     def __init__(
@@ -38,15 +37,15 @@ class RankBlocks(RankLists, Generic[Plan]):
 
     @property
     def plan(self) -> Plan:
-        """Who sends what to whom: frozen data."""
+        """Frozen plan of the messages between ranks."""
         return self._plan
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that one rank holds, at any moment: its part, its block, and messages."""
+        """Peak memory of a rank in bytes: its part, its block, and messages."""
         return self._plan.peak_bytes
 
-    # ------------------------------------------------------------------ what a person reads
+    # ------------------------------------------------------------------ reports
 
     def _named(self) -> str:
         return self._plan.title
@@ -62,7 +61,7 @@ class RankBlocks(RankLists, Generic[Plan]):
         ]
 
     def explain(self) -> str:
-        """Describe what each rank gets, and what travels for it."""
+        """Describe each rank's block and the messages for it."""
         return report.table(self._rows())
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""Runs that are planned first and done once asked for, one module for each kind."""
+"""Jobs: runs that are planned first and executed on request; one module for each kind."""

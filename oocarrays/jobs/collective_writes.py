@@ -1,4 +1,4 @@
-"""Collective writes: what every rank has of one array on disk, each chunk written once for all."""
+"""Collective writes of one stored array: each chunk is written once for all ranks."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ if TYPE_CHECKING:
 
 
 METADATA = "target_metadata"
-"""Where a note keeps what tells the array from others."""
+"""Key of the note for the metadata that identify the array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldParts:
-    """Parts that every rank writes, as tasks."""
+    """Parts of all ranks, as tasks."""
 
     tasks: Mapping[Any, Any]
-    """Those that make the parts."""
+    """Tasks that compute the parts."""
     keys: tuple[Key, ...]
-    """The part of each rank."""
+    """Key of each rank's part."""
     homes: Mapping[str, Sequence[str]]
-    """The worker of each rank, by what is in the keys of the tasks that are to be there."""
+    """Address of each rank's worker, by the key suffix of the tasks that are pinned to it."""
 
 
 class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
-    """Sections of an array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """Planned write of sections of an array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = (*READ_AND_WRITTEN, "messages")
 
@@ -78,11 +78,11 @@ class CollectiveWriteJob(Job[WritingRun, OutOfCoreArray]):
 
     @property
     def plan(self) -> CollectiveWritePlan:
-        """Who writes what for whom, what is read first, sent and held: frozen data."""
+        """Frozen plan: domains, chunks read before writing, messages between ranks, and memory."""
         return self._run.plan
 
     def going_on_with(self, parts: Sequence[int | None]) -> CollectiveWriteJob:
-        """The same, which refuses parts that are not those of a run that was killed, by their checksums."""
+        """Return the job with a check that the parts equal those of the interrupted run, by their checksums."""
         self._run.note = {**self._run.note, PARTS: list(parts)}
         return self
 
@@ -121,44 +121,43 @@ def write_sections(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> CollectiveWriteJob:
-    """Plan to write what every rank has of an array on disk, each chunk written once for all. Writes nothing.
+    """Plan to write each rank's part of a stored array, each chunk once for all ranks. Writes nothing.
 
-    Where sections overlap, what the highest rank has stays. A chunk is read first only where the sections together
-    leave some of it out. Until all is written, other readers may see some chunks as they were. What a run that was
-    killed had to write is kept, but for the parts: ``resume(a, parts=parts)`` writes it again, all of it. Nothing is
-    written before every part is there, so that parts may be read of this very array; such ones cannot be made again
-    where some of it is new. Where a worker is lost, its parts are made anew: such ones should be copied to several
-    workers first (``client.replicate``).
+    Where sections overlap, the part of the highest rank wins. A chunk is read first only if the sections leave some of
+    it out. Until the run ends, other readers may see old chunks. The journal keeps the sections, but not the parts:
+    after a crash, ``resume(a, parts=parts)`` writes all of them again. Nothing is written before all parts exist, so
+    parts may be computed from this array; such parts cannot be recomputed once some of the array is new. If a worker is
+    lost, its parts are recomputed; replicate parts computed from this array first (``client.replicate``).
 
     Parameters
     ----------
     a : OutOfCoreArray, zarr.Array, path, URL or store
-        What is written: an array that is there, opened with ``"r+"``.
+        The array to write: an existing array, opened with ``"r+"``.
     sections : Layout, str, or sequence of one section a rank
         As in `read_sections`.
     parts : DistributedArray, SectionArrays, or sequence of arrays
-        What each rank has, of the shape of its section: numpy or Dask arrays, one a rank.
+        The data of each rank, in the shape of its section: numpy or Dask arrays, one a rank.
     method : "auto", "two-phase" or "independent"
-        Whether some ranks, the aggregators, write for all, or each rank for itself, by default where no chunk is
-        written by two.
+        Two-phase: some ranks, the aggregators, write for all. Independent: each rank writes for itself. By default
+        independent if no chunk is written by two ranks.
     domains : "dynamic" or "static"
-        Whether the chunks that are written are shared out to the aggregators, or those of the whole array.
+        Chunks that are divided among the aggregators: those that are written, or those of the whole array.
     deal : "block" or "cyclic"
-        Whether an aggregator has chunks that follow each other in the file, or takes turns with the others.
+        Assignment of chunks to aggregators: consecutive in the file, or in turn.
     aggregators : "auto", int or sequence of int
-        How many ranks write for all, or which; by default as many as are predicted to take least time.
+        Number of aggregators, or their ranks; by default the number of least predicted time.
     disks : mapping or callable
-        The disk of each chunk by its index, where that is known, as of a striped store: each is then served by
-        aggregators of its own.
+        The disk of each chunk by its index, if known, as of a striped store: each disk is then served by its own
+        aggregators.
     schedule : str
-        The order of the messages between workers, as in `redistribute`; ``"unordered"`` goes in steps here.
+        Order of the messages between workers, as in `redistribute`; ``"unordered"`` goes in steps here.
     resume : bool or str
-        As in `rechunk`. The array is there, and keeps nothing of runs that have ended: all is written, and sections or
-        parts that are others than those of a run that was killed are refused.
+        As in `rechunk`. A written array keeps no record of finished runs, so all is written again. If the sections or
+        parts differ from those of an interrupted run, the call fails.
     memory : int, float or str, optional
-        Bytes that this process may hold, or each worker, beside the parts: ``"1GiB"``.
+        Budget of this process, or of each worker, beside the parts, in bytes: ``"1GiB"``.
     scheduler, workers
-        As in `distribute`; by default where the parts are.
+        As in `distribute`; by default the workers that hold the parts.
 
     Returns
     -------
@@ -168,8 +167,8 @@ def write_sections(
     Raises
     ------
     InputError
-        One of its kinds, before anything is written: `SelectionError` for sections or parts of the wrong number or
-        shape, `UnsupportedError` for elements that do not fit, `BudgetError`.
+        Before anything is written: `SelectionError` for sections or parts of the wrong number or shape,
+        `UnsupportedError` for elements that do not fit, `BudgetError`.
 
     Examples
     --------
@@ -206,7 +205,7 @@ def write_sections(
 
 
 def _note(file: ArrayFile, wanted: RankSelections, resources: Resources, **how: Any) -> Document:
-    """Write down a call, so that it can be asked for again after a kill; nothing of an array without a name."""
+    """Return the note of a call for a repetition after a crash; empty for an array without a name."""
     if named(file.zarr.store_path) is None:
         return {}
     sections = kept_sections(wanted.layout, wanted.selections)
@@ -219,7 +218,7 @@ def _note(file: ArrayFile, wanted: RankSelections, resources: Resources, **how: 
 def resume_sections(
     target: StoreLike, content: Mapping[str, Any], parts: Any, means: ResumeMeans, *, as_is: bool
 ) -> CollectiveWriteJob:
-    """Plan to write the same once more, of parts that are given again."""
+    """Plan to repeat an interrupted write, with the parts given again."""
     if parts is None:
         raise InputError(
             f"{target} was being written by write_sections, whose parts no journal keeps: give them again, as "
@@ -238,7 +237,7 @@ def resume_sections(
 def _where(
     parts: Any, scheduler: Client | str | None, workers: Sequence[str] | None
 ) -> tuple[Cluster | None, Sequence[str]]:
-    """Where ranks write: where the parts are, if nothing else is said."""
+    """Return the location of the ranks: by default that of the parts."""
     if isinstance(parts, RankArrays) and scheduler is None and workers is None:
         return parts.cluster, parts.workers
     cluster = cluster_of(scheduler, workers)
@@ -258,7 +257,7 @@ def _ranks(parts: Any) -> int:
 def _held(
     parts: Any, plan: CollectiveWritePlan, selections: Sequence[Selection], dtype: np.dtype, workers: Sequence[str]
 ) -> HeldParts:
-    """The parts of every rank, checked."""
+    """Return the checked parts of all ranks."""
     if _ranks(parts) != plan.ranks:
         raise SelectionError(f"{_ranks(parts)} parts are not one for each of {plan.ranks} sections")
     shapes = [s.shape for s in selections] if selections else [lengths(axes) for axes in plan.requests]
@@ -283,7 +282,7 @@ def _check(given: Sequence[tuple[tuple[int, ...], np.dtype]], shapes: Sequence[t
 
 
 def _tasks(arrays: Sequence[Any], workers: Sequence[str]) -> HeldParts:
-    """Arrays as tasks: a Dask array's blocks are computed wherever Dask puts them, and joined where its rank is."""
+    """Return arrays as tasks: Dask places the blocks of a Dask array; they are joined on the rank's worker."""
     suffix, keys = new_suffix(), []
     tasks: dict[Any, Any] = {}
     for rank, array in enumerate(arrays):

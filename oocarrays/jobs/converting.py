@@ -1,4 +1,4 @@
-"""Global array files into local ones, and back: the creation of local array files, and its reverse."""
+"""Creation of local array files from a global array file, and its reverse."""
 
 from __future__ import annotations
 
@@ -46,12 +46,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LEAST_CHUNK_BYTES = 2**20
-"""Bytes of a local file's chunk, where those of the source are smaller and nothing is said."""
+"""Minimum chunk size of a local file in bytes, if the source has smaller chunks and none are given."""
 
 
 class FilesJob(Job[FilesRun, Result], Generic[Result]):
-    """A scatter or gather of array files that has been planned: ``.plan``, ``.explain()``, ``.run()``,
-    ``dask.compute(job)``."""
+    """Planned scatter or gather of array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, run: FilesRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
         self._disks = disks
@@ -59,7 +58,7 @@ class FilesJob(Job[FilesRun, Result], Generic[Result]):
 
     @property
     def plan(self) -> FilesPlan:
-        """Return the plan: all that will be read, sent, written and held; frozen data."""
+        """Frozen plan: reads, messages, writes and memory."""
         return self._run.plan
 
     def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
@@ -100,20 +99,19 @@ def scatter_files(
 ) -> FilesJob[LocalArrays]:
     """Plan to write each rank's part of an array to a file of its own, with its halo. Reads no data.
 
-    Each stored chunk is read and decoded once, in rounds that fit the memory, and what each rank has of it is sent to
-    that rank.
+    Each stored chunk is read and decoded once, in rounds that fit the memory budget. Each rank receives its part of it.
 
     Parameters
     ----------
     a : OutOfCoreArray, zarr.Array, path, URL or store
         The global array file.
     layout, ranks, grid
-        Which rank holds which element, as `Layout.of` takes them.
+        The layout of the array over ranks, as `Layout.of` takes them.
     target : path, URL or Zarr store
-        Where the group of local array files is to be.
+        Location of the new group of local array files.
     depth, orientation, chunks, shards, folders
-        Of the local files, as `create_array` takes them; by default chunks are about as large as those of ``a``, and of
-        its orientation. Halos are filled from the neighbours' elements, at the array's border with the fill value.
+        Of the local files, as `create_array` takes them; by default chunks have about the size and the orientation of
+        those of ``a``. Halos are filled from the neighbours' elements; beyond the array's border, with the fill value.
     compressors, filters, zarr_format
         As in `rechunk`: by default those of ``a``.
     memory, schedule, overwrite, resume, storage_options, scheduler, workers
@@ -122,12 +120,12 @@ def scatter_files(
     Returns
     -------
     FilesJob
-        ``.run()`` gives `LocalArrays`.
+        ``.run()`` returns `LocalArrays`.
 
     Raises
     ------
     InputError
-        One of its kinds, before anything is written: see `oocarrays.errors`.
+        Before anything is written: see `oocarrays.errors`.
 
     Notes
     -----
@@ -177,7 +175,7 @@ def scatter_files(
 
 
 def _scatter_job(run: FilesRun, cluster: Cluster | None, disks: Disks, scheduler: Any) -> FilesJob[LocalArrays]:
-    there = scheduler if run.local.descriptor.folders else None  # a client does not travel with what Dask computes
+    there = scheduler if run.local.descriptor.folders else None  # a client cannot be sent in Dask's tasks
     store = run.destination.store
     return FilesJob(run, lambda name: open_array(store, scheduler=there), cluster, disks)
 
@@ -185,7 +183,7 @@ def _scatter_job(run: FilesRun, cluster: Cluster | None, disks: Disks, scheduler
 def _scattering(
     source: ArrayFile, said: Descriptor, target: TargetSpec, resources: Resources, room: int | None = None
 ) -> FilesPlan:
-    """Plan a scatter to files that say so of themselves."""
+    """Plan a scatter to files of the given descriptor."""
     assert said.layout is not None, "local array files have a layout"
     largest = array_file.preview(local_files.largest_settings(said, target.settings), target.store)
     grids = [_grid(local_files.rank_settings(said, target.settings, rank)) for rank in range(said.layout.ranks)]
@@ -193,7 +191,7 @@ def _scattering(
 
 
 def _said(local: LocalArrays) -> list[Any]:
-    """List what tells local array files from others."""
+    """Return the values that identify local array files."""
     return [local.files.descriptor.as_json(), local.dtype.str]
 
 
@@ -222,20 +220,20 @@ def gather_files(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> FilesJob[OutOfCoreArray]:
-    """Plan to write what ranks hold in local array files to one global array file. Reads no data.
+    """Plan to write local array files into one global array file. Reads no data.
 
-    What is in halos is left out. Each chunk of the target is written once, whole. The target's descriptor keeps layout
-    and depth.
+    Halos are left out. Each chunk of the target is written once, whole. The target's descriptor keeps layout and
+    depth.
 
     Parameters
     ----------
     local : LocalArrays, path, URL or store
         The local array files.
     target : path, URL or Zarr store
-        Where the array is to be.
+        Location of the new array.
     orientation, chunks, shards
-        Of the target, as `create_array` takes them; by default chunks are about as large as those of the local files,
-        and of their orientation.
+        Of the target, as `create_array` takes them; by default chunks have about the size and the orientation of those
+        of the local files.
     compressors, filters, zarr_format
         As in `rechunk`: by default those of the local files.
     memory, schedule, overwrite, resume, storage_options, scheduler, workers
@@ -244,12 +242,12 @@ def gather_files(
     Returns
     -------
     FilesJob
-        ``.run()`` gives an `OutOfCoreArray`.
+        ``.run()`` returns an `OutOfCoreArray`.
 
     Raises
     ------
     InputError
-        One of its kinds, before anything is written: see `oocarrays.errors`.
+        Before anything is written: see `oocarrays.errors`.
 
     Examples
     --------
@@ -302,7 +300,7 @@ def _gathering(local: LocalArrays, whole: Stored, resources: Resources, room: in
 
 
 def resume_files(left: FilesLeft, source: Any, means: ResumeMeans) -> FilesJob[Any]:
-    """Plan to go on with a scatter or gather that stopped."""
+    """Plan to continue a stopped scatter or gather."""
     left.check_source(_said(source) if isinstance(source, LocalArrays) else metadata_digest(describe(source.zarr)))
     resources = resources_of(means.cluster, means.memory, left.content[CALL]["options"]["schedule"])
     one_chunk_at_least = replace(resources, budget=max(resources.budget, left.content[CALL]["memory"]))
@@ -341,5 +339,5 @@ def _resumed_scatter(
 
 
 def _grid(made: Mapping[str, Any]) -> ChunkGrid:
-    """The units in which a file of these settings is written."""
+    """Return the grid of writes to a file of these settings."""
     return ChunkGrid.of(tuple(made["shape"]), tuple(made.get("shards") or made["chunks"]))

@@ -1,4 +1,4 @@
-"""The job that rewrites some arrays of a group, and copies the others."""
+"""Job that rewrites some arrays of a group, and copies the others."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from oocarrays.storage.journal.calls import named
 
 
 class GroupJob(Job[GroupRun, OutOfCoreGroup]):
-    """The rechunk of a group that has been planned and not yet run: as `RechunkJob`."""
+    """Planned rechunk of a group: as `RechunkJob`."""
 
     _counted = ("read requests", "write requests")
 
     @property
     def plan(self) -> GroupPlan:
-        """Return the plan: all that will be read, sent, written and held; ``plan["air"]`` is that of one array."""
+        """Frozen plan: reads, messages, writes and memory; ``plan["air"]`` is that of one array."""
         return self._run.plan
 
     def _build(self) -> Graph:
@@ -95,7 +95,7 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
 
 
 def member_rows(plan: GroupPlan) -> list[tuple[str, ...]]:
-    """A row for each array that is rewritten."""
+    """Return a row for each array to be rewritten."""
     head = ("array", "chunks", "", "", "strategy", "bytes", "peak memory", "predicted")
     each = [
         (
@@ -128,7 +128,7 @@ def group_job(
     cluster: Cluster | None,
     resume: Any = False,
 ) -> GroupJob:
-    """Plan to write some arrays of a group again in other chunks, and to copy the others."""
+    """Plan to rewrite some arrays of a group in other chunks, and to copy the others."""
     resources = planner.resources
     file = group_file.describe_group(group_file.open_group(source)).with_policy(planner.missing)
     file = file.in_format(planner.zarr_format)
@@ -167,7 +167,7 @@ def _requested(run: GroupRun) -> Document:
 
 
 def resume_group(target: StoreLike, asked: GoingOn) -> GroupJob:
-    """Plan to go on with a run of a group that stopped."""
+    """Plan to continue a stopped run of a group."""
 
     def copying(file: GroupFile, wanted: Mapping[str, Any], resources: Resources) -> CopyPlan:
         return _planned_copies(file, target, wanted, resources)

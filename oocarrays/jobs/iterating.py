@@ -1,4 +1,4 @@
-"""Iterated stencils: a numpy function applied again and again to an array larger than memory."""
+"""Iterated stencils: a numpy function applied repeatedly to an array larger than memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Source = OutOfCoreArray | zarr.Array | np.ndarray | StoreLike
 
 
 class IterateJob(Job[SweepRun, Made], Generic[Made]):
-    """Sweeps that have been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """Planned sweeps: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
     _kind: ClassVar[type[Any]] = SweepRun
@@ -76,24 +76,24 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         self._runs: list[SweepRun] = []
         self._pinned: dict[str, Sequence[str]] = {}
         self.residuals: list[float] = []
-        """The largest residual of each pass that is over, where residuals are looked at."""
+        """Largest residual of each finished pass, if residuals are computed."""
         super().__init__(self._kind(course, Progress()), result, cluster)
 
     @property
     def plan(self) -> IteratePlan:
-        """Return the plan: all that will be read, swept, written and held; frozen data."""
+        """Frozen plan: reads, sweeps, writes and memory."""
         return self._course.plan
 
     @property
     def meter(self) -> Meter:
-        """Return the meter of what the passes of the last run really read and wrote."""
+        """Return the meter of the last run: requests and bytes of its passes."""
         for run in self._runs:
             self._spent.put(run.meter.take())
         return self._spent
 
     @property
     def expected(self) -> tuple[int, int]:
-        """Requests that read, and chunks that are written, in all passes."""
+        """Numbers of read requests and of written chunks in all passes."""
         return self.plan.traffic.read_requests, self.plan.traffic.write_requests
 
     def _bar(self) -> AbstractContextManager[None]:
@@ -101,7 +101,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         return progress_bar(plan, self)
 
     def _left(self) -> float:
-        """The share of the slabs of all passes that is still to be swept."""
+        """Return the share of the slabs of all passes that is left."""
         here, counts = self._course.progress(), [step.slabs.count for step in self.plan.passes]
         done = sum(counts[: len(here.residuals)]) + len(here.done or {})
         return 1 - done / max(sum(counts), 1)
@@ -118,13 +118,13 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         self._run.content = content
 
     def _noticed(self) -> tuple[str, ...]:
-        """Return notices about the run that is resumed."""
+        """Return notices on the resumed run."""
         return self._course.remains.notices
 
     # ------------------------------------------------------------------ running
 
     def _execute(self) -> Any:
-        """Run pass after pass: the next one is begun when it is known that it is needed."""
+        """Run pass after pass; each begins once it is known to be needed."""
         self._course = looked_back(self._course, self._kind)
         progress: Progress | None = self._started()
         start, moves = time.perf_counter(), []
@@ -139,14 +139,14 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
         return self._ended("")
 
     def _started(self) -> Progress:
-        """How far an earlier run of the same id came; nothing is spent yet."""
+        """Reset the meter and the residuals, and return the progress of an earlier run of the same id."""
         progress = self._course.progress()
         self._runs, self._spent = [], Meter()
         self.residuals = list(progress.residuals) if self._course.residual else []
         return progress
 
     def _pass(self, progress: Progress) -> Progress | None:
-        """Run the next pass; None where it was the last."""
+        """Run the next pass; return None after the last."""
         self._run = self._kind(self._course, progress, resumes=self._goes_on)
         self._goes_on = False
         if self._cluster:
@@ -163,10 +163,10 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
     def _threads(self) -> int:
         return 3 * self.plan.ranks  # one reads, one computes, one writes
 
-    # ------------------------------------------------------------------ what Dask asks of a collection
+    # ------------------------------------------------------------------ Dask collection protocol
 
     def _pass_graph(self, run: SweepRun, after: Iterable[Key] = ()) -> Graph:
-        """The tasks of a pass, and the key of the last one."""
+        """Return the tasks of a pass, and the key of the last one."""
         check_count(run.plan.tasks)
         builder = self._builder(run, self._addresses)
         self._pinned[builder.suffix] = self._addresses
@@ -194,7 +194,7 @@ class IterateJob(Job[SweepRun, Made], Generic[Made]):
     def _homes(self) -> Mapping[str, Sequence[str]]:
         return self._pinned
 
-    # ------------------------------------------------------------------ what a person reads
+    # ------------------------------------------------------------------ reports
 
     def _measured(self) -> list[tuple[str, str, str]]:
         last = [f"{residual:g}" for residual in self.residuals[-1:]]
@@ -225,7 +225,7 @@ class LocalIterateJob(IterateJob[Any]):
         return self._disks.homes(addresses)
 
     def _on_cluster(self, cluster: Cluster) -> str:
-        """As of every job; what it cannot go on with, each worker removes where it is."""
+        """Run on the cluster; if it cannot be resumed, each worker removes its scratch files."""
         try:
             return super()._on_cluster(cluster)
         except BaseException as error:
@@ -298,66 +298,67 @@ def iterate(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> IterateJob[Any]:
-    """Plan to apply a kernel to an array again and again: what ``sweeps`` plain sweeps of the whole array make of it.
+    """Plan to apply a kernel to an array repeatedly: the result equals ``sweeps`` sweeps of the whole array.
 
-    A pass reads the array once, sweeps every slab several times, and writes it once: passes = ⌈sweeps ÷ fuse⌉. What
-    comes of it is equal to plain sweeps bit for bit. Reads no data.
+    A pass reads the array once, sweeps every slab several times, and writes it once: passes = ⌈sweeps ÷ fuse⌉. The
+    result is bit for bit that of plain sweeps. Reads no data.
 
     Parameters
     ----------
     kernel : callable
-        One sweep: takes a numpy block with its halo and gives one of the same shape and type, the halo of which is
-        left out. It may change its block and give that. Blocks are tiles of about 256 KiB, in several threads. Of
-        several sources it takes a block of each; only those that are swept may be changed. For a list of targets it
-        gives a tuple, with a block for each.
+        One sweep: takes a numpy block with its halo and returns one of the same shape and type; its halo is discarded.
+        It may change its block and return it. Blocks are tiles of about 256 KiB, in several threads. For several
+        sources it takes one block of each, and may change only blocks of sources that are swept. For a list of targets
+        it returns a tuple of one block each.
     source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
-        What is swept: it is not changed. Of a list, the first, or as many as there are targets, which evolve together:
-        others are arrays of the same shape and of any type that every sweep sees as they are, such as a right-hand
-        side, coefficients or a land mask.
+        The arrays to sweep; they are not changed. In a list, the first ones, as many as targets, evolve together. The
+        others are arrays of the same shape and of any type that every sweep reads unchanged, such as a right-hand side,
+        coefficients or a land mask.
     target : path, URL or Zarr store, or a list of them
-        Where the result is to be: of the source's shape, type, chunks, codecs, attributes and dimension names; local
-        array files of the same layout, without halos, where the sources are. Of a list each is like its own source.
+        Location of the result, with the source's shape, type, chunks, codecs, attributes and dimension names. If the
+        sources are local array files, the targets are too: of the same layout, without halos. In a list, each target is
+        like its own source.
     sweeps : int
-        How many; with ``until`` at most.
+        Number of sweeps; with ``until`` the maximum.
     depth : int, sequence of int or mapping
-        Neighbours that one sweep sees on each side, as in `map_slabs`. By default as many as a kernel of
+        Neighbours that one sweep reads on each side, as in `map_slabs`. By default the depth that a kernel of
         `oocarrays.kernels` needs, as in `map_slabs`, and one for any other kernel.
     boundary : str or number, or a mapping or sequence of them
-        What stands beyond the edges in every sweep, as in `map_slabs`.
+        Values beyond the edges in every sweep, as in `map_slabs`.
     fuse : int or str
-        Sweeps of one pass, at most; ``"auto"``: those with which all takes least time. More sweeps of a pass take less
-        to the disk; ``fuse × depth`` rows between two slabs are swept by both.
+        Maximum number of sweeps of one pass; ``"auto"``: the number of least predicted time. More sweeps per pass move
+        fewer bytes to and from disk, but ``fuse × depth`` rows between two slabs are computed by both.
     until : float
-        The residual at which sweeping ends: it is looked at after each pass. With it, auto leaves at least 8 passes.
+        The residual at which sweeping ends, tested after each pass. With it, ``fuse="auto"`` leaves at least 8 passes.
     residual : callable
         ``residual(before, after)`` of a part of the array before and after the last sweep of a pass, of several arrays
-        as tuples; the largest of all parts counts. By default, with ``until``, the most that an element changes.
+        as tuples; the maximum over all parts counts. By default, with ``until``, the largest change of an element.
     memory, prefetch, axis, height, window, ranks, folders
         As in `map_slabs`.
     workspace : float or str
-        What the kernel holds beside its block and its result: a multiple of its block, or bytes as ``"64MiB"``.
+        Working memory of the kernel beside its block and its result: a multiple of its block, or bytes as ``"64MiB"``.
     overwrite : bool
-        Whether a target that is there may be replaced.
+        Whether an existing target may be replaced.
     resume : bool or str
-        As in `map_slabs`: with the pass in which a run stopped, less the slabs that it wrote. The sweeps of a pass stay
-        as many as they were.
+        As in `map_slabs`: from the pass in which the run stopped, less the slabs that it wrote. The number of sweeps of
+        each pass stays.
     scratch : path or URL
-        Where what passes hand on is stored, two arrays a target at most, until the end; by default beside the target.
-        Of local array files on workers' own disks beside the file of each rank, or in a folder there that has
-        ``{rank}`` in it for the rank.
+        Location of the intermediate results between passes, at most two arrays a target, until the end; by default
+        beside the target. For local array files on workers' own disks: beside the file of each rank, or in a folder
+        there with ``{rank}`` in its name for the rank.
     missing, storage_options, scheduler, workers
         As in `rechunk`.
 
     Returns
     -------
     IterateJob
-        ``.run()`` gives the target, an `OutOfCoreArray`, or a list of them where targets are a list; ``.residuals`` are
+        ``.run()`` returns the target, an `OutOfCoreArray`, or a list of them for a list of targets; ``.residuals`` are
         those of its passes. ``dask.compute(job)`` does the same, without ``until``.
 
     Raises
     ------
     InputError
-        For anything that cannot be; `BudgetError` where not one slab fits: it names the least memory that would do.
+        For invalid arguments; `BudgetError` if not one slab fits: the error states the minimum.
 
     Notes
     -----

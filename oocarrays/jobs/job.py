@@ -1,4 +1,4 @@
-"""What all jobs have in common: a run that has been planned, is done once it is asked for, and says what it did."""
+"""Base class of all jobs: a planned run, its execution, and its report."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ else:
     Result = TypeVar("Result")
 
 RESUMER = "leftovers.resume"
-"""The module of `oocarrays.resume`, which knows all kinds of jobs: imported when a call continues one."""
+"""Module of `oocarrays.resume`, which imports all kinds of jobs: imported only to continue a run."""
 LOG = logging.getLogger("oocarrays")
 OFTEN = 2
-"""Times that a chunk may be decoded, on average, before a person is told."""
+"""Decodes per chunk, on average, above which a notice is given."""
 
 
 class Job(GraphJob[Run], Generic[Run, Result]):
-    """A run that has been planned and not yet done: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """Planned run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted: Sequence[str] = tuple(COUNTED)
-    """What of a run is compared with its plan."""
+    """Names of the counts that are compared with the plan."""
     _restarts = False
-    """Whether a run that stopped starts over where its journal cannot be continued."""
+    """Whether a stopped run starts over if its journal cannot be continued."""
     _finished: tuple[str, ...] = ()
-    """Notices of a job whose target was finished before."""
+    """Notices of a job that finds its target finished."""
 
     @property
     def plan(self) -> Any:
-        """Return the plan: all that will be read, computed, sent, written and held; frozen data."""
+        """Frozen plan: reads, computation, messages, writes and memory."""
         return self._run.plan
 
     @property
     def left(self) -> float:
-        """The share of the work that is still to be done: 1, less where a run is resumed, 0 where it was finished."""
+        """Share of the work that is left: 1 for a new run, less for a resumed one, 0 for a finished target."""
         return 0.0 if self.is_finished else self._left()
 
     def _left(self) -> float:
@@ -70,27 +70,27 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     @property
     def is_finished(self) -> bool:
-        """Whether an earlier run of the same request has finished the target, so that there is nothing to do."""
+        """Whether an earlier run of the same request has finished the target, so that nothing is left to do."""
         return bool(self._finished)
 
     def run(self, *, progress: bool = False) -> Result:
-        """Do it, on threads of this process, or on the workers that it was planned for.
+        """Run the job, on threads of this process or on the workers that it was planned for.
 
         Parameters
         ----------
         progress : bool
-            Whether to show a bar.
+            Whether to show a progress bar.
 
         Returns
         -------
         OutOfCoreArray, OutOfCoreGroup, xarray.Dataset or xarray.DataArray
-            The target: of the kind of the source.
+            The target, of the same kind as the source.
 
         Raises
         ------
         RunError
-            Where a chunk is corrupt, a device full, a store refuses or a scheduler is gone; the target then stays
-            marked unfinished, and `resume` goes on with it. What the tasks of a lazy source raise is raised as it is.
+            If a chunk is corrupt, a device is full, a store refuses or a scheduler is gone; the target then stays
+            marked unfinished, and `resume` continues it. Exceptions of the tasks of a lazy source propagate unchanged.
         """
         bar: AbstractContextManager[None] = self._bar() if flag(progress, "progress") else nullcontext()
         self._begin()
@@ -101,20 +101,20 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return target
 
     def _opened(self) -> Any:
-        """Open a target that was finished before; remove what its run had no time to remove."""
+        """Open a finished target; remove the journal of its run, if any is left."""
         self.measured_seconds, target = 0.0, self._run.destination.store
         with suppress(OocError):  # another run that has just finished it removes its journal itself
             Journal(target).sweep()
         return self._result(_name(target))
 
     def asked_for(self, request: Document) -> Self:
-        """Keep the request in the journal, unless that of the run that is resumed is there."""
+        """Set the request in the journal, unless the resumed run has set it; return the job."""
         self._put_content({**request, **self._content})
         return self
 
     @property
     def _content(self) -> Document:
-        """What the journal keeps of the run."""
+        """Content of the run's journal."""
         content: Document = getattr(self._run, "content", {})
         return content
 
@@ -123,7 +123,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         run.content = content
 
     def again(self, resume: Any, *, overwrite: bool = False, **how: Any) -> Self:
-        """Return the job of a call with ``resume``: this one, what is left of it, or one that has nothing to do.
+        """Return the job for a call with ``resume``: this one, the rest of a stopped one, or a finished one.
 
         Parameters
         ----------
@@ -132,12 +132,12 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         overwrite : bool
             Whether a finished target of another request may be replaced.
         how : object
-            Memory, ranks, kernel and the like, as `oocarrays.resume` takes them.
+            Memory, ranks, kernel and other arguments, as `oocarrays.resume` takes them.
 
         Raises
         ------
         TargetError, JournalError
-            Where the target is of another request, or cannot be continued.
+            If the target is of another request, or cannot be continued.
         """
         trust, target = trust_of(resume), self._run.destination.store
         if trust is None or trust is resume or is_empty(target):  # `oocarrays.resume` has looked
@@ -158,11 +158,11 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return left
 
     def _resumes(self) -> bool:
-        """Whether it was planned from what another run has left."""
+        """Whether it was planned from the recovery of another run."""
         return bool(getattr(self._run, "resumes", False))
 
     def _made_before(self, request: Document, overwrite: bool) -> Self:
-        """Return a job that has nothing to do, unless another request has made the target."""
+        """Return a finished job; raise if another request made the target."""
         try:
             self._finished = made_before(self._run, request)
         except TargetError:
@@ -176,7 +176,7 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     @contextmanager
     def _logged(self) -> Iterator[None]:
-        """Write into the log ``oocarrays`` what is planned, and how it ended: INFO, and ERROR where it stopped."""
+        """Log the plan and the end of the run to ``oocarrays``: INFO, and ERROR if it failed."""
         title = self._title()
         LOG.info("%s begins\n%s", title, self._planned())
         for notice in self.notices:
@@ -196,12 +196,12 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return progress_bar(self.plan, self._run)
 
     def _begin(self) -> None:
-        """Get ready to run: once more, if need be."""
+        """Reset the state for a new run."""
 
-    # ------------------------------------------------------------------ what a person reads
+    # ------------------------------------------------------------------ reports
 
     def explain(self) -> str:
-        """The plan, with every way that was looked at and its cost, and after a run what was measured."""
+        """Return the plan with every alternative and its cost, and after a run the measurements."""
         text = "\n".join([self._planned(), *self.notices])
         text += f"\n\n{report.memory_text(self.plan.memory)}"
         rows = [(each.name, missing_text(each.count_missing(), each.chunks)) for each in self._sources()]
@@ -215,8 +215,8 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Return notices: chunks that are cut, or decoded more than twice; of a run that is resumed, what is written
-        again or not looked at."""
+        """Return notices: cut chunks, chunks decoded more than twice, and, of a resumed run, data written again or not
+        verified."""
         return self._finished or self._noticed()
 
     def _noticed(self) -> tuple[str, ...]:
@@ -231,20 +231,20 @@ class Job(GraphJob[Run], Generic[Run, Result]):
         return report.planned_text(self._rows(), self.plan.alternatives)
 
     def _measured(self) -> list[tuple[str, str, str]]:
-        """Set what the last run did beside what was planned: names, and both values."""
+        """Return rows of name, planned value and measured value of the last run."""
         return measured(self.plan, self.meter, self.measured_seconds or 0.0, self._run.phases, self._counted)
 
     def _ran(self) -> Sequence[tuple[str, ...]]:
-        """Return what was planned and measured, once it ran; else nothing."""
+        """Return planned and measured values after a run; before it, nothing."""
         return () if self.measured_seconds is None else self._measured()
 
     def _rows(self) -> list[tuple[str, str]]:
-        """The plan as names and values."""
+        """Return the plan as names and values."""
         beside = self._beside()
         return [(name, text + beside.get(name, "")) for name, text in report.plan_rows(self.plan)]
 
     def _beside(self) -> Mapping[str, str]:
-        """Return what a row says beside the plan, by its name."""
+        """Return texts shown beside rows of the plan, by name."""
         return {}
 
     def _title(self) -> str:
@@ -258,5 +258,5 @@ class Job(GraphJob[Run], Generic[Run, Result]):
 
 
 def _name(store: StoreLike) -> str:
-    """Name a target as a run's last task does: its folder, or its store."""
+    """Return the name of a target as the run's last task returns it: its folder, or its store."""
     return local_folder(store) or str(store)

@@ -1,4 +1,4 @@
-"""Lazy arrays in: a Dask array of any blocks is written into a Zarr array of any chunks."""
+"""Writes of lazy arrays: a Dask array of any blocks into a Zarr array of any chunks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
-    """A lazy array that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """Planned write of a lazy array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, x: da.Array, run: LazyRun, target: StoreLike, cluster: Cluster | None) -> None:
         self._lazy = x
@@ -57,7 +57,7 @@ class FromDaskJob(Job[LazyRun, OutOfCoreArray]):
 
     @property
     def plan(self) -> BlocksPlan:
-        """Return the plan: all that will be computed, written and held; frozen data."""
+        """Frozen plan: blocks to compute, writes and memory."""
         return self._run.blocks
 
     def _begin(self) -> None:
@@ -114,34 +114,33 @@ def from_dask(
 ) -> FromDaskJob:
     """Plan to write a Dask array of any blocks into a Zarr array of any chunks. Computes nothing.
 
-    Each block is computed once. Where blocks are whole target chunks (shards, where there are shards), the task that
-    has a block writes them; otherwise blocks go to scratch, each its own bytes, and are rechunked from there.
+    Each block is computed once. If blocks consist of whole target chunks (or shards), the task that computes a block
+    writes them. Otherwise blocks are written to scratch as plain bytes, and are rechunked from there.
 
     Parameters
     ----------
     x : dask.array.Array
-        Blocks of any lengths, of numpy arrays whose elements have a fixed size.
+        Blocks of any lengths: numpy arrays with elements of a fixed size.
     target : path, URL or Zarr store
-        Where to write.
+        Location of the result.
     chunks, shards : int, str, tuple or dict
         Chunk and shard lengths as `rechunk` takes them; by default the chunks are the longest block in each axis.
     zarr_format : 2 or 3
         Zarr format of the target.
-    memory : int or str
-        Bytes that we may hold in this process, or on a cluster in each worker, beside the blocks and what their own
+    Budget of this process, or of each worker on a cluster, in bytes, beside the blocks and the memory of their own
+    tasks; by default as in `rechunk`.
         tasks hold; by default as in `rechunk`.
-    compressors, filters, fill_value, attributes, dimension_names
-        Of the target, as ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors
-        also by name, as in `rechunk`.
+    Of the target, as ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors also
+    by name, as in `rechunk`.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced; it stays until every block has been computed.
     resume : bool or str
-        As in `rechunk`. The request is compared by the name of ``x``, which Dask derives from its graph. A stopped run
-        continues where all blocks had been computed, else blocks are computed again.
+        As in `rechunk`. Requests are compared by the name of ``x``, which Dask derives from its graph. A stopped run
+        continues if all blocks had been computed; otherwise blocks are computed again.
     scratch, scheduler, workers
-        As in `rechunk`; scratch is always in a local folder. The blocks' own tasks run wherever Dask puts them.
+        As in `rechunk`; scratch is always a local folder. Dask places the blocks' own tasks.
     storage_options : mapping
-        How a URL is opened, by the names that fsspec has for it.
+        Options for opening a URL, by their names in fsspec.
 
     Returns
     -------
@@ -151,7 +150,7 @@ def from_dask(
     Raises
     ------
     InputError
-        One of its kinds, before anything is computed: see `oocarrays.errors`.
+        Before anything is computed: see `oocarrays.errors`.
 
     Examples
     --------
@@ -203,7 +202,7 @@ def written(
     resume: Any,
     **options: Any,
 ) -> FromDaskJob:
-    """The job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
+    """Return the job that writes ``x`` into a Zarr array made with the arguments ``made`` of ``zarr.create_array``."""
     check_replaces(target, new=True)
     checked(check_place, target, overwrite=overwrite, resume=resume)
     cluster, restarts = cluster_of(scheduler, workers), bool(resume) and unfinished_run(target) is not None
@@ -229,7 +228,7 @@ def planned(
     said: tuple[str, ...] = (),
     **choices: Any,
 ) -> LazyRun:
-    """The run that writes ``x``, straight to the target where that may be, and its blocks are aligned."""
+    """Return the run that writes ``x``: directly to the target if allowed and its blocks are aligned."""
     stored = array_file.preview(made, target)
     plan = plan_blocks(x.chunks, stored, resources, straight=straight, **choices)
     past_cache_above = settings.past_cache_above()
@@ -256,7 +255,7 @@ def rechunk_lazily(
     scheduler: Any = None,
     workers: Sequence[str] | None = None,
 ) -> da.Array:
-    """Return a lazy array in other chunks, whose blocks are to come by way of scratch: see `oocarrays.rechunk`."""
+    """Return a lazy array in other chunks; its blocks go through scratch: see `oocarrays.rechunk`."""
     check_lazy(x)
     grid = block_grid(x)
     blocks = block_lengths(chunks, grid, x.dtype, names)
@@ -274,12 +273,12 @@ def rechunk_lazily(
 
 
 def block_grid(x: da.Array) -> ChunkGrid:
-    """The grid of the longest blocks."""
+    """Return the grid of the longest blocks."""
     return ChunkGrid.of(x.shape, tuple(max((*lengths, 1)) for lengths in x.chunks))
 
 
 def described(x: da.Array, **options: Any) -> zarr.Array:
-    """An array in memory that has no chunks, of such elements."""
+    """Return an empty array in memory with such elements."""
     try:
         with np.errstate(over="ignore"):  # of the fill value, which is checked with all settings
             return zarr.create_array({}, shape=x.shape, dtype=native(x.dtype), chunks=block_grid(x).chunks, **options)
@@ -288,5 +287,5 @@ def described(x: da.Array, **options: Any) -> zarr.Array:
 
 
 def native(dtype: np.dtype) -> np.dtype:
-    """The same elements in this machine's byte order: in Zarr the order is the codec's."""
+    """Return the dtype in native byte order: in Zarr the codec sets the order."""
     return dtype.newbyteorder("=")

@@ -1,8 +1,7 @@
-"""xarray's datasets in: xarray writes what describes them and what is not lazy, we write what is.
+"""Lazy datasets of xarray: xarray writes metadata and values in memory, oocarrays writes the lazy variables.
 
-What an encoded variable looks like in Zarr (dtype, fill value, attributes, codecs) is xarray's own answer: it writes
-the dataset's skeleton, whose lazy variables have no data, into memory when a job is planned, and into the target when
-it runs.
+xarray alone decides how a variable is encoded in Zarr (dtype, fill value, attributes, codecs). It writes the dataset's
+skeleton, without the data of lazy variables, into memory when a job is planned, and into the target when it runs.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ from oocarrays.storage.stores.aside import with_drafts
 from oocarrays.stored.array import placer
 
 BLOCK = "16MiB"
-"""Blocks in which variables that are in memory are written."""
+"""Block size for variables in memory."""
 NUMBERS = "biufcmM"
-"""Kinds of dtypes whose elements have a fixed size, times among them."""
+"""Kinds of dtypes with elements of a fixed size, including times."""
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -58,15 +57,15 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CODECS = ("compressors", "compressor", "filters", "serializer")
-"""What it says of codecs, which each format of Zarr has of its own."""
+"""Keys of an encoding for codecs, which are specific to a Zarr format."""
 STALE = ("preferred_chunks", "shards", "chunks")
-"""What a variable's encoding says of chunks that it was read from."""
+"""Keys of an encoding for the chunks that a variable was read from."""
 
 
 class DatasetJob(Job[DatasetRun, Any]):
-    """A dataset that will be written: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
+    """Planned write of a dataset: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
-    The result is what ``xarray.open_zarr(target)`` gives, or a DataArray where one was given.
+    The result is that of ``xarray.open_zarr(target)``, or a DataArray if the source is one.
     """
 
     def __init__(self, arrays: Mapping[str, da.Array], run: DatasetRun, single: bool, cluster: Cluster | None) -> None:
@@ -75,16 +74,16 @@ class DatasetJob(Job[DatasetRun, Any]):
 
     @property
     def plan(self) -> DatasetPlan:
-        """Return the plan: all that will be computed, written and held; frozen data."""
+        """Frozen plan: variables to compute, writes and memory."""
         return self._run.plan
 
     def _noticed(self) -> tuple[str, ...]:
-        """Return notices about chunks that are cut."""
+        """Return notices on cut chunks."""
         names = (name for name, _ in self.plan.arrays)
         return tuple(f"{n}: {each}" for n, r in zip(names, self._run.runs, strict=True) for each in r.destination.said)
 
     def again(self, resume: Any, *, overwrite: bool = False, **how: Any) -> Self:
-        """Return the job of a call with ``resume``: of a run that stopped nothing is continued, it starts over."""
+        """Return the job for a call with ``resume``: a stopped run is not continued, it starts over."""
         target = self._run.destination.store
         if trust_of(resume) is None or is_empty(target) or unfinished_run(target) is not None:
             return self
@@ -179,7 +178,8 @@ def dataset_job(
 
 
 def _token(source: Any) -> str:
-    """Return the identity of a dataset or an array; what is neither in memory nor a Dask array is not loaded."""
+    """Return the identity of a dataset or an array, without loading variables that are neither in memory nor Dask
+    arrays."""
     variables = source.variables if hasattr(source, "data_vars") else {"": source.variable, **source._coords}
     return tokenize(
         [
@@ -190,14 +190,14 @@ def _token(source: Any) -> str:
 
 
 def _load_others(ds: xr.Dataset) -> None:
-    """Load what is not computed by Dask, such as coordinates: it may be stored in the target that is replaced."""
+    """Load variables that Dask does not compute, such as coordinates: the target to be replaced may store them."""
     for variable in ds.variables.values():
         if variable.chunks is None:
             variable.load()  # type: ignore[no-untyped-call]
 
 
 def _as_dataset(array: Any) -> xr.Dataset:
-    """As xarray's own ``DataArray.to_zarr`` makes one."""
+    """Return the dataset that xarray's own ``DataArray.to_zarr`` would write."""
     name: Any = "__xarray_dataarray_variable__" if array.name is None else array.name
     if name in array.coords:
         raise UnsupportedError(f"the array and one of its coordinates are both named {name!r}: rename one")
@@ -206,7 +206,7 @@ def _as_dataset(array: Any) -> xr.Dataset:
 
 
 def _in_blocks(ds: xr.Dataset) -> xr.Dataset:
-    """The dataset with its variables that are in memory as Dask arrays, too: they get the chunks that are asked for."""
+    """Return the dataset with variables in memory as Dask arrays, too: they get the requested chunks."""
     found = ds.copy()
     with dask.config.set({"array.chunk-size": BLOCK}):
         for name, variable in ds.data_vars.items():
@@ -216,7 +216,7 @@ def _in_blocks(ds: xr.Dataset) -> xr.Dataset:
 
 
 def _without_foreign_codecs(ds: xr.Dataset, zarr_format: int) -> xr.Dataset:
-    """The dataset without the codecs of variables that were read from Zarr's other format: they get the usual ones."""
+    """Return the dataset without codecs of Zarr's other format, so that those variables get the default codecs."""
     kinds = (Codec,) if zarr_format == 3 else (numcodecs.abc.Codec,)
     others = (numcodecs.abc.Codec,) if zarr_format == 3 else (Codec,)
     found = ds.copy()
@@ -233,7 +233,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str, da.Array]:
-    """The lazy variables as xarray stores them: times as numbers, packed ones packed; still lazy."""
+    """Return the lazy variables as xarray stores them: times as numbers, packed ones packed; still lazy."""
     import dask.array
     from xarray.backends.zarr import encode_zarr_variable
 
@@ -251,12 +251,12 @@ def _encoded(ds: xr.Dataset, lazy: Iterable[str], zarr_format: int) -> dict[str,
 
 
 def _format_of(encode: Callable, zarr_format: int) -> dict[str, int]:
-    """The format as xarray's encoder takes it; before 2026.9 it took none."""
+    """Return the format for xarray's encoder; before 2026.9 it had no such argument."""
     return {"zarr_format": zarr_format} if "zarr_format" in inspect.signature(encode).parameters else {}
 
 
 def _with_chunks(ds: xr.Dataset, encoded: Mapping[str, da.Array], chunks: Any) -> xr.Dataset:
-    """The dataset with the chunks of each lazy variable, and of those that are named, in its encoding."""
+    """Return the dataset with the chunks of lazy and of named variables in its encoding."""
     _check_names(ds, chunks)
     ds = ds.copy()
     for name, variable in ds.variables.items():
@@ -288,7 +288,7 @@ def _check_names(ds: xr.Dataset, chunks: Any) -> None:
 
 
 def _asked(chunks: Any, name: Any, dims: Sequence[Any]) -> Any:
-    """Find the request for one variable: by its own name, by dimensions, or for all alike."""
+    """Return the request for one variable: by its own name, by dimensions, or common to all."""
     if chunks is None:
         return (None,) * len(dims)
     if not isinstance(chunks, Mapping):
@@ -299,7 +299,7 @@ def _asked(chunks: Any, name: Any, dims: Sequence[Any]) -> Any:
 
 
 def _skeleton(ds: xr.Dataset, names: Iterable[Any]) -> xr.Dataset:
-    """The dataset without the data of some variables."""
+    """Return the dataset without the data of some variables."""
     import dask.array
 
     empty = {
@@ -311,7 +311,7 @@ def _skeleton(ds: xr.Dataset, names: Iterable[Any]) -> xr.Dataset:
 
 
 def _settings(ds: xr.Dataset, lazy: Iterable[Any], zarr_format: int) -> dict[str, Settings]:
-    """How xarray makes the arrays of lazy variables: arguments of ``zarr.create_array``."""
+    """Return the arguments of ``zarr.create_array`` that xarray uses for the lazy variables."""
     numbers = [n for n, v in ds.variables.items() if n not in ds.xindexes and v.size and v.dtype.kind in "biufcmM"]
     memory = zarr.storage.MemoryStore()
     write_frame(_skeleton(ds, {*numbers, *lazy}), memory, zarr_format, {})
@@ -326,7 +326,7 @@ def _settings_of(array: Any, zarr_format: int) -> Settings:
 def write_frame(
     skeleton: xr.Dataset, store: Any, zarr_format: int, attributes: Mapping[str, Any], replace: bool = False
 ) -> None:
-    """Let xarray write a dataset but for its lazy data, with more attributes."""
+    """Write a dataset by xarray without its lazy data, with additional attributes."""
     mode: Any = "w" if replace else "w-"
     skeleton.assign_attrs(attributes).to_zarr(
         store, mode=mode, compute=False, consolidated=False, safe_chunks=False, zarr_format=zarr_format
@@ -334,17 +334,17 @@ def write_frame(
 
 
 def is_dataset(source: Any) -> bool:
-    """Whether it is xarray's, without importing that."""
+    """Return whether the source is an xarray object, without importing xarray."""
     return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "dims")
 
 
 def is_lazy(source: Any) -> bool:
-    """Whether ``source`` is a lazy array, or a dataset, and not the place of a stored one."""
+    """Return whether the source is a lazy array or a dataset, and not the location of a stored one."""
     return is_dataset(source) or hasattr(type(source), "__dask_graph__")
 
 
 def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any) -> Any:
-    """Return what `rechunk` does for a lazy source where there is no target."""
+    """Return the result of `rechunk` for a lazy source without a target."""
     given = next((name for name, value in others.items() if not _is_default(value)), None)
     if given is not None:
         raise InputError(f"{given}={others[given]!r} is for a target, and none is given")
@@ -369,12 +369,12 @@ def rechunked(source: Any, chunks: Any, *, others: Mapping[str, Any], **how: Any
 
 
 def _is_default(value: Any) -> bool:
-    """Return whether an option is as it is where nobody gives it; arrays are not compared with it."""
+    """Return whether an option has its default; arrays are not compared."""
     return value is None or value is False or (isinstance(value, str) and value == "auto")
 
 
 def _relaid(variable: Any, chunks: Any, how: Mapping[str, Any]) -> Any:
-    """Return a variable in other chunks, where it is lazy and has any of the dimensions."""
+    """Return a variable in other chunks if it is lazy and has any of the dimensions."""
     mine = {d: n for d, n in chunks.items() if d in variable.dims} if isinstance(chunks, Mapping) else chunks
     if variable.chunks is None or mine == {}:
         return variable

@@ -1,4 +1,4 @@
-"""Passes over local array files: each rank reads its own file and writes its own, and borders travel in memory."""
+"""Passes over local array files: each rank reads and writes its own files, and borders are exchanged in memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.urls import absolute
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""Further options: none."""
 
 
 def local_pass(
@@ -107,7 +106,7 @@ def local_course(
 
 
 def _plain(target: LocalTarget) -> Settings:
-    """How the largest file is stored of what passes hand on."""
+    """Return the settings of the largest file of intermediate results between passes."""
     made = local_files.largest_settings(target.files.descriptor, target.settings)
     wanted = {name: made[name] for name in ("shape", "dtype", "fill_value")}
     chunks = tuple(max(min(c, n), 1) for c, n in zip(made["chunks"], made["shape"], strict=True))
@@ -116,20 +115,20 @@ def _plain(target: LocalTarget) -> Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ranks:
-    """Files that passes over local array files read and write, and where they run."""
+    """Files and location of passes over local array files."""
 
     request: SlabRequest
-    """With options of their layout."""
+    """Request with the options of their layout."""
     arrays: Sequence[LocalArrays]
-    """What is read."""
+    """The source arrays."""
     targets: Sequence[LocalTarget]
-    """What is written."""
+    """The target arrays."""
     disks: Disks
-    """Those that files are on."""
+    """Disks of the files."""
     cluster: Cluster | None
-    """Where they run."""
+    """Cluster of the pass; None for threads."""
     resources: Resources
-    """What a plan may use."""
+    """Memory, workers and costs for the plan."""
 
     @classmethod
     def of(
@@ -140,7 +139,7 @@ class _Ranks:
         folders: str | None,
         like: Sequence[tuple[LocalArrays, np.dtype]],
     ) -> _Ranks:
-        """Check what is asked for; each target is like some array, of a type of its own."""
+        """Check the request; each target resembles one of the arrays, with its own type."""
         check_distinct(stores)
         for array, store in product(arrays, stores):
             check_apart(array.zarr, store)
@@ -161,22 +160,22 @@ class _Ranks:
 
     @property
     def files(self) -> list[RankFiles]:
-        """Return what is read, as a pass sees it."""
+        """Return the source files as a pass reads them."""
         return [RankFiles(array.files) for array in self.arrays]
 
     @property
     def read(self) -> list[Stored]:
-        """The largest file of each array that is read."""
+        """Return the largest file of each source."""
         largest = largest_rank(self.arrays[0].layout)
         return [array.stored[largest] for array in self.arrays]
 
     @property
     def written(self) -> list[Stored]:
-        """The largest file of each target."""
+        """Return the largest file of each target."""
         return [target.preview() for target in self.targets]
 
     def known(self, *, said: Mapping[str, Any] = NOTHING, **more: Any) -> SlabArrays:
-        """Return what `planned_pass` takes of the arrays."""
+        """Return the arrays as arguments of `planned_pass`."""
         return SlabArrays(
             shape=self.arrays[0].layout.shape, dtypes=[array.dtype for array in self.arrays], sources=(),
             targets=self.targets, said={**_said(self.arrays, self.targets), **said}, stopped=LocalStopped,
@@ -184,7 +183,7 @@ class _Ranks:
         )  # fmt: skip
 
     def scratch(self, asked: Any) -> list[str | RemoteStore]:
-        """Where each rank has its scratch: beside its file, or where it is asked for, on its worker's own disk."""
+        """Return the location of each rank's scratch: beside its file, or as requested, on its worker's own disk."""
         own, ranks = self.targets[0].files.descriptor.folders, self.arrays[0].ranks
         if not own:
             each = product(self.targets, self.arrays)
@@ -194,7 +193,7 @@ class _Ranks:
         return [self._scratch_of(rank, asked) for rank in range(ranks)]
 
     def _scratch_of(self, rank: int, asked: Any) -> str | RemoteStore:
-        """Where a rank has its scratch on its worker's own disk."""
+        """Return the location of a rank's scratch on its worker's own disk."""
         try:
             where = None if asked is None else str(absolute(os.fspath(asked).format(rank=rank)))
         except (LookupError, ValueError):
@@ -205,13 +204,13 @@ class _Ranks:
 
 
 def _said(arrays: Sequence[LocalArrays], targets: Sequence[LocalTarget]) -> Document:
-    """Return the further options that must be asked for again: plain values that JSON keeps."""
+    """Return further options that a resumed call must repeat, as plain values for JSON."""
     source = [[array.store, array.files.descriptor.as_json(), array.dtype.str] for array in arrays]
     return {"source": source, "folders": [target.files.descriptor.folders for target in targets]}
 
 
 def _folders(folders: str | None, stores: Sequence[StoreLike]) -> list[str | None]:
-    """One a target: ``{rank}`` stays for the rank."""
+    """Return one folder a target; ``{rank}`` stays for the rank."""
     if folders is None:
         return [None] * len(stores)
     if len(stores) > 1 and "{target}" not in folders:
@@ -220,7 +219,7 @@ def _folders(folders: str | None, stores: Sequence[StoreLike]) -> list[str | Non
 
 
 def _checked(sources: Sequence[Any], ranks: int | None) -> list[LocalArrays]:
-    """Sources of one layout, in local array files all."""
+    """Return the sources; raise unless all are local array files of one layout."""
     other = next((each for each in sources if not isinstance(each, LocalArrays)), None)
     if other is not None:
         raise InputError(f"sources are local array files and {type(other).__name__}: a pass reads the one or the other")
@@ -234,7 +233,7 @@ def _checked(sources: Sequence[Any], ranks: int | None) -> list[LocalArrays]:
 
 
 def edges_of(layout: Layout) -> Edges:
-    """Where the blocks of ranks begin along each axis, and the extent."""
+    """Return the first index of each rank's block along each axis, and the extent."""
     if not all(map(is_block, layout.axes)):
         raise LayoutError(f"{layout}: a pass takes local array files in blocks: block, gen_block or * along each axis")
     return tuple((*accumulate((axis.size(r) for r in range(axis.ranks)), initial=0),) for axis in layout.axes)
@@ -247,7 +246,7 @@ def _target(
     dtype: np.dtype,
     folders: str | None,
 ) -> tuple[LocalTarget, Disks]:
-    """Files of the same layout, without a halo: that travels in memory."""
+    """Return a target of the same layout, without a halo: halos are exchanged in memory."""
     largest = largest_rank(like.layout)
     shape, known = like.layout.local_shape(largest), like.like()
     cut = tuple(max(min(c, n), 1) for c, n in zip(like.stored[largest].grid.chunks, shape, strict=True))
@@ -269,7 +268,7 @@ def _target(
 
 
 def _orientation(layout: Layout, chunks: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The order in which the chunks of every rank's file run, if there is one."""
+    """Return the common chunk order of all ranks' files, if any."""
     order = orientation_of(layout.local_shape(largest_rank(layout)), chunks)
     shapes = map(layout.local_shape, range(layout.ranks))
     cut = ((shape, tuple(max(min(c, n), 1) for c, n in zip(chunks, shape, strict=True))) for shape in shapes)
@@ -277,7 +276,7 @@ def _orientation(layout: Layout, chunks: tuple[int, ...]) -> tuple[int, ...] | N
 
 
 def _one_place(known: Sequence[Disks]) -> Disks:
-    """The disks that files are on: each rank has one worker."""
+    """Return the common disks of the files: each rank has one worker."""
     own = [disks for disks in known if disks.workers]
     other = next((disks for disks in own if disks.workers != own[0].workers), None)
     if other:

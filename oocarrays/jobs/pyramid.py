@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 
 MOST_LEVELS = 64
-"""Levels of a pyramid, at most: an axis has fewer than 2**63 elements."""
+"""Maximum number of levels: an axis has fewer than 2**63 elements."""
 
 
 class PyramidJob(SlabJob[OutOfCoreGroup]):
-    """A pyramid that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """Planned pyramid: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def _rows(self) -> list[tuple[str, str]]:
         plan, later = self.plan, gathered(self.plan)
@@ -83,49 +83,51 @@ def pyramid(
 ) -> PyramidJob:
     """Plan to write an image in several resolutions, as an OME-Zarr multiscale group. Reads no data of the image.
 
-    The source is read once; each level is made in memory of the one below, and each chunk of each level written once.
+    The source is read once. Each level is computed in memory from the one below, and each of its chunks is written
+    once.
 
     Parameters
     ----------
     source : OutOfCoreArray, OutOfCoreGroup, zarr.Array, zarr.Group, path, URL or store
         The image: two or three axes in space, and at most one of time, one of channels or samples, and one other. Types
-        are those of the source's OME-Zarr metadata, or follow from the names. Axes without names are taken for t, c, z,
-        y, x, from the last one on. Of an OME-Zarr group, its level of full resolution is read; axes, scale, units and
+        are those of the source's OME-Zarr metadata, or follow from the names. Unnamed axes are taken as t, c, z, y, x,
+        from the last one on. Of an OME-Zarr group, its level of full resolution is read; axes, scale, units and
         channels (``omero``) are carried over, other levels and labels are not.
     target : path, URL or Zarr store
-        Where the group is to be: level 0 is the image itself, in array ``"0"``. Levels have the source's format, dtype,
-        codecs, attributes and dimension names. The group is OME-Zarr 0.5, of format 2 0.4. Axes are put in its order:
-        time, channels or samples, others, space. Sequences in other parameters are in this order.
+        Location of the group: level 0 is the image itself, in array ``"0"``. Levels have the source's format, dtype,
+        codecs, attributes and dimension names. The group is OME-Zarr 0.5, or 0.4 in Zarr format 2. Axes are in its
+        order: time, channels or samples, others, space. Sequences in other parameters are in this order.
     levels : int
         Number of levels, including the image; by default until no axis that gets coarser has more than 256 elements.
     factor : int, sequence of int, or mapping of names or numbers of axes
-        Elements along an axis that one of the next level stands for. A number is of the axes in space; an axis with a
-        larger scale than the others keeps its extent until elements are about isotropic. A sequence or a mapping is
-        of each level; axes that a mapping leaves out stay as they are. The last element along an axis stands for what
-        is left.
+        Elements along an axis that are merged into one of the next level. A number applies to the axes in space; an
+        axis with a larger scale than the others keeps its extent until elements are about isotropic. A sequence or a
+        mapping applies to each level; axes that a mapping leaves out stay as they are. The last element along an axis
+        merges the remainder.
     scale : float, sequence of float, or mapping of names or numbers of axes
-        Distance of two elements of the image, in ``unit``; a number is of all axes in space. By default that of the
-        source: OME-Zarr, OME-TIFF, ImageJ, resolution tags of TIFF, or evenly spaced CF coordinates beside it; else 1.
+        Distance of two elements of the image, in ``unit``; a number applies to all axes in space. By default that of
+        the source: OME-Zarr, OME-TIFF, ImageJ, resolution tags of TIFF, or evenly spaced CF coordinates beside it; else
+        1.
     unit : str, sequence of str, or mapping of names or numbers of axes
-        Unit of ``scale``, as ``"micrometer"`` or ``"µm"``; a text is of all axes in space. By default that of the
+        Unit of ``scale``, as ``"micrometer"`` or ``"µm"``; a text applies to all axes in space. By default that of the
         source.
     method : str
-        How one element is made of several: ``"mean"``, of integers rounded to the nearest one, halves up;
-        ``"median"``; ``"nearest"``, the first of them; ``"mode"``, the one that is there most often, as for labels.
+        How elements are merged: ``"mean"``, of integers rounded to the nearest one, halves up; ``"median"``;
+        ``"nearest"``, the first of them; ``"mode"``, the most frequent one, as for labels.
     chunks : int, str, tuple or dict
         Of the levels, as in `rechunk`; by default those of the source.
     memory : int or str
-        Bytes that each process may hold; by default as in `rechunk`.
+        Budget of each process in bytes; by default as in `rechunk`.
     ranks, overwrite
-        As in `map_slabs`; what is replaced is a group.
+        As in `map_slabs`; ``overwrite`` replaces a group.
     resume, missing, storage_options, scheduler, workers
         As in `rechunk`.
 
     Raises
     ------
     InputError
-        For anything that cannot be; `BudgetError` where memory is too little: it names the least that would do;
-        `UnsupportedError` for axes that are not those of an image, or elements that have no mean.
+        For invalid arguments; `BudgetError` if memory is too little: the error states the minimum; `UnsupportedError`
+        for axes that are not those of an image, or elements that have no mean.
 
     Examples
     --------
@@ -176,7 +178,7 @@ def pyramid(
 
 
 def source_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
-    """Open the image that a person names."""
+    """Open the image given by the user."""
     return open_image(place(source.zarr if isinstance(source, OutOfCoreGroup) else source), place)
 
 
@@ -197,9 +199,9 @@ class _Image:
     chunks: tuple[int, ...]
     """Length of a chunk along each axis, in elements."""
     order: tuple[int, ...]
-    """The axis of the source that each axis is; empty where their order is the same."""
+    """Axis of the source for each axis; empty if their order is the same."""
     omero: Document | None
-    """Channels as viewers show them, where the source states them."""
+    """Channels as viewers show them, if the source states them."""
 
     @classmethod
     def of(cls, array: zarr.Array, place: Callable[[Any], Any]) -> _Image:
@@ -219,7 +221,7 @@ class _Image:
         return tuple(axis.name for axis in self.axes)
 
     def settings(self, array: zarr.Array, chunks: ChunksLike | None) -> Document:
-        """Arguments of ``zarr.create_array`` for all levels: axes have names, and chunks lie as OME-Zarr asks for."""
+        """Return the arguments of ``zarr.create_array`` for all levels: named axes, and chunks in OME-Zarr's order."""
         grid = ChunkGrid.of(self.shape, self.chunks)
         lengths = self.chunks if chunks is None else regular_chunks(chunks, grid, array.dtype, self.names)
         made = target_settings(array, tuple(array.chunks)) | {"dtype": array.dtype}
@@ -255,7 +257,7 @@ def _steps(
 
 
 def _said(axes: Sequence[ImageAxis], factor: FactorLike, factors: tuple[int, ...], method: str, count: int) -> Document:
-    """Return what must be asked for again to go on."""
+    """Return the arguments that a resumed call must repeat."""
     scale = [axis.scale if axis.known else None for axis in axes]
     same = factor if isinstance(factor, int) else factors
     return {"levels": count, "factor": same, "method": method, "scale": scale, "unit": [axis.unit for axis in axes]}

@@ -1,4 +1,4 @@
-"""The functions that a person calls."""
+"""Public functions for rechunking and cleaning."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ if TYPE_CHECKING:
 
 
 class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
-    """A rechunk that has been planned and not yet run: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """Planned rechunk: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     @property
     def plan(self) -> RechunkPlan:
-        """Return the plan: all that will be read, sent, written and held; frozen data."""
+        """Frozen plan: reads, messages, writes and memory."""
         return self._run.plan
 
     def _put(self, workers: Sequence[Worker]) -> Sequence[str]:
@@ -75,12 +75,12 @@ class RechunkJob(Job[RechunkRun, OutOfCoreArray]):
         return build_graph(self._run, self._addresses)
 
     def draw(self) -> Figure:
-        """As ``plan.draw()``, with the names of the axes, and after a run the measured seconds beside the predicted.
+        """Draw as ``plan.draw()``, with names of the axes, and after a run measured beside predicted seconds.
 
         Raises
         ------
         UnsupportedError
-            Where matplotlib is not installed.
+            If matplotlib is not installed.
         """
         ran = self.measured_seconds is not None
         phases = phase_seconds(self.meter, self._run.phases) | {"wall": self.measured_seconds or 0.0} if ran else None
@@ -203,87 +203,87 @@ def rechunk(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RechunkJob | GroupJob | FromDaskJob | DatasetJob | UpdateJob | da.Array:
-    """Plan to write an array, or some of a group, again in other chunks, in a budget of memory. Reads no data.
+    """Plan to rewrite an array, or some of a group, in other chunks within a memory budget. Reads no data.
 
     Parameters
     ----------
     source : path, URL, Zarr store, array or group, numpy or dask array, xarray.Dataset or xarray.DataArray
-        What to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec; or a group of such arrays, as
-        xarray writes it. Of what is lazy each block is computed once (see `from_dask`), and xarray writes the rest.
+        The array to read: Zarr format 2 or 3, regular chunks, sharded or not, any codec; or a group of such arrays, as
+        xarray writes it. Each block of a lazy source is computed once (see `from_dask`); xarray writes the rest of a
+        dataset.
     target : path, URL or Zarr store
-        Where to write. Attributes, dimension names, fill value, dtype and codecs are carried over. Without one a lazy
-        source becomes the same in other chunks, in the middle of a pipeline: its blocks, each computed once, go by way
-        of plain files in scratch, which are there as long as what is made of them is still to be computed. Of the
-        options ``memory``, ``scratch``, ``scheduler`` and ``workers`` are taken then.
+        Location of the result. Attributes, dimension names, fill value, dtype and codecs are carried over. Without a
+        target, a lazy source is rechunked in the middle of a pipeline, and the result is lazy: its blocks, each
+        computed once, go through plain files in scratch, which exist until the tasks that need them are done. Only the
+        options ``memory``, ``scratch``, ``scheduler`` and ``workers`` are accepted then.
     chunks : int, str, tuple or dict
         Chunk length in each axis, in elements, as Dask takes it: one for all axes, a tuple, or a dict by axis number or
-        dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"``
-        to have it chosen, as multiples of the source's; or lengths that add up, such as ``(3, 5, 2)``, of which unequal
-        ones are written by one process, where zarr-python knows them (3.3). By default those of the source; where
-        ``orientation`` is given, chunks that run along the fastest axes and are about as large. Of a group or dataset,
-        that for each array that is to be rechunked, such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``;
-        other arrays of a group are copied as they are stored.
+        dimension name; -1 for the whole axis, None for that of the source, ``"auto"`` or a size such as ``"128MiB"`` to
+        choose multiples of the source's. Or lengths that add up to the axis, such as ``(3, 5, 2)``; one process writes
+        chunks of unequal lengths, which need zarr-python 3.3. By default those of the source; with ``orientation``,
+        chunks of about the same size that run along the fastest axes. Of a group or dataset, a dict of them by array,
+        such as ``{"air": (100, 20), "deep/temp": {"time": -1}}``; other arrays of a group are copied as they are
+        stored.
     shards : int, str, tuple or dict
-        Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for all chunks of the
-        axis. By default chunks are not put in shards.
+        Shard length in each axis, in elements, in the same forms: a multiple of the chunk's; -1 for the whole axis. By
+        default the target is not sharded.
     orientation : "row", "column" or tuple of int
-        The order in which axes are stored in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a
-        tuple names the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
+        Storage order of the axes in a chunk: ``"row"`` has the last axis fastest, ``"column"`` the first; a tuple names
+        the axes from the slowest to the fastest (Zarr's ``transpose`` codec).
     memory : int or str
-        Bytes that this process, or on a cluster each worker, may hold above its idle level, such as ``"1GiB"``; by
-        default half of what is free, and on workers what their limits leave below the line at which they spill.
+        Budget of this process, or of each worker on a cluster, in bytes above its idle level, such as ``"1GiB"``. By
+        default half of the free memory; on a worker, the memory below its spill threshold.
     ranks : int
         Logical processors; by default the plan chooses.
     method : str
-        ``"auto"`` takes the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"assembled"``, ``"staged"``.
+        ``"auto"`` for the cheapest; or one of ``"independent"``, ``"two-phase"``, ``"assembled"``, ``"staged"``.
     schedule : str
-        The order in which ranks exchange, where they do: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``,
-        ``"pex-gen-shift"``, ``"gen"``, ``"rex"`` or ``"ipex"``, of which the last two forward between workers; or
-        ``"coloring"`` or ``"unordered"``, as in `redistribute`. By default, and with ``"auto"``, the setting
-        ``oocarrays.schedule``; where that is ``"auto"`` too, the one of least predicted time.
+        Order of the messages between ranks: ``"lex"``, ``"pex"``, ``"bex"``, ``"pex-gen"``, ``"pex-gen-shift"``,
+        ``"gen"``, ``"rex"`` or ``"ipex"`` (the last two forward messages between workers); or ``"coloring"`` or
+        ``"unordered"``, as in `redistribute`. By default, and with ``"auto"``, the setting ``oocarrays.schedule``; if
+        that is ``"auto"`` too, the schedule of least predicted time.
     compressors, filters
         Codecs of the target, as ``zarr.create_array`` takes them; ``()`` for none; None carries the source's over.
         Compressors also by name: ``"zstd"``, ``"blosc"``, ``"gzip"`` or ``"none"``.
     zarr_format : 2 or 3
-        By default that of the source. Format 2 keeps names of axes in ``_ARRAY_DIMENSIONS`` and what stands for no
-        value in the fill value, format 3 in ``_FillValue``, both as xarray does. Of a group all arrays change: those
-        of which ``chunks`` says nothing keep theirs, and texts go by way of Zarr. No chunks are needed where there is
-        one.
+        By default that of the source. Format 2 keeps dimension names in ``_ARRAY_DIMENSIONS`` and the missing value in
+        the fill value, format 3 in ``_FillValue``, both as xarray does. All arrays of a group change: those not in
+        ``chunks`` keep their chunks, and texts are converted by Zarr. With a format, ``chunks`` may be left out.
     overwrite : bool
-        Whether a Zarr array at ``target`` may be replaced, or a group where a group or dataset is written; it stays
-        until every block of a lazy source has been computed.
+        Whether a Zarr array at ``target`` may be replaced, or a group if a group or dataset is written. The old target
+        stays until every block of a lazy source has been computed.
     resume : bool or str
-        Whether the call may find its target begun or finished, as in a cron job or a batch queue. Where nothing is
-        there, it starts. A stopped run of the same request continues from its journal; memory, ranks, workers, method
-        and schedule may be others. A target that the same request has finished stays as it is: ``job.is_finished`` is
-        True, and ``job.run()`` returns the target. Anything else is refused: the error names the difference.
+        Whether the target may exist already, unfinished or finished, as in a cron job or a batch queue. If it does not
+        exist, the run starts. A stopped run of the same request continues from its journal; memory, ranks, workers,
+        method and schedule may differ. A target that the same request has finished stays as it is: ``job.is_finished``
+        is True, and ``job.run()`` returns the target. Otherwise the call fails, and the error names the difference.
         ``"verify"`` and ``"as-is"`` continue as `resume` does with ``verify=True`` and ``as_is=True``.
     update : bool
-        Whether an array at ``target`` that was made of this source is brought up to date, as `update` does it; where
-        there is none, it is made. Chunks may then be longer than an axis, which is to grow.
+        Whether to bring an array at ``target`` that was made from this source up to date, as `update` does; without
+        one, it is made. Chunks may then be longer than an axis that will grow.
     scratch : path or URL
-        Where a staged or assembled plan writes what is on its way; by default beside the target, where that is local,
-        else in the system's temporary folder.
+        Folder for the intermediate data of a staged or assembled plan; by default beside a local target, else in the
+        system's temporary folder.
     missing : str
-        What is made of chunks that the source lacks, as in `open_array`; by default as the source was opened.
+        Treatment of chunks that the source lacks, as in `open_array`; by default as the source was opened.
     storage_options : mapping
-        How URLs are opened, by the names that fsspec has for it; where its keys are schemes, each has its own.
+        Options for opening URLs, by their names in fsspec; if its keys are schemes, each scheme has its own.
     scheduler : Client, address or "threads"
-        Where ranks are: on the workers of a cluster, or threads of this process. By default the workers of the active
-        client, if there is one. Workers see source, target and scratch under the same paths.
+        Location of the ranks: the workers of a cluster, or threads of this process. By default the workers of the
+        active client, if any. Workers must see source, target and scratch under the same paths.
     workers : sequence of str
-        Addresses or names of the workers to be used; by default all.
+        Addresses or names of the workers to use; by default all.
 
     Returns
     -------
     RechunkJob, GroupJob, FromDaskJob, DatasetJob or UpdateJob
-        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too. Without a target a
-        dask.array.Array, xarray.DataArray or xarray.Dataset, as the source is.
+        With ``.plan``, ``.explain()`` and ``.run()``; ``dask.compute(job)`` runs it too. Without a target, a lazy
+        dask.array.Array, xarray.DataArray or xarray.Dataset, of the same kind as the source.
 
     Raises
     ------
     InputError
-        One of its kinds, before anything is written: see `oocarrays.errors`.
+        Before anything is written: see `oocarrays.errors`.
 
     Notes
     -----
@@ -369,7 +369,7 @@ def _requested(plan: RechunkPlan, source: ArrayFile, destination: Destination) -
 
 
 def _check_updatable(source: Any, update: bool, overwrite: Any) -> None:
-    """Refuse to bring up to date what keeps nothing of its source, and to replace it, too."""
+    """Raise if a lazy source would be updated, or if a target would be both updated and replaced."""
     if update and overwrite:
         raise InputError("update=True changes what is there, overwrite=True replaces it: one of them is taken")
     if update and is_lazy(source):
@@ -386,25 +386,25 @@ def _check_chunks(asked: Stored, there: Stored, target: StoreLike) -> None:
 
 
 def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bool = False) -> list[Leftover]:
-    """Remove what dead runs have left in a local folder and below it.
+    """Remove the remains of dead runs in a local folder and below it.
 
     Parameters
     ----------
     unfinished : bool
-        Whether unfinished targets go too, and the scratch that their runs could go on with, and notes of what was to be
-        written to arrays that are there.
+        Whether to remove unfinished targets too, with their scratch data, and notes of interrupted writes to existing
+        arrays: these runs cannot be resumed afterwards.
     dry_run : bool
-        Whether to remove nothing.
+        Whether to remove nothing and only list.
 
     Returns
     -------
     list of Leftover
-        What was removed, or would be. What living runs use is not among them.
+        The removed items, or those that would be removed. Files of living runs are never among them.
 
     Raises
     ------
     NotFoundError
-        Where there is no such folder.
+        If the folder does not exist.
     """
     unfinished, dry_run = flag(unfinished, "unfinished"), flag(dry_run, "dry_run")
     found = [leftover for leftover in find_leftovers(path) if not leftover.alive]
@@ -418,13 +418,13 @@ def clean(path: str | os.PathLike[str], *, unfinished: bool = False, dry_run: bo
 
 
 def rechunk_job(run: RechunkRun, cluster: Cluster | None) -> RechunkJob:
-    """The job of a run: a new one, or one that goes on."""
+    """Return the job of a new or a resumed run."""
     store = run.destination.store
     return RechunkJob(run, open_array if local_folder(store) else _opener(store), cluster)
 
 
 def scratch_copy(file: ArrayFile, place: str, chunks: tuple[int, ...], budget: int, scratch: str) -> RechunkJob:
-    """The job that writes an array again in scratch, in other chunks and not coded."""
+    """Return the job that rewrites an array in scratch, in other chunks and without codecs."""
     resources = resources_of(None, budget, ranks=setting("ranks"))
     planner = Planner(
         orientation=None, method="auto", shards=None, zarr_format=None, compressors=(), filters=(), overwrite=False,

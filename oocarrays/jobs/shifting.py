@@ -1,4 +1,4 @@
-"""Halos and multicasts: what ranks send each other of arrays that they hold, in memory or in local array files."""
+"""Halo exchange and multicast of arrays that ranks hold, in memory or in local array files."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 
 class ShiftJob(Job[ShiftRun, LocalArrays]):
-    """Halos of local array files that will be refreshed: ``.plan``, ``.explain()``, ``.run()``,
-    ``dask.compute(job)``."""
+    """Planned halo refresh of local array files: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     def __init__(self, run: ShiftRun, a: LocalArrays, cluster: Cluster | None) -> None:
         self._array = a
@@ -48,7 +47,7 @@ class ShiftJob(Job[ShiftRun, LocalArrays]):
 
     @property
     def plan(self) -> ShiftPlan:
-        """Who reads, sends and writes which borders: frozen data."""
+        """Frozen plan: the borders that each rank reads, sends and writes."""
         return self._run.plan
 
     def _homed(self, addresses: Sequence[str]) -> Sequence[str]:
@@ -99,38 +98,37 @@ def shift(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RankBlocks[HaloPlan] | ShiftJob:
-    """Give every rank its neighbours' border rows, corners among them. Computes nothing yet.
+    """Add to every rank's part the border rows of its neighbours, with corners. Computes nothing yet.
 
     Parameters
     ----------
     x : DistributedArray or LocalArrays
-        In blocks: block, gen_block or ``*`` along each axis with a halo. Local array files have their halos on disk,
-        which are refreshed; their own elements stay as they are.
+        In blocks: block, gen_block or ``*`` along each axis with a halo. Local array files have their halos on disk:
+        these are refreshed, and the ranks' own elements stay unchanged.
     depth : int, sequence of int or mapping
-        Neighbours that are seen on each side, in all axes or in each; by default 1, or that of the files. Where it is
-        more than a rank's part, ranks farther away send their rows, too.
+        Halo width on each side in elements, in all axes or in each; by default 1, or that of the files. If it exceeds a
+        rank's part, ranks farther away send their rows, too.
     boundary : "none", "reflect", "nearest", "periodic" or a number, or such by axis
-        What stands beyond the array's edges, as in `map_slabs`. "none" adds nothing there; in files what is there
-        stays.
+        Values beyond the array's edges, as in `map_slabs`. "none" adds nothing there; halos in files keep their values.
     schedule : str
-        The order of messages between workers, by name, as in `redistribute`.
+        Order of the messages between workers, by name, as in `redistribute`.
     resume : bool or str
-        Of local array files, as in `write_sections`: all halos are refreshed.
+        For local array files, as in `write_sections`: all halos are refreshed.
     memory, scheduler, workers
-        Of local array files, as in `rechunk`; those on workers' own disks are read and written there.
+        For local array files, as in `rechunk`; files on workers' own disks are read and written there.
 
     Returns
     -------
     RankBlocks or ShiftJob
-        Of a distributed array each rank's part with its halo, lazy: ``.plan.inside(rank)`` is where its own elements
-        are, and a rank that holds nothing gets nothing. Of local array files a job, whose ``.run()`` gives ``x`` again:
-        a run that was killed has left some halos old; `resume` refreshes them all.
+        Of a distributed array each rank's part with its halo, lazy: ``.plan.inside(rank)`` locates its own elements in
+        it, and an empty rank receives nothing. Of local array files a job; its ``.run()`` returns ``x``. An interrupted
+        run leaves some halos old; `resume` refreshes them all.
 
     Raises
     ------
     InputError
-        `LayoutError` where the depth is none, or a rank holds more than one block along an axis with a halo;
-        `TargetError` where files are open for reading; `BudgetError` where their borders do not fit the memory.
+        `LayoutError` if the depth is invalid, or a rank holds more than one block along an axis with a halo;
+        `TargetError` if files are open for reading only; `BudgetError` if their borders do not fit the memory.
 
     Notes
     -----
@@ -165,7 +163,7 @@ def shift(
 
 
 def refuse_means(**given: Any) -> None:
-    """Refuse means to work on files, where there are none: a distributed array is where it is."""
+    """Raise if options of file access are given for a distributed array, which stays on its workers."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name:
         raise InputError(
@@ -174,7 +172,7 @@ def refuse_means(**given: Any) -> None:
 
 
 def schedule_for(halos: Halos, itemsize: int, asked: str | None) -> Schedule:
-    """The order of messages that is asked for, or that of least predicted time."""
+    """Return the requested schedule, or the one of least predicted time."""
     return settings.carrier(halos.ranks).cheapest(halos.sent() * itemsize, settings.schedule(asked))[0]
 
 
@@ -231,28 +229,28 @@ def multicast(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> RankBlocks[MulticastPlan]:
-    """Give every rank a section of what ranks have, read once, and sent on in a tree. Computes nothing.
+    """Send one section of an array to every rank: it is read once and forwarded in a tree. Computes nothing.
 
     Parameters
     ----------
     x : DistributedArray or LocalArrays
-        What the section is of; it may lie with several ranks.
+        The array to take the section from; several ranks may hold parts of it.
     section : numpy index or Section
-        What all ranks get: sequences of indices take their product.
+        The section that all ranks receive; the product is taken of sequences of indices.
     root : int, optional
-        The rank that has it first; by default the one that has most of it.
+        The rank that assembles the section first; by default the rank that holds most of it.
     scheduler, workers
-        Of local array files, as in `rechunk`; those on workers' own disks are read there.
+        For local array files, as in `rechunk`; files on workers' own disks are read there.
 
     Returns
     -------
     RankBlocks
-        Of each rank the same, lazy, and not to be changed: on threads it is one array.
+        The same block for each rank, lazy; do not change it: on threads all ranks share one array.
 
     Raises
     ------
     InputError
-        `SelectionError` where the section is not inside the array, `LayoutError` where there is no such rank.
+        `SelectionError` if the section is not inside the array, `LayoutError` if there is no such rank.
 
     Notes
     -----

@@ -69,12 +69,12 @@ Sources = Global | LocalArrays
 
 
 class SlabJob(Job[SlabRun, Made], Generic[Made]):
-    """A pass over slabs that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
+    """Planned pass over slabs: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``.
 
     Parameters
     ----------
     copying : Copying, optional
-        Copies of sources, on threads, that are made first.
+        Copies of sources to make first, on threads.
     """
 
     _counted = tuple(name for name in COUNTED if name != "messages")
@@ -91,7 +91,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
 
     @property
     def plan(self) -> SlabPlan:
-        """Return the plan: all that will be read, computed and held; frozen data."""
+        """Frozen plan: reads, computation and memory."""
         return self._run.plan
 
     def _build(self) -> Graph:
@@ -101,11 +101,11 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
         return self.plan.tasks
 
     def _bar(self) -> AbstractContextManager[None]:
-        passing: Any = replace(self.plan, copies=None)  # whose run counts
+        passing: Any = replace(self.plan, copies=None)  # copies are counted by their own runs
         return progress_bar(passing, self._run)
 
     def _on_threads(self) -> str:
-        """Run the pass, on copies of sources where they are planned."""
+        """Run the pass, on planned copies of sources, if any."""
         if self._copying is None:
             return super()._on_threads()
         with self._copying.made() as self._run.copied:
@@ -131,7 +131,7 @@ class SlabJob(Job[SlabRun, Made], Generic[Made]):
 
 
 class LocalSlabJob(SlabJob[Any]):
-    """A pass over the slabs of local array files."""
+    """Planned pass over the slabs of local array files."""
 
     def __init__(self, run: SlabRun, result: Callable[[str], Any], cluster: Cluster | None, disks: Disks) -> None:
         self._disks = disks
@@ -215,100 +215,101 @@ def map_slabs(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> SlabJob[Any]:
-    """Plan to pass an array, or several aligned ones, through a window, and to write what a kernel makes of it.
+    """Plan to pass one or several aligned arrays through a window, and to write the kernel's results.
 
     A slab is read while the one before it is computed and the one before that is written. Rows that two slabs share
-    are read once. Where slabs would decode the chunks of a source more than twice, it is rechunked in scratch first, on
-    threads, if that takes less time. Reads no data.
+    are read once. If slabs would decode the chunks of a source more than twice, the source is rechunked in scratch
+    first, on threads, provided that this takes less time. Reads no data.
 
     Parameters
     ----------
     kernel : callable
-        Takes a numpy block of each source with its halo, and gives one array of the same shape for each target, or of
-        another that is asked for; the halo is trimmed. It may change its blocks. One that needs more of an axis than
-        ``depth``, as a mean along it, gives ``axis`` or ``window``, so that blocks are whole in it. One with a
-        parameter ``block_info`` is told where its block is: ``.section`` are the elements of the array that it gives
-        results for, ``.window`` these and the halo, ``.inside`` where the first are in the block, and ``.shape`` is
-        that of the array.
+        Takes a numpy block of each source with its halo, and returns one array of the same shape for each target, or of
+        the shape that is asked for; the halo is trimmed. It may change its blocks. A kernel that needs more of an axis
+        than ``depth``, such as a mean along it, needs ``axis`` or ``window``, so that blocks are whole in it. A kernel
+        with a parameter ``block_info`` receives the position of its block: ``.section`` are the elements of the array
+        to compute, ``.window`` these and the halo, ``.inside`` the position of the section in the block, and ``.shape``
+        the shape of the array.
     source : OutOfCoreArray, zarr.Array, path, URL or store, or LocalArrays, or a list of them
-        What is read: arrays of one shape. Of `LocalArrays`, of one layout in blocks, each rank reads its own file, and
-        borders travel in memory: halos in files are not read.
+        The arrays to read, of one shape. `LocalArrays` must have one layout in blocks: each rank reads its own file,
+        and borders are exchanged in memory; halos in files are not read.
     target : path, URL or Zarr store, or a list of them
-        Where the result is to be: of the first source's shape, format, codecs, attributes and dimension names, where
-        it says nothing else; local array files of the same layout, without halos, where the sources are.
+        Location of the result, with the first source's shape, format, codecs, attributes and dimension names, unless
+        other arguments say otherwise. If the sources are local array files, the targets are too: of the same layout,
+        without halos.
     args, kwargs : sequence, mapping
-        Arguments of the kernel after its blocks, and by name. Bound as in a `functools.partial` by name, which `resume`
-        takes as the kernel.
+        Arguments of the kernel after its blocks, and by name. They are bound as in a `functools.partial` by name, which
+        `resume` accepts as the kernel.
     depth : int, sequence of int or mapping
-        Neighbours that the kernel sees on each side: in all axes, in each, or in some by number or name, as
-        ``{"time": 1}``, and none in others. By default as many as a kernel of
-        `oocarrays.kernels` needs, by itself or in a `functools.partial`, and none for any other kernel.
+        Neighbours that the kernel reads on each side: in all axes, in each, or in some by number or name, as
+        ``{"time": 1}``, and none in others. By default the depth that a kernel of `oocarrays.kernels` needs, by itself
+        or in a `functools.partial`, and none for any other kernel.
     boundary : str or number, or a mapping or sequence of them
-        What stands beyond the edges: ``"reflect"``, ``"nearest"``, ``"periodic"`` or a constant, as in Dask's
-        ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends. Of each axis its own:
-        ``{0: "periodic", 1: "nearest"}``, where axes that are not named have ``"none"``, or one for each axis.
+        Values beyond the edges: ``"reflect"``, ``"nearest"``, ``"periodic"`` or a constant, as in Dask's
+        ``map_overlap``; ``"none"`` adds nothing: a block ends where the array ends. Per axis as a mapping,
+        ``{0: "periodic", 1: "nearest"}``, with ``"none"`` for axes not in it, or as a sequence of one for each axis.
     memory : int or str
-        Bytes that each process may hold; by default as in `rechunk`.
+        Budget of each process in bytes; by default as in `rechunk`.
     prefetch : int
-        Slabs that are read ahead of the one that is computed; with 0 nothing is done at the same time in a rank.
+        Number of slabs to read ahead of the one that is computed; 0 disables all overlap within a rank.
     reuse : bool
-        Whether rows that the next slab needs again are kept instead of being read again.
+        Whether to keep rows that the next slab needs, instead of reading them again.
     workspace : float or str
-        What the kernel holds beside its blocks and results: bytes, as ``"64MiB"``, or a multiple of its blocks, by
-        default twice: the first slab, computed alone, shows whether that is enough.
+        Working memory of the kernel beside its blocks and results: bytes, as ``"64MiB"``, or a multiple of its blocks,
+        by default two. The first slab, computed alone, shows whether that is enough.
     dtype : numpy.dtype, or one a target
-        Of the targets; by default that of the first source, and where ``drop_axis``, ``new_axis`` or ``shape`` is given
-        that of what the kernel gives for a few zeros. A result that it cannot hold is an error; numbers are rounded.
+        Of the targets; by default that of the first source, and with ``drop_axis``, ``new_axis`` or ``shape`` that of
+        the kernel's result for a few zeros. A result that it cannot hold is an error; numbers are rounded.
     chunks : int, str, tuple or dict, or one a target where axes are others
-        Of the targets, as in `rechunk`; by default those of the first source, and new axes whole where they are short.
+        Of the targets, as in `rechunk`; by default those of the first source; short new axes are whole.
     factor : int, sequence or mapping, or one a target
-        Elements of the sources along each axis for which one of the target stands, so that targets may be of unlike
-        shapes: ``{0: 24}`` of hours to days, ``{0: [31, 28, …]}`` of days to months; axes that are not named stay. The
-        kernel gives an array of that shape for each. Where lengths are unlike, blocks are whole in the axis. Of a
-        target that has no whole chunks in a slab, all stays in memory until it is written at the end.
+        Elements of the sources along each axis that are merged into one of the target; targets may have different
+        shapes: ``{0: 24}`` of hours to days, ``{0: [31, 28, …]}`` of days to months; axes not named stay. The kernel
+        returns an array of the merged shape for each target. If the lengths differ, blocks are whole in the axis. A
+        target without whole chunks in a slab stays in memory, and is written at the end.
     drop_axis : int, str or sequence of them, or one a target
-        Axes that results lack, by number or name, as of ``block.max(axis=0)``: blocks are whole in them.
+        Axes that results lack, by number or name, as with ``block.max(axis=0)``: blocks are whole in them.
     new_axis : int or sequence of int, or one a target
-        Places in a result of axes that are its own, as in Dask's ``map_blocks``: each block has all of them. They have
-        no names, and the length that ``shape`` or ``chunks`` says, or else 1. With ``drop_axis`` one axis takes the
-        place of another.
+        Positions of the result's own axes, as in Dask's ``map_blocks``: each block is whole in them. They have no
+        names; their length is that of ``shape`` or ``chunks``, or else 1. With ``drop_axis``, one axis replaces
+        another.
     shape : int, sequence or mapping, or one a target
-        Of the targets: ``(65, ...)``, ``(65, None, None)`` or ``{0: 65}``, where None is a length that stays; a number
-        is that of the only new axis. By itself it gives an axis another length: blocks are whole in it.
-        Where results are of another shape, the kernel is tried on a few zeros before a target is made: what gives
-        another shape than was asked for is refused, and what cannot be called with zeros is left to the first slab.
+        Of the targets: ``(65, ...)``, ``(65, None, None)`` or ``{0: 65}``, where None keeps a length; a number is the
+        length of the only new axis. By itself it gives an axis another length: blocks are whole in it. If results have
+        another shape than the sources, the kernel is tried on a few zeros before a target is made. A wrong shape is an
+        error; a kernel that fails with zeros is tested by the first slab.
     axis, height : int
-        Along which axis, by number or name, slabs follow one another, and how many elements each has; by default what
-        is best. Slabs are whole in all other axes where one of them is given.
+        The axis along which slabs follow one another, by number or name, and the elements of each slab along it; by
+        default chosen by the plan. If either is given, slabs are whole in all other axes.
     window : sequence of int or mapping
         Elements of a slab along each axis, halo not included, or along some by number or name; None or -1 is the whole
-        axis. By default slabs are whole
-        in all axes but one where there is memory for such, and else blocks, cut on chunks of the targets.
+        axis. By default slabs are whole in all axes but one if they fit the memory, and else blocks, cut on chunks of
+        the targets.
     ranks : int
-        Each has a run of slabs; by default as many as there are cores, or workers, and on threads one where the kernel
-        is of `oocarrays.kernels`. Of local array files those of their layout.
+        Number of ranks; each has a run of slabs. By default the number of cores, or of workers, and on threads one for
+        kernels of `oocarrays.kernels`. For local array files it is that of their layout.
     folders : str
-        Of local array files: where those of the target are on workers' own disks, as `create_array` takes it; with
-        ``{target}`` in it, for its number, where there are several.
+        For local array files: the location of the target's files on workers' own disks, as `create_array` takes it;
+        several targets need ``{target}`` in it, for its number.
     verify : bool
-        Whether the first, the middle and the last slab of each rank are computed again with a larger halo: a kernel
-        whose results are then others ends the run. It sees farther than its depth, or depends on where slabs are cut.
-        Along axes of which results are of another length there is nothing to compare.
+        Whether to compute the first, the middle and the last slab of each rank again with a larger halo. A difference
+        ends the run: the kernel reads farther than its depth, or depends on where slabs are cut. Axes along which
+        results have another length are not compared.
     overwrite : bool
-        Whether a target that is there may be replaced.
+        Whether an existing target may be replaced.
     resume : bool or str
-        As in `rechunk`: slab by slab. The kernel must be of the same name and code. Slabs stay as they were cut; where
-        memory is too little for them, they are cut anew, and chunks that have been written stay.
+        As in `rechunk`: slab by slab. The kernel must have the same name and code. Slabs stay as they were cut; if
+        memory is too little for them, they are cut anew, and written chunks stay.
     missing, storage_options, scheduler, workers
         As in `rechunk`; local array files are read as they were opened.
 
     Raises
     ------
     InputError
-        For anything that cannot be; `BudgetError` where not one slab fits: it names the least memory that would do;
-        `JournalError` where what is to be resumed was asked for otherwise.
+        For invalid arguments; `BudgetError` if not one slab fits: the error states the minimum; `JournalError` if the
+        run to be resumed had other arguments.
     KernelError
-        Where results are to be of another shape, and the kernel gives something else for zeros.
+        If results have another shape than the sources, and the kernel returns a wrong one for zeros.
 
     Notes
     -----
@@ -371,7 +372,7 @@ def _global_pass(
     stores: Sequence[StoreLike],
     more: Mapping[str, Any],
 ) -> tuple[SlabRun, Cluster | None, Copying | None]:
-    """A pass over arrays in one file each, as `map_slabs` has it, and copies of them that it reads."""
+    """Return a pass over arrays in one file each, as for `map_slabs`, and the copies that it reads."""
     check_alike(arrays)
     check_distinct(stores)
     request = request.along(arrays[0].ndim, dimension_names(arrays[0]))
@@ -394,14 +395,14 @@ def _global_pass(
 
 
 class _Way:
-    """Slabs of arrays as they are, or of copies of them in scratch, where that takes less time."""
+    """Slabs of arrays, or of copies of them in scratch if that takes less time."""
 
     def __init__(
         self, files: Sequence[ArrayFile], targets: Sequence[Stored], beside: StoreLike, *, threads: bool
     ) -> None:
         self._files, self._targets, self._beside, self._threads = files, targets, beside, threads
         self.copying: Copying | None = None
-        """Copies of the plan that was made last."""
+        """Copies of the last plan."""
 
     def planned(self, options: SlabOptions) -> SlabPlan:
         plan = plan_slabs([file.stored for file in self._files], self._targets, options)
@@ -417,7 +418,7 @@ class _Way:
         return copier.cheapest(self._chunkings(plan), plan.budget, WORTH * plan.pass_seconds)
 
     def _chunkings(self, plan: SlabPlan) -> Iterator[dict[int, tuple[int, ...]]]:
-        """Chunks as long as slabs, and halves and quarters of them along the axes in which these are cut."""
+        """Yield chunks as long as slabs, and halves and quarters of them along the axes in which these are cut."""
         often = [number for number, times in enumerate(plan.decodings) if times > OFTEN]
         for part in (1, 2, 4):
             chunks = [ceil_div(n, part) if axis in plan.cut_axes else n for axis, n in enumerate(plan.heights)]
@@ -429,5 +430,5 @@ def as_list(given: Any) -> list[Any]:
 
 
 def opener(stores: Sequence[StoreLike], opened: Callable[[Any], Any], *, single: bool) -> Callable[[str], Any]:
-    """Return the function that opens a person's result: the target, or all of them."""
+    """Return the function that opens the result: the target, or a list of all."""
     return lambda _: opened(stores[0]) if single else list(map(opened, stores))

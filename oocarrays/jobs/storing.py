@@ -1,4 +1,4 @@
-"""Lazy arrays into stored ones, as Dask's own ``store`` does it, and without losing what shares a chunk."""
+"""Writes of lazy arrays into stored ones, as by Dask's ``store``, but without losing data in shared chunks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dask.delayed import Delayed
 
 HERE = ("threads", "threading", "sync", "synchronous", "single-threaded")
-"""Names of the schedulers that stay in this process."""
+"""Names of Dask's schedulers within this process."""
 
 
 def store(
@@ -50,27 +50,26 @@ def store(
 ) -> Delayed | None:
     """Write Dask arrays of any blocks into stored arrays of any chunks.
 
-    Each target chunk (shard, where there are shards) is written by one task, which takes the parts of the blocks that
-    lie in it: nothing is lost where blocks are not whole chunks. A chunk of which only some elements are written keeps
-    the others. Where blocks and chunks lie across each other, all parts are held until their chunks are whole:
-    `from_dask` goes by way of scratch instead.
+    Each target chunk (or shard) is written by one task, which receives the parts of the blocks that overlap it: nothing
+    is lost if blocks are not whole chunks. If only some elements of a chunk are written, the others stay. If blocks
+    cross chunks, all parts stay in memory until their chunks are complete; `from_dask` uses scratch instead.
 
     Parameters
     ----------
     x : dask.array.Array, or a sequence of them
-        What it is computed from may be its target, where every element is read before it is overwritten, as in
-        ``x + 1``: nothing else is started. On a cluster, a worker that is lost costs nothing more than its work where
-        what it read has not been overwritten, or nobody wants it; else there is a `RunError`, and the target holds old
-        and new elements.
+        It may be computed from its own target, as in ``x + 1``, if every element is read before it is overwritten;
+        otherwise nothing is started. If a worker is lost on a cluster, its work is repeated, provided that its input
+        has not been overwritten or is no longer needed. Otherwise a `RunError` is raised, and the target holds old and
+        new elements.
     target : OutOfCoreArray, zarr.Array, path, URL or Zarr store; or as many of them
-        Arrays that are there, and opened to be written. A path or URL at which nothing is becomes an array with chunks
-        as large as the largest block, as `from_dask` makes it.
+        Existing arrays, opened for writing. A path or URL without an array becomes one with chunks as large as the
+        largest block, as `from_dask` makes it.
     region : slice or tuple of slices; or as many of them
-        What is written of the target: as large as ``x``; by default all.
+        The region of the target to write, of the shape of ``x``; by default all.
     compute : bool
-        Whether to write now; otherwise a `dask.delayed.Delayed` does, when it is computed.
+        Whether to write now; otherwise the returned `dask.delayed.Delayed` writes when it is computed.
     resume : bool or str
-        As in `from_dask`, where the target is made. Into arrays that are there, all is written again.
+        As in `from_dask`, for a new target. Existing arrays are written again, all of them.
     options
         As ``dask.compute`` takes them, such as ``scheduler="threads"``.
 
@@ -81,8 +80,8 @@ def store(
     Raises
     ------
     InputError
-        One of its kinds, before anything is computed: `TargetError` for a target that does not fit, cannot be
-        written, or would be overwritten before it is read, `SelectionError` for a region that does not.
+        Before anything is computed: `TargetError` for a target that does not fit, cannot be written, or would be
+        overwritten before it is read, `SelectionError` for a region that does not fit.
 
     Examples
     --------
@@ -109,7 +108,7 @@ def store(
 
 
 def _is_new(target: Any, resume: Any) -> bool:
-    """Whether a target is named where nothing is, or a call that made it is made again."""
+    """Return whether the target does not exist yet, or was made by the same call."""
     if not isinstance(target, str | os.PathLike):
         return False
     if trust_of(resume) and (unfinished_run(placer(None)(target)) or Notes(placer(None)(target)).made()):
@@ -122,7 +121,7 @@ def _is_new(target: Any, resume: Any) -> bool:
 
 
 def _made(x: Any, target: Any, compute: bool, resume: Any, **options: Any) -> Delayed | None:
-    """Write a Dask array as a new one, its chunks as large as the largest block: as a job, which can be resumed."""
+    """Write a Dask array as a new one, with chunks of the largest block, by a job that can be resumed."""
     check_lazy(x)
     asked = options.get("scheduler")
     how: Any = {"chunks": x.chunksize, "resume": resume}
@@ -146,7 +145,7 @@ def _as_many(x: Any, target: Any, region: Any) -> tuple[Sequence[Any], Sequence[
 
 
 def _storing(x: Any, target: Any, region: Any) -> Storing:
-    """One array and where it goes, checked."""
+    """Return one array with its target and region, checked."""
     check_lazy(x)
     file = _opened(target)
     axes = _region(region, file)
@@ -205,7 +204,7 @@ def _graph(arrays: Sequence[da.Array], storings: Sequence[Storing]) -> tuple[dic
 def _graph_of_kept(
     storings: Sequence[Storing], tasks: Mapping[Any, Any], kept: Sequence[Any]
 ) -> tuple[dict[Any, Any], Any]:
-    """The graph where workers keep blocks that were read from a target: nothing is written before they are noted."""
+    """Return the graph if workers keep blocks read from a target: writes wait until all blocks are recorded."""
     targets, suffix = [storing.file for storing in storings], new_suffix()
     noted, names, barrier = with_kept_noted(tasks, kept, f"stored-{suffix}", targets[0].name)
     graph, done = store_graph(storings, noted, [barrier], names, suffix)
@@ -223,7 +222,7 @@ def _check_order(order: ReadOrder) -> None:
 
 
 def _check_reach(storings: Sequence[Storing], options: Any) -> None:
-    """Refuse targets in the memory of this process where workers are to write them."""
+    """Raise if workers would write to targets in the memory of this process."""
     scheduler = options.get("scheduler") or dask.config.get("scheduler", None)
     if scheduler in HERE or (scheduler is None and cluster_of(None, None) is None):
         return

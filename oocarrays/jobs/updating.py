@@ -1,4 +1,4 @@
-"""Bringing an array up to date with the source that it was made of: the job, and how it is planned."""
+"""Updates of an array from its changed source: the job, and its plan."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     from distributed import Client
 
 ANEW = "write it anew, by rechunk with overwrite=True"
-"""What to do where an array cannot be brought up to date."""
+"""Advice for an array that cannot be updated."""
 CHANGED, LENGTHS = "changed", "lengths"
-"""Where a journal keeps what had changed, and how it was cut into parts."""
+"""Journal keys for the changed boxes, and for their cut into parts."""
 
 
 class UpdateJob(Job[UpdateRun, OutOfCoreArray]):
-    """An array that will be brought up to date: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """Planned update of an array: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = READ_AND_WRITTEN
 
     @property
     def plan(self) -> UpdatePlan:
-        """Return the plan: what has changed, what is read of it, and which chunks are replaced; frozen data."""
+        """Frozen plan: changed chunks of the source, the data to read, and target chunks to replace."""
         return self._run.plan
 
     def _build(self) -> Graph:
@@ -86,21 +86,20 @@ def update(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> UpdateJob:
-    """Plan to bring a rechunked array up to date with its source, to which something was appended, or of which chunks
-    have changed. Reads no data.
+    """Plan to bring a rechunked array up to date after its source grew or some of its chunks changed. Reads no data.
 
-    A finished target keeps sizes and times of its source's chunks, or their ETags. By these it is known what has
-    changed: that is read, the target grows, and chunks in which some of it lies are read, changed and replaced, each by
-    one rank. All others stay as they are. The target is marked unfinished meanwhile. Attributes stay as they are.
+    A finished target keeps sizes and times of its source's chunks, or their ETags, and changes are found by these. The
+    changed data is read, and the target grows. Each target chunk that overlaps it is read, changed and replaced by one
+    rank. All other chunks and all attributes stay as they are. The target is marked unfinished meanwhile.
 
     Parameters
     ----------
     target : path or URL
-        What `rechunk` has written, or an update of it that was killed, which goes on.
+        A result of `rechunk`, or an interrupted update of one, which is then continued.
     source : path, URL, Zarr store or array
-        Where the source is, if not where it was. Chunks of a copy must have the same sizes and times.
+        Location of the source, if it has moved. Chunks of a copy must have the same sizes and times.
     resume : bool or str
-        As in `rechunk`. An update continues one that was stopped in any case.
+        As in `rechunk`. A stopped update is continued in any case.
     memory, missing, storage_options, scheduler, workers
         As in `rechunk`.
 
@@ -108,14 +107,14 @@ def update(
     -------
     UpdateJob
         With ``.plan``, ``.explain()`` and ``.run()``, which returns the array; ``dask.compute(job)`` runs it too.
-        ``plan.source_share`` and ``plan.target_share`` say how much is read and replaced.
+        ``plan.source_share`` and ``plan.target_share`` are the shares that are read and replaced.
 
     Raises
     ------
     InputError
-        One of its kinds, before anything is written: `NotFoundError` where the target keeps nothing of its source,
-        `TargetError` where it is another one, `JournalError` where the source is of another type or chunks now, or
-        smaller; `BudgetError`.
+        Before anything is written: `NotFoundError` if the target keeps no record of its source, `TargetError` if its
+        source is another one, `JournalError` if the source has another type or other chunks now, or is smaller;
+        `BudgetError`.
 
     Examples
     --------
@@ -143,7 +142,7 @@ def update(
 
 
 def _left_by_update(target: StoreLike) -> Document | None:
-    """Return what the journal of an update that was killed keeps; None where there is none."""
+    """Return the journal of an interrupted update of a target, or None."""
     if is_zip(target):
         raise TargetError(f"{target} is a zip file, of which nothing can be replaced: {ANEW}")
     check_replaces(target)
@@ -164,7 +163,7 @@ def _left_by_update(target: StoreLike) -> Document | None:
 
 
 class _Now:
-    """A target, what it was made of, and how that is now."""
+    """Target of an update, with its recorded and its present source."""
 
     def __init__(self, target: StoreLike, kept: Source, file: ArrayFile, seen: Source, read: Document) -> None:
         self.target, self.kept, self.file, self.seen, self.read = target, kept, file, seen, read
@@ -205,7 +204,7 @@ class _Now:
         return replace(stored, grid=ChunkGrid.of(self.seen.grid.shape, stored.grid.chunks))
 
     def content(self, plan: UpdatePlan, resources: Resources) -> Document:
-        """Write down what the journal keeps."""
+        """Return the content of the journal."""
         call = call_content(
             "update", [self.seen.place], memory=resources.budget, processes=resources.workers,
             missing=self.file.presence.missing,
@@ -241,7 +240,7 @@ def going_on_with(
     missing: str | None,
     trust: Trust = TRUSTED,
 ) -> UpdateJob:
-    """Plan to go on with an update that was killed."""
+    """Plan to continue an interrupted update."""
     journal, id, content = journal_of(target, "array")
     policy = content[CALL]["options"].get("missing") if missing is None else missing
     now = _Now.of(target, place, source, policy)
@@ -270,5 +269,5 @@ def resumed_update(
     target: StoreLike, content: Document, place: Callable[[Any], Any], source: Any, means: ResumeMeans,
     missing: str | None, trust: Trust,
 ) -> UpdateJob:  # fmt: skip
-    """Plan to go on with an update, as `resume` asks for it."""
+    """Plan to continue an update for a call of `resume`."""
     return going_on_with(target, content, place, source, means.cluster, means.memory, missing, trust)

@@ -1,1 +1,1 @@
-"""Runs that stopped, and what any job has left: going on with it, or removing it."""
+"""Recovery of stopped runs of all jobs: resuming them, or removing their remains."""

@@ -1,6 +1,6 @@
-"""Kinds of jobs, and how each goes on: what a journal must say to be planned again.
+"""Kinds of jobs, and how to plan each again from its journal.
 
-    journal ─► the function that was called ─► KINDS ─► the same job, less what is done
+    journal ─► the function that was called ─► KINDS ─► the same job, less the work done
 
 A new kind of job writes `call_content` into its journal, and one function here that calls it again.
 """
@@ -40,32 +40,32 @@ from oocarrays.storage.stores.remote import RemoteStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppedJob:
-    """A job that stopped, and how a person wants to go on with it."""
+    """Stopped job, and the arguments of its resumption."""
 
     target: StoreLike
-    """Where it was writing."""
+    """Target of the run."""
     content: Mapping[str, Any]
-    """What its journal keeps."""
+    """Content of its journal."""
     given: Sequence[Any] | None
-    """Its sources, where they are named anew."""
+    """Its sources, if given again."""
     functions: Sequence[Callable[..., Any]]
-    """Its functions, where they are given again."""
+    """Its functions, if given again."""
     trust: Trust
-    """How far what is left is trusted."""
+    """Checks to make on the recovery."""
     place: Callable[[Any], Any]
-    """Makes stores of URLs."""
+    """Function that opens a URL as a store."""
     scratch: str | RemoteStore
-    """Where scratch goes that is not where it was."""
+    """Location of scratch, if it differs from before."""
     missing: str | None
-    """What is made of chunks that sources lack, where it is said again."""
+    """Treatment of chunks that sources lack, if given again."""
     parts: Any
-    """What every rank writes, where that is given again."""
+    """Parts to write, one a rank, if given again."""
     means: Callable[..., ResumeMeans]
-    """Where it goes on, of the workers that it was planned for, its memory and its ranks."""
+    """Location and resources of the resumed run, from its planned workers, memory and ranks."""
 
     @property
     def call(self) -> Mapping[str, Any]:
-        """The call, as the journal keeps it; of one of version 0.5.0 as much as it says."""
+        """Call recorded in the journal; version 0.5.0 recorded only some of it."""
         if CALL in self.content:
             found: Mapping[str, Any] = self.content[CALL]
             return found
@@ -79,7 +79,7 @@ class StoppedJob:
         }  # fmt: skip
 
     def sources(self, missing: str | None = None) -> list[Any]:
-        """Open what it reads."""
+        """Open its sources."""
         known = self.call["source"]
         places = known if self.given is None else self.given
         if len(places) != len(known):
@@ -91,7 +91,7 @@ class StoppedJob:
 
     @property
     def arranged(self) -> ResumeMeans:
-        """Where it goes on."""
+        """Location and resources of the resumed run."""
         return self.means(self.call["processes"], self.call["memory"])
 
     def kernels(self) -> list[Callable[..., Any] | None]:
@@ -99,12 +99,12 @@ class StoppedJob:
         return given_again(self.call, self.functions, str(self.target), as_is=as_is)
 
     def without(self) -> None:
-        """Refuse sources and functions for a job that takes none."""
+        """Raise if sources or functions are given for a job that takes none."""
         self.sources()
         self.kernels()
 
     def slabs(self) -> Document:
-        """Collect what every pass over slabs is asked for again."""
+        """Return the arguments that every pass over slabs has in common."""
         options, means, asked = dict(self.call["options"]), self.arranged, self.content["asked"]
         before = {name: options.pop(name, None) for name in ("ranks", "missing")}
         ranks = before["ranks"] if means.ranks is None else means.ranks
@@ -115,7 +115,7 @@ class StoppedJob:
         }  # fmt: skip
 
     def results(self, slabs: Document) -> tuple[bool, Any]:
-        """Return whether one target was asked for, and no list of them, and that or these."""
+        """Return whether a single target was given, and that target or the list."""
         was = self.content["asked"]["target"]
         single = slabs.pop("single", len(was) == 1)
         return single, self.target if single else [self.target, *map(self.place, was[1:])]
@@ -218,11 +218,11 @@ KINDS: dict[str, Callable[[StoppedJob], Job[Any, Any]]] = {
     "update": _update,
     "reduce": _reduce,
 }
-"""How each kind of job goes on, by the function that was called."""
+"""Function that resumes each kind of job, by the name of the original call."""
 
 
 def kind_of(content: Mapping[str, Any]) -> str:
-    """Name the function that was called, as a journal of any version says it."""
+    """Return the name of the called function, from a journal of any version."""
     if CALL in content:
         return str(content[CALL]["function"])
     if "files" in content:

@@ -1,4 +1,4 @@
-"""Going on with what any job has left: what its journal says is read, and the same is planned again."""
+"""Resumption of a stopped run of any job: its journal is read, and the same call is planned again."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far a run came."""
+    """Progress of a run."""
 
     kind: str | None
-    """The function that planned it; None where its journal does not tell."""
+    """Function that planned it; None if its journal does not record it."""
     chunks: tuple[int, int] | None
-    """The chunks of its target that are written, and all; None where its journal does not tell."""
+    """Numbers of written and of all chunks of its target; None if its journal does not record them."""
     done: float | None
-    """The share of its bytes that are read and written, of 1; None where it cannot be planned again as it is."""
+    """Share of its bytes that are read and written; None if it cannot be planned again."""
     age: float | None
-    """Seconds since it last wrote something down; None where its journal is in no local folder."""
+    """Seconds since its last journal entry; None if its journal is not in a local folder."""
     plan: str | None
-    """How it was planned, in a line."""
+    """Its plan in a line."""
     why: str | None
-    """Why it cannot be planned again, where it cannot."""
+    """Reason that it cannot be planned again, or None."""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         if self.done is not None:
@@ -91,14 +91,14 @@ class Standing:
 
 
 def standing(target: StoreLike) -> Standing | None:
-    """Look how far the run came that was writing a target; None where it is finished, or there is none."""
+    """Return the progress of the run of a target; None if it is finished, or does not exist."""
     if unfinished_run(target) is None:
         return None
     kind = done = plan = why = None
     try:
         kind = kind_left(target)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # who resumes is told
+            warnings.simplefilter("ignore")  # the resuming call warns again
             job = resume(target)
         done, plan = 1 - job.left, repr(getattr(job, "plan", job)).removeprefix("<oocarrays.").removesuffix(">")
     except OocError as error:
@@ -107,7 +107,7 @@ def standing(target: StoreLike) -> Standing | None:
 
 
 def _age(target: StoreLike) -> float | None:
-    """Seconds since anything was written down beside a target."""
+    """Return the seconds since the last entry beside a target."""
     folder = local_folder(target)
     times = []
     for at, _, names in os.walk(os.path.join(folder, FOLDER)) if folder else ():
@@ -249,69 +249,69 @@ def resume(
     scheduler: Client | str | None = None,
     workers: Sequence[str] | None = None,
 ) -> Any:
-    """Plan to go on with a run that stopped, from what its journal says is done. Reads no data, unless to ``verify``.
+    """Plan to continue a stopped run from its journal. Reads no data, except with ``verify``.
 
-    The source must be as it was when the run began: the journal keeps sizes and times of its chunks, or their ETags.
-    Each chunk that was written is looked at: one that has gone, or has another size, is written again, and
-    ``job.notices`` and a warning say so. Any job goes on that writes a target of its own, by whichever function it was
-    planned: `rechunk`, `update`, `map_slabs`, `pyramid`, `iterate`, `reduce`, `scatter_files`, `gather_files`.
-    `write_sections` and `shift` write to what is there, where anybody else may: what they had to write is written
-    again, all of it. A stream file (`open_streams`) is made whole with all blocks that are there, and closed.
+    The source must be unchanged since the run began: the journal keeps sizes and times of its chunks, or their ETags.
+    Each written chunk is checked: a missing one, or one of another size, is written again, and ``job.notices`` and a
+    warning report it. All jobs that write a new target can be resumed, by any function that planned them: `rechunk`,
+    `update`, `map_slabs`, `pyramid`, `iterate`, `reduce`, `scatter_files`, `gather_files`. `write_sections` and `shift`
+    write to existing arrays, which others may change too: all their data is written again. A stream file
+    (`open_streams`) is rebuilt from all its blocks, and closed.
 
     Parameters
     ----------
     target : path, URL or Zarr store
-        Where the run was writing.
+        The target of the stopped run.
     source : path, URL, Zarr store, array or group, or a list of them
-        What it was reading; needed where that was no path or URL, or has been moved or copied since. Chunks of a copy
-        must have the same sizes and times, or ETags: copies made by ``cp -a`` and ``rsync -a`` have.
+        The source of the stopped run; needed if that was no path or URL, or has been moved or copied since. Chunks of a
+        copy must have the same sizes and times, or ETags: ``cp -a`` and ``rsync -a`` preserve them.
     kernel : callable, str, or a list of them
-        The function of a pass over slabs, or its name as ``"module:name"``, which no journal keeps; of `iterate` its
-        residual, too, where one was given. It must be of the same name and code; the functions that it calls are not
-        looked at. Functions of numpy and ``oocarrays.kernels`` need not be given.
+        The function of a pass over slabs, or its name as ``"module:name"``, which no journal keeps; for `iterate` also
+        its residual, if it had one. It must have the same name and code; functions that it calls are not compared.
+        Functions of numpy and ``oocarrays.kernels`` need not be given.
     parts : DistributedArray, SectionArrays, or sequence of arrays
-        What every rank writes, of `write_sections`, which no journal keeps: the same as that had, by their checksums.
+        The parts of `write_sections`, one a rank, which no journal keeps: the same as before, by their checksums.
     kind : str
-        The function by which the run was planned, such as ``"iterate"``, where any other is to be refused; type
-        checkers take from it what is returned.
+        The function that planned the run, such as ``"iterate"``; any other is an error. Type checkers infer the return
+        type from it.
     memory, ranks
-        As in `rechunk`; by default as the run was planned. Where other memory, ranks or workers make another plan,
-        chunks that have been written stay; what was on its way in scratch is done again. Ranks of local array files
-        are those of their layout.
+        As in `rechunk`; by default as the run was planned. If other memory, ranks or workers need another plan, written
+        chunks stay, and intermediate data in scratch is written again. Ranks of local array files are those of their
+        layout.
     again : bool
         Whether to start over: with the same plan, and with the source as it is now.
     as_is : bool
-        Whether to go on though chunks of the source, the code of the kernel, or parts have changed: what was written
-        before stays as it is.
+        Whether to continue even if chunks of the source, the code of the kernel, or parts have changed: written chunks
+        stay as they are.
     verify : bool
-        Whether what was written is read, too, and held against the checksums in the journal; chunks of which it has
-        none are written again.
+        Whether to read written chunks, too, and compare them with the checksums in the journal; chunks without a
+        checksum are written again.
     missing : str
-        What is made of chunks that the source lacks, as in `open_array`; by default as the run was asked.
+        Treatment of chunks that the source lacks, as in `open_array`; by default that of the stopped run.
     storage_options : mapping
-        As in `rechunk`: how URLs are opened is not written down.
+        As in `rechunk`: the journal does not keep these options.
     scheduler, workers
-        As in `rechunk`. By default a run goes on on threads that was planned for threads, and on the workers of the
-        active client one that was planned for workers. Where there are fewer workers, it is planned anew.
+        As in `rechunk`. By default a run that was planned for threads continues on threads, and one for workers on
+        those of the active client. With fewer workers, it is planned anew.
 
     Returns
     -------
     RechunkJob, GroupJob, SlabJob, PyramidJob, IterateJob, FilesJob, CollectiveWriteJob, ShiftJob, UpdateJob, StreamsJob
     or ReduceJob
-        With the plan of the run that stopped, or the one in its place, of a group without finished arrays;
-        ``job.run()`` does what is missing, ``job.left`` says how much that is.
+        With the plan of the stopped run, or its replacement, for a group without finished arrays; ``job.run()`` does
+        the rest, and ``job.left`` is the share that is left.
 
     Raises
     ------
     NotFoundError
-        Where nothing was left there.
+        If there is no unfinished target.
     BudgetError, PlacementError
-        Where the memory is too little, or there are no workers.
+        If the memory is too little, or there are no workers.
     JournalError
-        Where the journal belongs to another plan or another source, or the source has changed; where a kernel is
-        needed that is not given, or is another one.
+        If the journal belongs to another plan or another source, or the source has changed; if a required kernel is
+        missing, or is another one.
     InputError
-        Where both ``again`` and ``as_is`` are asked for.
+        With both ``again`` and ``as_is``.
 
     Examples
     --------
@@ -355,7 +355,7 @@ def _streams(target: StoreLike, kind: Kind | None) -> StreamsJob:
 
 
 def kind_left(target: StoreLike) -> str:
-    """Name the function by which the run was planned that was writing a target."""
+    """Return the name of the function that planned the run of a target."""
     return kind_of(_content(target))
 
 
@@ -378,7 +378,7 @@ def _means(
     scheduler: Client | str | None,
     workers: Sequence[str] | None,
 ) -> ResumeMeans:
-    """Arrange where a plan that was made before is to go on, and with what, where it is not to stay."""
+    """Return the location and resources of a resumed plan, and whether the plan stays the same."""
     on_threads = processes is None
     asked = scheduler is not None or workers is not None
     cluster = cluster_of(scheduler, workers) if asked or not on_threads else None

@@ -1,1 +1,1 @@
-"""What a person asks for, as a program gives it and as it is typed: where, how much, which chunks."""
+"""Options of jobs, as Python arguments and as text: location, memory, chunks and shapes."""

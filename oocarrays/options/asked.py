@@ -1,4 +1,4 @@
-"""What a person asks for beside the work itself: where it runs, in how much memory, and where scratch goes.
+"""Options common to all jobs: scheduler, memory and scratch; and factors, scales and units of axes.
 
 factor=2             of every axis                {"time": 24}        of some axes, by name or number
 factor=(1, 2, 2)     of each axis                 {0: [31, 28, …]}    groups of unlike lengths: months
@@ -57,7 +57,7 @@ def factors_of(
     word: str = "factor",
     rest: Any = 1,
 ) -> tuple[Any, ...]:
-    """Return the factor of each axis, or another value that is given in the same ways."""
+    """Return the factor of each axis, or another value with the same forms."""
     if isinstance(asked, Mapping):
         known: dict[Any, int] = {axis: axis for axis in range(ndim)}
         known |= {name: axis for axis, name in enumerate(names or ())}
@@ -73,7 +73,7 @@ def factors_of(
 
 
 def scaled(axes: Sequence[ImageAxis], scale: ScaleLike | None, unit: UnitLike | None) -> tuple[ImageAxis, ...]:
-    """Return axes with the scales and units that are given; None keeps those of the axes."""
+    """Return axes with the given scales and units; None keeps those of the axes."""
     scales, units = _each(axes, scale, "scale"), _each(axes, unit, "unit")
     for each in scales:
         real = isinstance(each, Real) and not isinstance(each, bool)
@@ -94,7 +94,7 @@ def _each(axes: Sequence[ImageAxis], asked: Any, word: str) -> tuple[Any, ...]:
 
 
 def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] | None) -> Cluster | None:
-    """The workers that are asked for; None for threads of this process."""
+    """Return the cluster for the given scheduler; None for threads of this process."""
     if isinstance(scheduler, Cluster):
         return scheduler
     client = client_of(scheduler)
@@ -106,24 +106,24 @@ def cluster_of(scheduler: Client | Cluster | str | None, workers: Sequence[str] 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeMeans:
-    """Where a run that stopped goes on, and in how much memory."""
+    """Location and memory of a resumed run."""
 
     cluster: Cluster | None
-    """Its workers; None for threads of this process."""
+    """Cluster; None for threads of this process."""
     scheduler: Any
-    """The same, as jobs take it."""
+    """Scheduler, as jobs take it."""
     workers: Sequence[str] | None
-    """Addresses or names of those that are chosen."""
+    """Addresses or names of the chosen workers."""
     memory: Any
-    """Bytes that each process may hold; None for what there is."""
+    """Budget of each process in bytes; None for the default."""
     ranks: int | None
-    """Logical processors, where others are asked for."""
+    """Number of ranks, if it differs from the plan's."""
     same: bool
-    """Whether a plan stays: neither other memory nor other ranks or workers are asked for."""
+    """Whether the plan stays: no other memory, ranks or workers are given."""
 
 
 def workspace_of(asked: float | str | None) -> int | float | None:
-    """Return the memory a kernel is said to hold: whole bytes, or as a float multiples of its block."""
+    """Return the working memory of a kernel: an int in bytes, or a float as a multiple of its block."""
     if asked is None or isinstance(asked, str):
         return asked if asked is None else settings.size_in_bytes(asked, "workspace")
     if isinstance(asked, int | float | np.number) and 0 <= asked < math.inf:
@@ -132,14 +132,14 @@ def workspace_of(asked: float | str | None) -> int | float | None:
 
 
 def ranks_of(asked: int | None, resources: Resources) -> int:
-    """How many ranks are asked for: by default as many as there are workers, or cores."""
+    """Return the number of ranks: by default the number of workers, or of cores."""
     if asked is None:
         return resources.workers or resources.threads
     return whole(asked, "ranks", 1)
 
 
 def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
-    """The type of each target's elements: by default those of the source."""
+    """Return the dtype of each target: by default that of the source."""
     given = asked if isinstance(asked, list | tuple) else [asked] * targets
     if len(given) != targets:
         raise InputError(f"dtype={asked!r} gives {len(given)} types; there are {targets} targets")
@@ -147,7 +147,7 @@ def dtypes_of(asked: Any, source: np.dtype, targets: int) -> list[np.dtype]:
 
 
 def check_distinct(targets: Sequence[StoreLike]) -> None:
-    """Refuse to write nowhere, or twice to one place."""
+    """Raise without a target, or if two targets have one location."""
     if not targets:
         raise InputError("no target is given: a pass reads and writes one array at least")
     for target in targets:
@@ -161,7 +161,7 @@ def check_distinct(targets: Sequence[StoreLike]) -> None:
 def resources_of(
     cluster: Cluster | None, memory: Any, schedule: str | None = None, ranks: int | None = None
 ) -> Resources:
-    """Find out which resources a plan may use, in this process or on a cluster."""
+    """Return the resources of a plan, in this process or on a cluster."""
     order, requests = settings.schedule(schedule), settings.ways().requests
     if cluster is None:
         free = available_bytes()
@@ -185,7 +185,7 @@ def resources_of(
 
 
 def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | RemoteStore:
-    """Where scratch goes: a folder, or a prefix of a store; beside the target, if nothing is said."""
+    """Return the location of scratch: a folder, or a prefix of a store; by default beside the target."""
     if scratch is not None:
         where = scratch_place(scratch)
         check_scratch_place(where, target=place_name(target), source=place_of(source))
@@ -195,7 +195,7 @@ def scratch_of(scratch: Any, target: StoreLike, source: Any = None) -> str | Rem
 
 
 def place_of(source: Any) -> str | None:
-    """The folder or the URL of what is read, where it has one."""
+    """Return the folder or the URL of a source, if it has one."""
     array = getattr(source, "zarr", source)
     path = getattr(array, "store_path", array)
     if isinstance(path, StorePath):
@@ -204,7 +204,7 @@ def place_of(source: Any) -> str | None:
 
 
 def scratch_folder(scratch: Any, target: StoreLike) -> str:
-    """The same where it can only be a folder."""
+    """Return the folder of scratch, for data that needs a folder."""
     place = scratch_of(setting("scratch") if scratch is None else scratch, target)
     if not isinstance(place, str) or "://" in str(scratch):
         raise UnsupportedError(f"scratch={scratch!r}: blocks that are computed wait in a local folder")
@@ -212,7 +212,7 @@ def scratch_folder(scratch: Any, target: StoreLike) -> str:
 
 
 def check_lazy(x: Any) -> None:
-    """Refuse what is no Dask array whose blocks we can write."""
+    """Raise unless the argument is a Dask array with blocks that can be written."""
     import dask.array as da
 
     settings.refuse_array_expressions()
@@ -228,7 +228,7 @@ def check_lazy(x: Any) -> None:
 
 
 def check_alike(arrays: Sequence[zarr.Array]) -> None:
-    """Refuse sources of a pass that are none, or not of one shape."""
+    """Raise unless the sources of a pass have one shape."""
     if not arrays:
         raise InputError("no source is given: a pass reads and writes one array at least")
     other = next((array for array in arrays if array.shape != arrays[0].shape), None)

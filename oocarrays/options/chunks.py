@@ -1,12 +1,11 @@
-"""Every way in which a person may ask for chunks, as one regular chunk shape.
+"""All forms of the argument ``chunks``, as one regular chunk shape.
 
-    8                   for every axis            "auto", "128MiB"      chunks of about so many bytes
+    8                   for every axis            "auto", "128MiB"      chunks of about that size
     (8, -1, None)       for each axis             {"time": 8, 1: -1}    for some axes, by name or number
     (8, "auto")         some given, some chosen   ((8, 8, 4), (30,))    blocks, as Dask writes them
 
-As in Dask, -1 is a whole axis, None and an axis that a dict leaves out keep the chunks that are there, what is chosen
-is, where it can be, a multiple of those, and what is longer than the axis is cut to it. An axis of no elements cuts
-nothing: it is to grow.
+As in Dask, -1 is a whole axis, and None or an axis missing in a dict keeps the present chunks. Chosen lengths are
+multiples of these if possible. Lengths beyond the axis are cut to it, except on an empty axis, which will grow.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from oocarrays.mapping.selection import Axes
 from oocarrays.plan.machine import check_count
 
 Advising = Callable[[zarr.Array, Sequence[Axes]], str]
-"""The method in which sections of an array are read, one for each rank; "auto" where nothing is advised."""
+"""Method to read sections of an array, one for each rank; "auto" without advice."""
 _ADVISING: ContextVar[Advising | None] = ContextVar("oocarrays-advising", default=None)
 
 
 def begin(advising: Advising) -> Token[Advising | None]:
-    """Ask this for advice from now on."""
+    """Use this advice from now on."""
     return _ADVISING.set(advising)
 
 
 def end(token: Token[Advising | None]) -> None:
-    """Ask again whom one asked before."""
+    """Restore the previous advice."""
     _ADVISING.reset(token)
 
 
 def method_for(asked: str, array: zarr.Array, requests: Sequence[Axes]) -> str:
-    """Return the method that is asked for; where it is "auto", the one that is advised, which may be "auto" too."""
+    """Return the given method; "auto" becomes the advised method, which may be "auto" too."""
     advising = _ADVISING.get()
     is_auto = isinstance(asked, str) and asked == "auto"
     return advising(array, requests) if is_auto and advising is not None else asked
@@ -54,9 +53,9 @@ ChunksLike = int | str | Sequence[Any] | Mapping[Any, Any]
 """An int or text for every axis, a sequence with one of these or the blocks' lengths for each axis, or a dict."""
 
 MOST_LISTED = 2**20
-"""Chunks of an axis that Dask is shown, at most, where it chooses a length: it lists them, and more are like these."""
+"""Maximum number of chunks of an axis to pass to Dask for its choice of a length: Dask lists them."""
 SIZE = re.compile(r"auto|\d+(\.\d+)?\s*[a-zA-Z]+")
-"""What is written where a length is to be chosen."""
+"""Text for a length to be chosen."""
 
 
 def regular_chunks(
@@ -67,7 +66,7 @@ def regular_chunks(
     *,
     grows: bool = False,
 ) -> tuple[int, ...]:
-    """The chunk length in each axis, in elements: one for each axis of ``grid.shape``."""
+    """Return the chunk length in each axis, in elements: one for each axis of ``grid.shape``."""
     try:
         wanted = [_one_axis(c, n) for c, n in zip(_each_axis(chunks, grid, names), grid.shape, strict=True)]
         kept = (old if c is None else c for c, old in zip(wanted, grid.chunks, strict=True))
@@ -80,7 +79,7 @@ def regular_chunks(
 
 
 def cut_text(chunks: ChunksLike | None, grid: ChunkGrid, names: Sequence[str | None] | None = None) -> str:
-    """Say which of the chunks that are asked for `regular_chunks` cuts; nothing where it cuts none."""
+    """Return a text on the chunks that `regular_chunks` cuts; empty if it cuts none."""
     asked = [None] * len(grid.shape) if chunks is None else _each_axis(chunks, grid, names)
     axes = [
         f"{c} along {_called(axis, names)} is cut to {n}"
@@ -108,7 +107,7 @@ def _cut(length: int, extent: int) -> int:
 def block_lengths(
     chunks: ChunksLike, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """The lengths of blocks along each axis, as Dask writes them: as `regular_chunks`, or any that add up."""
+    """Return the block lengths along each axis, as Dask writes them: as `regular_chunks`, or any that add up."""
     asked = _each_axis(chunks, grid, names)
     listed = [None if c is None or isinstance(c, str) or np.ndim(c) == 0 else tuple(c) for c in asked]
     for lengths, n in zip(listed, grid.shape, strict=True):
@@ -128,19 +127,19 @@ def block_lengths(
 def uneven_lengths(
     chunks: ChunksLike | None, grid: ChunkGrid, dtype: np.dtype, names: Sequence[str | None] | None = None
 ) -> tuple[tuple[int, ...], ...] | None:
-    """The lengths of chunks along each axis where some are listed that are unequal; None where all are regular."""
+    """Return the chunk lengths along each axis if unequal ones are listed; None if all are regular."""
     if not isinstance(chunks, Mapping | list | tuple):
         return None
     try:
         asked = _each_axis(chunks, grid, names)
-    except ChunksError:  # said by who reads it as regular chunks
+    except ChunksError:  # reported by the parser of regular chunks
         return None
     axes = zip(asked, grid.shape, strict=True)
     return block_lengths(chunks, grid, dtype, names) if any(_is_uneven(c, n) for c, n in axes) else None
 
 
 def _is_uneven(blocks: Any, extent: int) -> bool:
-    """Whether these are lengths of blocks that fill an axis, and are unequal."""
+    """Return whether the block lengths fill an axis, and are unequal."""
     if not isinstance(blocks, list | tuple) or not all(isinstance(b, int | np.integer) and b > 0 for b in blocks):
         return False
     return sum(blocks) == extent and (len({*blocks[:-1]}) > 1 or blocks[-1] > blocks[0])
@@ -166,7 +165,7 @@ def regular_shards(
 
 
 def _whole_chunks(length: int, asked: Any, chunk: int, extent: int) -> int:
-    """A shard's length along one axis: whole chunks, where it is not the length that was asked for."""
+    """Return a shard's length along one axis: whole chunks, unless the length was given."""
     if isinstance(asked, str):
         return length // chunk * chunk or chunk
     if asked == -1 or (asked is not None and length == extent):
@@ -202,7 +201,7 @@ def _axis(name: Any, ndim: int, names: Sequence[str | None] | None) -> int:
 
 
 def _one_axis(length: Any, extent: int) -> int | str | None:
-    """One length, a size as text, or None; blocks of one length are that length."""
+    """Return one length, a size as text, or None; blocks of one length become that length."""
     if length is None or isinstance(length, str):
         return length
     if is_sequence(length):
@@ -223,7 +222,7 @@ def _of_blocks(blocks: tuple[int, ...], extent: int) -> int:
 
 
 def _chosen(lengths: tuple[Any, ...], grid: ChunkGrid, dtype: np.dtype) -> tuple[int, ...]:
-    """Lengths with Dask's choice for those that are sizes, or "auto"."""
+    """Return lengths with Dask's choice for sizes and "auto"."""
     sizes = {c for c in lengths if isinstance(c, str) and c != "auto"}
     if not any(isinstance(c, str) for c in lengths):
         return lengths
@@ -241,7 +240,7 @@ def _chosen(lengths: tuple[Any, ...], grid: ChunkGrid, dtype: np.dtype) -> tuple
 
 
 def blocks_of(extent: int, chunk: int) -> tuple[int, ...]:
-    """The lengths of an axis' chunks, as Dask writes them."""
+    """Return the lengths of an axis' chunks, as Dask writes them."""
     whole, rest = divmod(extent, chunk)
     return (chunk,) * whole + ((rest,) if rest or not whole else ())
 
@@ -261,7 +260,7 @@ def _forms(grid: ChunkGrid) -> str:
 
 
 def extent_said(chunks: Any, axis: int, ndim: int) -> int | None:
-    """The elements of an axis that is whole in a chunk, as chunks say it: Dask's ``map_blocks`` takes them so."""
+    """Return the length of an axis that is whole in a chunk, as chunks state it for Dask's ``map_blocks``."""
     if isinstance(chunks, Mapping):
         said = chunks.get(axis, chunks.get(axis - ndim))
     else:
@@ -272,7 +271,7 @@ def extent_said(chunks: Any, axis: int, ndim: int) -> int | None:
 
 
 def parsed_chunks(text: str) -> Any:
-    """Chunks as they are written on a command line."""
+    """Parse chunks of a command line."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     named = [part.partition("=") for part in parts]
     if any(equals for _, equals, _ in named):

@@ -1,11 +1,11 @@
-"""Clusters that are not there: what would run, in which memory, over which network; for plans, which cannot be run.
+"""Models of clusters, by workers, memory and network, for plans that cannot be run.
 
     Cluster(workers=64, memory="4GiB", network="fat-tree")     job = rechunk(…, scheduler=cluster)
                                                                job.explain(), job.plan     as of any cluster
-                                                               job.run()                   one line that says why not
+                                                               job.run()                   raises in one line
 
-The seconds of messages are those of the network's model: a complete exchange of small and of large messages is priced,
-and a line through both is what a step and a byte of it take.
+The seconds of messages come from the network's model: complete exchanges of small and of large messages are priced, and
+the line through both gives the seconds of a step and of a byte.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from oocarrays.plan.exchange.prediction import Carrier
 from oocarrays.plan.machine import Costs
 
 SMALL, LARGE = 2**10, 2**22
-"""Bytes of the messages by which a network is known."""
+"""Message sizes in bytes that calibrate a network's model."""
 LINES = (("target", 0.6), ("spill", 0.7))
-"""Shares of a worker's memory at which it puts what it keeps, and what its process holds, on its disk: Dask's own."""
+"""Dask's own shares of a worker's memory at which it spills stored data, and by process memory."""
 MOST_WORKERS = 2**14
-"""Workers of a cluster that is not there, at most."""
+"""Maximum number of workers of a planned cluster."""
 
 
 class _Nobody:
-    """The client of a cluster that is not there."""
+    """Client of a planned cluster."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise UnsupportedError("this cluster is for plans only: to run a job, give scheduler= one that is there")
@@ -42,18 +42,18 @@ class _Nobody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCluster(real.Cluster):
-    """A cluster that is not there: made by `planned_cluster`."""
+    """Model of a cluster: created by `planned_cluster`."""
 
     there: tuple[Worker, ...]
     """Its workers."""
     prices: Costs
-    """What they take."""
+    """Their costs."""
 
     def workers(self) -> list[Worker]:
         return list(self.there)
 
     def budget(self) -> int:
-        """Bytes that each worker may hold: below the lines at which it spills, less what it holds when idle."""
+        """Budget of each worker in bytes: up to its spill threshold, less its idle memory."""
         target, spill = (dask.config.get(f"distributed.worker.memory.{name}", line) or line for name, line in LINES)
         limit = self.there[0].memory_limit
         return max(min(int(limit * spill) - IDLE_BYTES, int(limit * target)), 1)
@@ -78,33 +78,34 @@ def planned_cluster(
     constants: Any = None,
     storage: float | str | None = None,
 ) -> Any:
-    """Return a cluster that is not there, for ``scheduler=``: jobs on it can be planned, explained and drawn, not run.
+    """Return a model of a cluster for ``scheduler=``: its jobs can be planned, explained and drawn, but not run.
 
     Parameters
     ----------
     workers : int
-        How many there would be, each on a machine of its own.
+        Number of workers, each on its own machine.
     memory : int or str
-        The limit of each one, such as ``"4GiB"``.
+        Memory limit of each worker, such as ``"4GiB"``.
     threads : int
-        Threads of each.
+        Threads of each worker.
     network : str, optional
-        What carries messages, such as ``"fat-tree"``, ``"mesh:8x8"`` or ``"dragonfly:4x4x4"``; by default what was
-        calibrated between workers.
+        Network between the workers, such as ``"fat-tree"``, ``"mesh:8x8"`` or ``"dragonfly:4x4x4"``; by default the
+        calibration between workers.
     constants : str, mapping or list of mappings, optional
-        What messages take on it: see ``--constants`` of ``oocarrays redistribute``.
+        Cost constants of its messages: see ``--constants`` of ``oocarrays redistribute``.
     storage : float or str, optional
-        Bytes a second that all workers together read, and write, such as ``"10GB"``; by default what was calibrated.
+        Bandwidth of all workers together for reads and for writes, in bytes a second, such as ``"10GB"``; by default
+        the calibration.
 
     Returns
     -------
     PlannedCluster
-        For ``scheduler=`` of whatever takes a client there.
+        For every ``scheduler=`` that accepts a client.
 
     Raises
     ------
     InputError
-        Where there are no workers, no memory, or no such network.
+        Without workers or memory, or for an unknown network.
 
     Examples
     --------
@@ -132,7 +133,7 @@ def planned_cluster(
 
 
 def _carried(costs: Costs, carrier: Carrier) -> Costs:
-    """Return costs whose messages take what they take on a network."""
+    """Return costs with message times of a network."""
     ranks = carrier.network.ranks
     if ranks < 2:
         return costs
@@ -148,4 +149,4 @@ def _carried(costs: Costs, carrier: Carrier) -> Costs:
 
 
 Cluster = planned_cluster
-"""As people name it: it stands where a cluster does."""
+"""Public name of `planned_cluster`."""

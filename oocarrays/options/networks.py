@@ -1,11 +1,11 @@
-"""Networks as a person asks for them: a topology, and the constants by which it takes messages.
+"""Parser of networks: a topology, and the cost constants of its messages.
 
     network      mesh:4x8   torus:4x8   hypercube   fat-tree   dragonfly:9x4x2   flat   flat:2x4
     constants    delta   delta-fitted   cm-5   workers                    by name
                  startup=5us,exchange=0.1ns,saturated=0.1ns               as text: seconds, and seconds a byte
                  machine.yaml                                             a small file, of one network or of several
 
-What nobody says is taken from ``oocarrays.networks`` for the kind of network, and otherwise from what is known of it.
+Missing constants come from the setting ``oocarrays.networks`` for the kind of network, and otherwise from its defaults.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ NETWORKS = (
     "flat:2x4 for 4 ranks on each of 2 hosts"
 )
 SHARED_LANES = 2
-"""Ends of messages that a host is shown to work for at one time: what one rank that has it alone would need."""
+"""Message ends that a host serves at one time in the model: the need of a single rank."""
 NAMED: dict[str, tuple[tuple[Constants, ...], str]] = {
     "delta": (DELTA, "the thesis's constants of the Touchstone Delta"),
     "delta-fitted": (MEASURED_DELTA, "constants fitted to what the thesis measured on the Touchstone Delta"),
     "cm-5": (CM5, "constants of the CM-5 by the bandwidth that the thesis names"),
 }
 KNOWN = {Mesh: "delta-fitted", Torus: "delta", FatTree: "cm-5", Hypercube: "delta", Dragonfly: "workers"}
-"""By whose constants a network is priced of which nobody says any."""
+"""Default constants by kind of network."""
 KINDS: dict[type, str] = {
     Mesh: "mesh",
     Torus: "torus",
@@ -52,7 +52,7 @@ FIELDS = tuple(field.name for field in fields(Constants))
 
 
 def parsed_network(text: str, ranks: int) -> Network:
-    """Return a network for so many ranks, as a person writes it."""
+    """Return the network of a text, for a number of ranks."""
     kind, colon, shape = text.partition(":")
     lengths = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d+(x\d+)+", shape) else ()
     makes: dict[tuple[str, int], Callable[..., Network]] = {
@@ -149,7 +149,7 @@ def _checked(regimes: Any, said: Any) -> tuple[Constants, ...]:
 
 
 def _regime(given: Mapping[str, Any], said: Any) -> Constants:
-    """Return the constants of messages of some size: what is not given of β is as two ranks' that exchange."""
+    """Return the constants of messages of one size; missing β are those of two ranks that exchange."""
     unknown = sorted(set(given) - set(FIELDS))
     if unknown or not {"startup", "exchange"} <= set(given):
         what = f"{unknown[0]!r} is none of them" if unknown else "startup and exchange are needed"

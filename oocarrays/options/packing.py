@@ -1,4 +1,4 @@
-"""Packed arrays, of which what is stored is not what is meant: CF's scale, offset and fill."""
+"""Packed arrays, with stored values that stand for others: CF's scale, offset and fill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LayoutLike = Layout | Asked
 def layout_for(
     shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int
 ) -> Layout:
-    """The layout that is asked for, over ``about`` as many ranks as there are, if nothing is said of them."""
+    """Return the given layout; without ranks in it, over ``about`` ranks."""
     shape = extents(shape, error=LayoutError)
     ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=LayoutError)
     if isinstance(layout, Layout):
@@ -46,15 +46,15 @@ def layout_for(
 
 
 PACKING = ("scale_factor", "add_offset", "_Unsigned")
-"""Attributes by which xarray and others decode what is stored."""
+"""Attributes by which xarray and others decode stored values."""
 PACKED = (*PACKING, "_FillValue", "missing_value")
-"""The same, and what stands for no value."""
+"""The same, with those of missing values."""
 TIMED = ("units", "calendar")
-"""What makes times of numbers."""
+"""Attributes that decode numbers as times."""
 
 
 def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
-    """Warn whoever gives a kernel for an array whose elements stand for others: it is given what is stored."""
+    """Warn if the array is packed and the kernel works on stored values."""
     if isinstance(kernel, Unpacked):
         return
     said = {name: array.attrs[name] for name in PACKING if name in array.attrs}
@@ -69,19 +69,19 @@ def warn_of_packed(array: zarr.Array, kernel: Any = None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpacked:
-    """A kernel of decoded values, for blocks as they are stored: xarray decodes them, and encodes what it gives."""
+    """Kernel of decoded values on stored blocks: xarray decodes its input, and encodes its result."""
 
     kernel: Callable[[np.ndarray], np.ndarray]
-    """Takes decoded values."""
+    """Function of decoded values."""
     dims: tuple[str, ...]
     """Names of the axes."""
     packing: Mapping[str, Any]
-    """How values are packed, as `PACKED` names it, and `TIMED` where times are decoded."""
+    """Packing attributes of the values, as `PACKED` names them, and `TIMED` if times are decoded."""
     dtype: np.dtype
-    """Of the stored elements."""
+    """Type of the stored elements."""
 
     def decoded(self, block: np.ndarray) -> np.ndarray:
-        """Return values of elements as they are stored."""
+        """Return the decoded values of stored elements."""
         import xarray as xr
 
         stored = xr.Variable(self.dims, block, dict(self.packing))
@@ -97,13 +97,13 @@ class Unpacked:
 
         made = on_host(self.kernel(self.decoded(block), **more))
         self._check(made)
-        how = {"_FillValue": self.dtype.type(0), **self.packing, "dtype": self.dtype}  # no value, where none is said
+        how = {"_FillValue": self.dtype.type(0), **self.packing, "dtype": self.dtype}  # default if none is given
         dims = [f"axis {axis}" for axis in range(made.ndim)]  # a result may have others
         encoded: np.ndarray = xr.conventions.encode_cf_variable(xr.Variable(dims, made, {}, how)).values
         return encoded
 
     def _check(self, made: np.ndarray) -> None:
-        """Refuse values that the packing has no number for."""
+        """Raise if a value cannot be packed."""
         if self.dtype.kind not in "iu":
             return
         numbers = np.dtype(f"u{self.dtype.itemsize}") if self.packing.get("_Unsigned") == "true" else self.dtype

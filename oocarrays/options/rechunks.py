@@ -38,14 +38,15 @@ from oocarrays.storage.stores.remote import RemoteStore
 from oocarrays.storage.stores.underway import lists_keys
 
 LINES = 20
-"""Arrays that are shown one by one; of more, the rest is counted."""
+"""Maximum number of arrays to list one by one; the rest is counted."""
 
 
 def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
-    """The chunks of each array that is to be rewritten, by its path, checked as far as names go.
+    """Return the chunks of each array to be rewritten, by its path, with names checked.
 
-    What is coded as another format does it is rewritten in its own chunks, for other readers of Zarr; so is what nobody
-    lists, to be copied as it is, and everything of a group that changes its Zarr format: for that no chunks are needed.
+    Arrays in another format's coding are rewritten in their own chunks, for other readers of Zarr. So are all arrays of
+    a store that cannot list its keys for copying, and all arrays of a group that changes its Zarr format: a format
+    change needs no chunks.
     """
     there = _listed(list(file.arrays))
     if chunks is None and file.changes_format:
@@ -68,7 +69,7 @@ def asked_for(file: GroupFile, chunks: Any) -> dict[str, Any]:
 
 
 def _others(file: GroupFile) -> dict[str, Any]:
-    """The arrays that nobody may copy as they are, in their own chunks."""
+    """Return the arrays that cannot be copied as they are, with their own chunks."""
     listed, changed = lists_keys(file.zarr.store_path.store), file.changes_format
     return {
         name: array.chunks
@@ -82,12 +83,12 @@ def _is_dimension(given: Any, asked: Any, dims: Mapping[str, set]) -> bool:
 
 
 def _length(asked: Any) -> Any:
-    """Return the lengths along one dimension: as it is typed, a list of one."""
+    """Return the lengths along one dimension: as given, a list of one as its element."""
     return asked[0] if isinstance(asked, list | tuple) and len(asked) == 1 else asked
 
 
 def _by_dimension(path: str, dims: set, lengths: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the chunks of one array by its dimensions; nothing for the coordinate of one."""
+    """Return the chunks of one array by its dimensions; empty for the coordinate of one."""
     if dims == {path.rpartition("/")[2]}:
         return {}
     return {name: length for name, length in lengths.items() if name in dims}
@@ -134,7 +135,7 @@ def read_chunks(words: Sequence[str]) -> Any:
 
 
 def _lengths(parts: list[str]) -> Any:
-    """Chunks of one array."""
+    """Return the chunks of one array."""
     try:
         return parsed_chunks(",".join(parts).replace(":", "="))
     except ValueError:
@@ -145,30 +146,30 @@ def _lengths(parts: list[str]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """Terms of a rechunk, by which arrays are planned."""
+    """Common options for planning the rechunk of arrays."""
 
     orientation: Any
-    """The order of axes in a chunk; None for that of the source."""
+    """Storage order of axes in a chunk; None for that of the source."""
     method: Strategy | Literal["auto"]
     """The strategy."""
     shards: ChunksLike | None
     """Lengths of shards, in elements; None for none."""
     zarr_format: Literal[2, 3] | None
-    """By default that of the source."""
+    """Zarr format; None for that of the source."""
     compressors: Any
     """Codecs of the target, as Zarr takes them; None for those of the source."""
     filters: Any
-    """The same of its filters."""
+    """Filters of the target, as Zarr takes them; None for those of the source."""
     overwrite: bool
-    """Whether a target that is there may be replaced."""
+    """Whether an existing target may be replaced."""
     scratch: str | RemoteStore
-    """Where scratch arrays are made."""
+    """Location of scratch arrays."""
     missing: Policy
-    """What is made of chunks that the source lacks."""
+    """Treatment of chunks that the source lacks."""
     resources: Resources
     """Memory, processors and requests that plans may use."""
     grows: bool = False
-    """Whether the target is to grow with its source: chunks and shards may then be longer than its axes."""
+    """Whether the target will grow with its source: chunks and shards may then be longer than its axes."""
 
     def planned(
         self, opened: zarr.Array, target: StoreLike, chunks: Any, *, member: bool = False
@@ -210,7 +211,7 @@ class Planner:
         return plan, file, destination
 
     def _chunks(self, chunks: ChunksLike | None, order: tuple[int, ...] | None, file: ArrayFile) -> tuple[int, ...]:
-        """The target's chunks, checked."""
+        """Return the checked chunks of the target."""
         grid = file.stored.grid
         if chunks is not None:
             return regular_chunks(chunks, grid, file.dtype, dimension_names(file.zarr), grows=self.grows)

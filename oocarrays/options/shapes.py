@@ -1,13 +1,13 @@
-"""Shapes of results that are not those of their blocks, as a person asks for them.
+"""Arguments for results with another shape than their blocks.
 
 factor={"time": 24}                              days of hours: each element stands for a group of a source's
 drop_axis="time"                                 (time, y, x) → (y, x): a kernel that leaves nothing of an axis
-new_axis=0, shape=(2, ...)                       (y, x) → (2, y, x): axes of the result's own, where they are there
+new_axis=0, shape=(2, ...)                       (y, x) → (2, y, x): the result's own axes, at their positions
 drop_axis=0, new_axis=0, shape={0: 65}           (time, y, x) → (waves, y, x): another axis in its place
 shape=(65, None, None)                           the same axis of another length
 
-Positions are counted as Dask's ``map_blocks`` counts them: those of ``drop_axis`` in a block, those of ``new_axis`` in
-what is made of it.
+Positions are counted as by Dask's ``map_blocks``: those of ``drop_axis`` in a block, those of ``new_axis`` in its
+result.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from oocarrays.storage.files.formats import with_axes
 DropLike = int | str | Sequence[int | str]
 """Axes of a block that its result lacks, by number or name."""
 NewLike = int | Sequence[int]
-"""Places in a result of axes that are its own."""
+"""Positions of the result's own axes."""
 ShapeLike = int | Sequence[int | EllipsisType | None] | Mapping[Any, int]
-"""The extents of a target: of each axis, of those that are named, or of its only new one; None for what stays."""
+"""The extents of a target: of each axis, of named ones, or of its only new one; None keeps a length."""
 Names = Sequence[str | None] | None
 CHUNK_BYTES = 2**22
-"""Bytes of a chunk up to which a new axis is whole in it, where the chunks of the source are no larger."""
+"""Maximum size in bytes of a chunk with a whole new axis, unless chunks of the source are larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultShapes:
-    """Shapes of results as a person asks for them; of several targets one each."""
+    """Requested shapes of results; for several targets one each."""
 
     factor: FactorLike | Sequence[FactorLike] | None = None
-    """Elements of the sources for which one of the target stands."""
+    """Elements of the sources merged into one of the target."""
     drop_axis: DropLike | Sequence[DropLike | None] | None = None
     """Axes of the sources that results lack."""
     new_axis: NewLike | Sequence[NewLike | None] | None = None
-    """Places in the results of axes that sources lack."""
+    """Positions of axes in the results that sources lack."""
     shape: ShapeLike | Sequence[ShapeLike | None] | None = None
     """Extents of the targets."""
 
     @property
     def others(self) -> bool:
-        """Whether axes of results may be others than those of their blocks."""
+        """Whether results may have other axes than their blocks."""
         return any(each is not None for each in (self.drop_axis, self.new_axis, self.shape))
 
     @property
@@ -62,7 +62,7 @@ class ResultShapes:
     def levels(
         self, shape: Sequence[int], names: Names, chunks: Sequence[ChunksLike | None], *, single: bool
     ) -> tuple[Coarsening, ...]:
-        """How the elements of each target stand for those of the sources; none where all are of their shape."""
+        """Return the coarsening of each target; empty if all have the shape of the sources."""
         if self.factor is None and not self.others:
             return ()
         targets = len(chunks)
@@ -76,11 +76,11 @@ class ResultShapes:
 
 
 NAMES = ("factor", "drop_axis", "new_axis", "shape")
-"""What may be asked of shapes."""
+"""Names of the arguments on shapes."""
 
 
 def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
-    """List what is asked for of each target."""
+    """Return the argument of each target."""
     if asked is None:
         return [None] * targets
     each = [asked] if single else asked
@@ -91,7 +91,7 @@ def _each(asked: Any, name: str, targets: int, *, single: bool) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Shapes that are asked for of one target."""
+    """Requested shapes of one target."""
 
     factor: FactorLike | None
     drop_axis: DropLike | None
@@ -101,12 +101,12 @@ class _Asked:
 
     @property
     def moves(self) -> bool:
-        """Whether axes come or go."""
+        """Whether axes are dropped or added."""
         return self.drop_axis is not None or self.new_axis is not None
 
 
 def _level(asked: _Asked, shape: list[int], names: Names) -> Coarsening:
-    """How the elements of a target stand for those of an array of some shape."""
+    """Return the coarsening of a target for an array of some shape."""
     factors = factors_of(1 if asked.factor is None else asked.factor, len(shape), names)
     level = Coarsening.of(factors, shape)
     if asked.moves:
@@ -127,7 +127,7 @@ def _level(asked: _Asked, shape: list[int], names: Names) -> Coarsening:
 
 
 def _moved(asked: _Asked, level: Coarsening, shape: list[int], names: Names) -> Coarsening:
-    """The same without axes that are dropped, and with those that are new."""
+    """Return the coarsening without dropped axes, and with new ones."""
     dropped = axes_of(asked.drop_axis, len(shape), names)
     both = next((axis for axis in dropped if level.factors[axis] != 1), None)
     if both is not None:
@@ -145,17 +145,17 @@ def _moved(asked: _Asked, level: Coarsening, shape: list[int], names: Names) -> 
 
 
 def _new(level: Coarsening) -> list[int]:
-    """The axes that are the target's own."""
+    """Return the target's own axes."""
     return [place for place, axis in enumerate(level.of_axes) if axis is None]
 
 
 def names_of(level: Coarsening, names: Names) -> tuple[str | None, ...] | None:
-    """Return the names of a target's axes: those of the axes that they stand for."""
+    """Return the names of a target's axes: those of the corresponding source axes."""
     return None if names is None else tuple(None if axis is None else names[axis] for axis in level.of_axes)
 
 
 def axes_of(asked: DropLike | None, ndim: int, names: Names = None, word: str = "drop_axis") -> tuple[int, ...]:
-    """The axes that are named, by number or name, in their order."""
+    """Return the axes given by number or name, in their order."""
     each = [] if asked is None else _list(asked, word)
     found = [_axis(axis, word, ndim, "sources", names) for axis in each]
     _check_once(found, word, asked)
@@ -167,7 +167,7 @@ def _list(asked: Any, word: str) -> list[Any]:
 
 
 def _axis(asked: Any, word: str, ndim: int, whose: str, names: Names = None) -> int:
-    """An axis by its number, or by its name."""
+    """Return an axis given by number or name."""
     if isinstance(asked, str) and names and asked in names:
         return list(names).index(asked)
     number = None if isinstance(asked, bool | str) else whole(asked, word)
@@ -184,7 +184,7 @@ def _check_once(axes: Sequence[int], word: str, asked: Any) -> None:
 
 
 def _extents(asked: ShapeLike, ndim: int, names: Names, new: Sequence[int]) -> list[int | None]:
-    """The extent of each axis of a target, as it is asked for; None where nothing is said."""
+    """Return the requested extent of each axis of a target; None for an axis without one."""
     if isinstance(asked, Mapping):
         said = {_axis(name, "shape", ndim, "result", names): n for name, n in asked.items()}
         each = [said.get(axis) for axis in range(ndim)]
@@ -206,7 +206,7 @@ def _extents(asked: ShapeLike, ndim: int, names: Names, new: Sequence[int]) -> l
 
 
 def _filled(asked: list[Any], ndim: int) -> Iterator[Any]:
-    """Lengths with None for each axis that ``...`` stands for."""
+    """Yield lengths with None for each axis that ``...`` covers."""
     dots = sum(each is Ellipsis for each in asked)
     for each in asked:
         if each is Ellipsis and dots == 1:
@@ -216,9 +216,9 @@ def _filled(asked: list[Any], ndim: int) -> Iterator[Any]:
 
 
 def coarsened(made: Settings, level: Coarsening) -> Settings:
-    """Arguments of ``zarr.create_array`` for what stands so for an array; no chunk is longer than its axis.
+    """Return the arguments of ``zarr.create_array`` for a coarsened array; no chunk is longer than its axis.
 
-    An axis that stands for none is whole in a chunk, unless that had more than 4 MiB, and more than one of the source.
+    A new axis is whole in a chunk, unless that exceeds both 4 MiB and a chunk of the source.
     """
     shape = level.shape(made["shape"])
     of = [None if axis is None else made["chunks"][axis] for axis in level.of_axes]
@@ -232,7 +232,8 @@ def coarsened(made: Settings, level: Coarsening) -> Settings:
 
 
 def shapes_said(levels: Sequence[Coarsening], shape: Sequence[int]) -> Document:
-    """Return what a journal keeps of shapes: how they must be asked for again, one a target, as plain values."""
+    """Return the journal's record of shapes: the arguments that a resumed call must repeat, one a target, as plain
+    values."""
     if not levels:
         return {}
     if all(not level.axes and all(_is_plain(each) for each in level.factors) for level in levels):

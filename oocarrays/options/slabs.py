@@ -1,6 +1,6 @@
-"""A pass over slabs as a person asks for it: the same for global array files, local ones and iterations.
+"""Request of a pass over slabs, common to global array files, local ones and iterations.
 
-request, arrays ─► options, checked ─► what a run has left, where it is to go on ─► plan ─► what the journal keeps
+request, arrays ─► checked options ─► recovery of a stopped run, if any ─► plan ─► content of the journal
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from oocarrays.storage.journal.leftovers import scratch_below
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Watch over the passes: it looks at each, and says when to end."""
+    """Convergence test: it examines each pass, and decides when to stop."""
 
     residual: Residual | None
     until: float | None
 
     def said(self, options: SweepOptions) -> Document:
-        """Return what must be asked for again to go on."""
+        """Return the arguments that a resumed call must repeat."""
         residual = None if self.residual is None else kernel_name(self.residual)
         return {"sweeps": options.sweeps, "until": self.until, "residual": residual}
 
@@ -71,20 +71,20 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlaces:
-    """Places where an iteration writes."""
+    """Locations of an iteration's targets and scratch."""
 
     targets: Sequence[StoreLike]
-    """What the last pass writes: one for each array that is swept."""
+    """Targets of the last pass: one for each array that is swept."""
     scratch: Any
-    """Where passes hand on what they have swept, if that is said."""
+    """Location of intermediate results between passes, if given."""
     single: bool
-    """Whether one target was given, and no list."""
+    """Whether a single target was given, not a list."""
     folders: str | None = None
-    """Of local array files on workers' own disks: where those of the targets are."""
+    """For local array files on workers' own disks: location of the targets' files."""
 
     @property
     def said(self) -> Document:
-        """Return what a journal keeps of it, where that is not seen from the number of targets."""
+        """Return the journal's record of the targets, unless their number implies it."""
         return {} if self.single or len(self.targets) > 1 else {"single": False}
 
 
@@ -139,25 +139,24 @@ def course_of(
 
 
 def new_id() -> str:
-    """Make the id of a run."""
     return uuid.uuid4().hex[:12]
 
 
 def _plain(array: zarr.Array) -> Settings:
-    """How what passes hand on is stored."""
+    """Return the settings of intermediate arrays between passes."""
     wanted = {"shape": array.shape, "chunks": array.chunks, "dtype": array.dtype}
     return wanted | {"compressors": None, "filters": None, "fill_value": array.fill_value}
 
 
 def _check_places(request: SlabRequest, files: Sequence[ArrayFile], stores: Sequence[StoreLike]) -> None:
-    """Refuse targets that would cost the user data, and more of them than there are arrays to sweep."""
+    """Raise if targets would overwrite user data, or exceed the number of sources."""
     check_fields(len(files), stores)
     for file, store in product(files, stores):
         request.check(check_target, file.zarr, store)
 
 
 def check_fields(sources: int, stores: Sequence[StoreLike]) -> None:
-    """Refuse more targets than there are arrays to sweep, and one that is given twice."""
+    """Raise if targets exceed the number of sources, or a target is given twice."""
     check_distinct(stores)
     if sources < len(stores):
         told = f"{len(stores)} targets are given, and {sources} source{'s' * (sources > 1)}"
@@ -165,7 +164,7 @@ def check_fields(sources: int, stores: Sequence[StoreLike]) -> None:
 
 
 def check_kernel(kernel: Any, dtypes: Sequence[np.dtype], fields: int, plan: IteratePlan) -> None:
-    """Refuse a kernel that gives other shapes or types than those of small blocks, or not as many."""
+    """Raise if a kernel returns wrong shapes, types or numbers of results for small blocks."""
     sweeps = plan.passes[0].sweeps
     shape = [min(n, 4 * d + 3) for n, d in zip(sweeps.shape, sweeps.depth, strict=True)]
     blocks = [np.ones(shape, dtype.newbyteorder("=")) for dtype in dtypes]
@@ -185,73 +184,74 @@ class SlabRequest:
     """Request for a pass, beside its arrays: as `oocarrays.map_slabs` takes it."""
 
     kernel: Kernel
-    """The function of a block."""
+    """Function of a block."""
     options: SlabOptions
-    """How slabs are to be cut, read and held."""
+    """Options for cutting, reading and holding slabs."""
     memory: int | float | str | None
-    """Bytes that each process may hold."""
+    """Budget of each process in bytes."""
     overwrite: bool
-    """Whether a target that is there may be replaced."""
+    """Whether an existing target may be replaced."""
     resume: bool | str
-    """Whether to go on with what is there, and how far it is trusted."""
+    """Whether to continue an existing target, and which checks to make."""
     scheduler: Any
-    """Where it runs: a client, or a name."""
+    """Scheduler: a client, or a name."""
     workers: Sequence[str] | None
-    """On which of its workers."""
+    """Chosen workers."""
     dtype: Any = None
-    """Of the targets' elements."""
+    """Type of the targets' elements."""
     chunks: ChunksLike | None = None
-    """Of the targets."""
+    """Chunks of the targets."""
     results: ResultShapes = field(default_factory=ResultShapes)
-    """Shapes of the targets, where they are others than that of the sources."""
+    """Shapes of the targets, if they differ from that of the sources."""
     verify: bool = False
-    """Whether some slabs are computed again with a larger halo."""
+    """Whether to compute some slabs again with a larger halo."""
 
     def along(self, ndim: int, names: Sequence[str | None] | None) -> Self:
-        """Return the same with the axes of its options as numbers: see `SlabOptions.along`."""
+        """Return the request with the axes of its options as numbers: see `SlabOptions.along`."""
         return replace(self, options=self.options.along(ndim, names))
 
     def goes_on(self, target: StoreLike) -> bool:
-        """Whether it goes on with what a run has left at its first target."""
+        """Return whether the call continues a stopped run at its first target."""
         return trust_of(self.resume) is not None and unfinished_run(target) is not None
 
     def check(self, check: Callable[..., None], *given: Any) -> None:
         checked(check, *given, overwrite=self.overwrite, resume=self.resume)
 
     def resources(self, client: Any = None) -> tuple[Cluster | None, Resources]:
-        """Find out where it runs, and what a plan may use; ``client`` is that of the arrays, where they have one."""
+        """Return the cluster, if any, and the resources of the plan; ``client`` is that of the arrays, if they have
+        one."""
         cluster = cluster_of(client or self.scheduler, self.workers)
         return cluster, resources_of(cluster, self.memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlabArrays:
-    """Arrays that a pass reads and writes."""
+    """Source and target arrays of a pass."""
 
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
     dtypes: Sequence[np.dtype]
-    """Of the sources' elements."""
+    """Types of the sources' elements."""
     sources: Sequence[ArrayFile]
-    """What is read, as far as everybody sees it."""
+    """Sources, as all ranks see them."""
     targets: Sequence[TargetSpec]
-    """What is written; the journal is beside the first."""
+    """Targets; the journal is beside the first."""
     said: Mapping[str, Any] = field(default_factory=dict)
-    """What else must be asked for again to go on."""
+    """Further arguments that a resumed call must repeat."""
     by: str = "map_slabs"
-    """The function that was called."""
+    """Name of the called function."""
     stopped: type[StoppedPass] = StoppedPass
-    """What such a pass leaves when it stops."""
+    """Type of the recovery of such a pass."""
     group: StoreLike | None = None
-    """The group in which the targets are, and the journal: it is one target."""
+    """Group of the targets and of the journal: it is one target."""
     places: Sequence[str | None] = ()
-    """Where sources are, as a journal names them; by default the array files that are read."""
+    """Locations of the sources, as a journal names them; by default the array files."""
     functions: Sequence[Any] = ()
-    """What else only the caller has, beside the kernel."""
+    """Functions of the call beside the kernel, which no journal keeps."""
     own_kernel: bool = True
-    """Whether only the caller has the kernel: if not, the same call makes it again."""
+    """Whether the kernel was given by the caller; otherwise the same call creates it again."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Options that the same call takes again, and that need not be as they were."""
+    """Options of the call that a resumed call may change."""
 
     @property
     def place(self) -> StoreLike:
@@ -262,29 +262,29 @@ class SlabArrays:
 
     @property
     def named(self) -> list[str | None]:
-        """Where sources are; None of those in the memory of this process."""
+        """Locations of the sources; None for those in the memory of this process."""
         return list(self.places) or [named(file.zarr.store_path) for file in self.sources]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPass(Generic[Plan]):
-    """A pass that has been planned: a new one, or one that goes on."""
+    """Planned pass: a new one, or a resumed one."""
 
     plan: Plan
     """Its plan."""
     content: Document
-    """What the journal keeps of it."""
+    """Content of its journal."""
     left: StoppedPass | None
-    """What it goes on with."""
+    """Recovery that it continues, if any."""
     processes: int | None
-    """Workers that it is planned for; None for threads of one process."""
+    """Number of planned workers; None for threads of one process."""
 
     def remains(self, targets: Sequence[TargetSpec]) -> Remains:
-        """Return the remains that a run of slabs is given."""
+        """Return the recovery for a run of slabs."""
         return self.left.remains(self.plan, targets) if self.left else NOTHING_LEFT
 
     def run(self, kind: Callable[..., Run], kernel: Kernel, files: SlabFiles) -> Run:
-        """Return the run of it, of one kind."""
+        """Return its run, of one kind."""
         remains = self.remains(files.targets)
         return kind(self.plan, kernel, files, self.content, processes=self.processes, remains=remains)
 
@@ -292,7 +292,7 @@ class PlannedPass(Generic[Plan]):
 def reshaping(
     request: SlabRequest, arrays: Sequence[zarr.Array], targets: int, *, single: bool
 ) -> tuple[SlabRequest, list[ChunksLike | None]]:
-    """The request with what its results are of the sources, and the chunks that are asked for of each target."""
+    """Return the request with the shapes of its results, and the chunks of each target."""
     names = dimension_names(arrays[0])
     chunks = request.results.chunks(request.chunks, targets, single=single)
     levels = request.results.levels(arrays[0].shape, names, chunks, single=single)
@@ -305,7 +305,7 @@ def reshaping(
 def result_types(
     request: SlabRequest, arrays: Sequence[zarr.Array], stores: Sequence[StoreLike], budget: int
 ) -> list[np.dtype]:
-    """The type of each target's elements; where they are of another shape, the kernel is tried on a few zeros first."""
+    """Return the type of each target's elements; for another shape, the kernel is tried on a few zeros first."""
     levels, options, sources = request.options.coarser, request.options, [array.dtype for array in arrays]
     known = dtypes_of(request.dtype, sources[0], len(stores))
     if not levels:
@@ -336,7 +336,7 @@ def targets_of(
     chunks: Sequence[ChunksLike | None],
     dtypes: Sequence[np.dtype],
 ) -> list[TargetSpec]:
-    """Where results go, in the chunks that are asked for."""
+    """Return the targets, in the requested chunks."""
     levels = request.options.coarser
     each: Sequence[Coarsening | None] = levels or [None] * len(stores)
     return [_target(request, like, *one) for one in zip(stores, each, chunks, dtypes, strict=True)]
@@ -350,7 +350,7 @@ def _target(
     chunks: ChunksLike | None,
     dtype: np.dtype,
 ) -> TargetSpec:
-    """Where the results for one target go: chunks are of the sources' axes, but where axes are others."""
+    """Return one target: chunks are of the sources' axes, unless its axes differ."""
     grid, names = ChunkGrid.of(like.shape, like.chunks), dimension_names(like)
     made, said = retyped(target_settings(like, tuple(like.chunks)), like.dtype, dtype)
     if level is not None and request.results.others:
@@ -404,7 +404,7 @@ def _requested(request: SlabRequest, arrays: SlabArrays, asked: Document) -> Doc
 
 
 def _call(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> Document:
-    """The call, as a journal keeps it, but for what must be asked for again as it was."""
+    """Return the journal's record of the call, without the arguments that a resumed call must repeat."""
     asked = {name: getattr(request.options, name) for name in ("prefetch", "workspace", "axis", "ranks")}
     return call_content(
         arrays.by, arrays.named, functions=arrays.called(request.kernel), memory=resources.budget,
@@ -413,7 +413,7 @@ def _call(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> Doc
 
 
 def _settled(request: SlabRequest, arrays: SlabArrays, resources: Resources) -> SlabOptions:
-    """The options of a request with what its kernel, the arrays and the machine say."""
+    """Return the options of a request, completed from its kernel, the arrays and the machine."""
     options = request.options
     ranks = own_ranks(request.kernel) if options.ranks is None and resources.workers is None else options.ranks
     return replace(

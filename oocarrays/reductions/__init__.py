@@ -1,1 +1,1 @@
-"""Reductions as a person asks for them: a result at once, or a job that writes one."""
+"""Reductions: a result at once, or a job that writes one."""

@@ -1,4 +1,4 @@
-"""A reduction as it is asked for, checked: axes, labels, what counts, and which function.
+"""Checked arguments of a reduction: axes, labels, mask and function.
 
 asked ─► Reducer, plan        the same for a result in memory and one that is written
 """
@@ -27,7 +27,7 @@ from oocarrays.storage.files.formats import dimension_names
 
 NUMBERS = "biufc"
 KINDS = {"sum": NUMBERS + "m", "mean": NUMBERS + "m", "min": "biufmM", "max": "biufmM", "count": NUMBERS + "mM"}
-"""Kinds of elements that a reduction takes, where they are not numbers only."""
+"""Kinds of elements that a reduction supports, if not numbers only."""
 
 Decode = Callable[[np.ndarray], np.ndarray]
 How = str | tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
@@ -38,31 +38,31 @@ class Asked:
     """The request for a reduction, as `reduce` takes it."""
 
     how: How
-    """Which one."""
+    """Name of the reduction, or its functions."""
     axis: int | str | Sequence[int | str] | None
-    """Along which axes, by number or name."""
+    """Axes to reduce, by number or name."""
     by: Any = None
-    """Labels."""
+    """Labels of groups along the axis."""
     where: Any = None
-    """What counts."""
+    """Mask of the elements that count."""
     skipna: bool = True
     """Whether NaN does not count."""
     ddof: int = 0
-    """By how much less than the count deviations are divided."""
+    """Reduction of the count that divides deviations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedReduction:
-    """A reduction of one array, checked."""
+    """Checked reduction of one array."""
 
     reducer: Reducer
-    """What is reduced, and how."""
+    """Array and function of the reduction."""
     name: str
-    """Of the reduction; ``"functions"`` of a person's own."""
+    """Name of the reduction; ``"functions"`` for the user's own."""
     values: np.dtype
-    """Of elements as they are reduced."""
+    """Type of elements as they are reduced."""
     labels: np.ndarray | None
-    """Of the groups, in their order."""
+    """Labels of the groups, in their order."""
 
     @property
     def result(self) -> np.dtype:
@@ -82,20 +82,20 @@ class CheckedReduction:
         return plan.within(resources.threads)
 
     def _copied(self) -> int:
-        """Bytes of the copy of an element that is made before it is reduced, if one is."""
+        """Return the bytes of the copy of an element that is made before the reduction, or 0."""
         groups = self.reducer.groups
         scattered = groups is not None and groups.are_scattered(self.reducer.cut)
         return self.values.itemsize if self.reducer.decode is not None or scattered else 0
 
     def _state_bytes(self) -> int:
-        """Bytes of an element of a partial result."""
+        """Return the bytes of an element of a partial result."""
         wide = 32 if self.values.kind == "c" else 16
         more = {"count": 0, "min": self.values.itemsize, "max": self.values.itemsize, "functions": STATE_BYTES - 4}
         return more.get(self.name, wide) + self.reducer.counts.itemsize
 
 
 def wanted(file: ArrayFile, asked: Asked, decode: Decode | None = None) -> CheckedReduction:
-    """Check a request; what is stored is decoded first, where it stands for something else."""
+    """Check a request; packed values are decoded first."""
     shape, axes = tuple(file.zarr.shape), _axes(asked.axis, file.zarr.ndim, dimension_names(file.zarr))
     dtype = file.dtype if decode is None else decode(np.empty((0,) * len(shape), file.dtype)).dtype
     counts = np.dtype("i4" if math.prod(shape[axis] for axis in axes) < 2**31 else "i8")
@@ -117,7 +117,7 @@ def _axes(axis: Any, ndim: int, names: Sequence[str | None] | None) -> tuple[int
 
 
 def _some_empty(shape: Sequence[int], axes: tuple[int, ...], groups: Groups | None, mask: np.ndarray | None) -> bool:
-    """Whether nothing counts for some element of the result, whatever the elements are."""
+    """Return whether no element counts for some element of the result, at any values."""
     if mask is None or not math.prod(shape):
         return any(shape[axis] == 0 for axis in axes)
     aligned = mask.reshape((1,) * (len(shape) - mask.ndim) + mask.shape)

@@ -1,7 +1,7 @@
-"""Sums, means, deviations and extremes of arrays that do not fit: one pass over the disk, in a budget of memory.
+"""Sums, means, deviations and extremes of arrays larger than memory: one pass, within a memory budget.
 
 reduce(a, "mean", axis=0)                       ─► a numpy array, at once: on threads, or on the workers of a client
-reduce(a, "mean", axis=0, target="mean.zarr")   ─► a job, as others are
+reduce(a, "mean", axis=0, target="mean.zarr")   ─► a job
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CUT = "cut"
-"""Where a journal keeps how the array was cut."""
+"""Journal key of the cut of the array."""
 
 
 class ReduceJob(Job[GivenReduction | WrittenReduction, OutOfCoreArray]):
-    """A reduction that has been planned: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
+    """Planned reduction: ``.plan``, ``.explain()``, ``.run()``, ``dask.compute(job)``."""
 
     _counted = tuple(COUNTED)
 
     @property
     def plan(self) -> ReducePlan:
-        """Return the plan: boxes, partial results, who has them, and what is held; frozen data."""
+        """Frozen plan: boxes, partial results, their ranks, and memory."""
         return self._run.plan
 
     def _build(self) -> Graph:
@@ -110,50 +110,50 @@ def reduce(
     Parameters
     ----------
     a : OutOfCoreArray, zarr.Array, path, URL or store
-        What is reduced.
+        The array to reduce.
     how : str or (callable, callable, callable)
         ``"sum"``, ``"mean"``, ``"var"``, ``"std"``, ``"min"``, ``"max"`` or ``"count"``; or three functions: of a block
         and the axes, of two of their results, and of the last one. Durations have no ``"var"`` and ``"std"``, dates no
         ``"sum"`` and ``"mean"`` either.
     axis : int, str or sequence of them
-        Along which; by default all.
+        The axes to reduce, by number or name; by default all.
     target : path, URL or Zarr store
-        Where the result is to be written; by default it is given in memory, at once.
+        Location of the result; by default it is returned in memory, at once.
     by : sequence
-        A label for each index of ``axis``, which must be one: the result has in its place an axis of groups, in the
-        order of ``numpy.unique(by)``. Where a label is NaN or NaT, nothing counts.
+        A label for each index of ``axis``, which must be one: the result has an axis of groups in its place, in the
+        order of ``numpy.unique(by)``. Elements with a label NaN or NaT do not count.
     where : array of bool
-        What counts, broadcast to the array.
+        Mask of the elements that count, broadcast to the array.
     skipna : bool
-        Whether NaN does not count, as for xarray; else it makes NaN, as for numpy.
+        Whether NaN does not count, as in xarray; else it makes NaN, as in numpy.
     ddof : int
-        Of ``"var"`` and ``"std"``: they are divided by the count less this.
+        For ``"var"`` and ``"std"``: the divisor is the count less this.
     overwrite : bool
-        Whether a target that is there may be replaced.
+        Whether an existing target may be replaced.
     resume : bool or str
-        As in `rechunk`, of a target.
+        As in `rechunk`, for a target.
     memory : int or str
-        Bytes that each process may hold for it; by default as in `rechunk`.
+        Budget of each process in bytes; by default as in `rechunk`.
     missing, storage_options, scheduler, workers
         As in `rechunk`.
 
     Returns
     -------
     numpy.ndarray or ReduceJob
-        Sums of integers and durations are as numpy has them, and an error where they leave their type; means of
-        integers are of sums in float64, as numpy's. Sums of floating-point numbers are float64, from box to box with
-        what rounding lost. The same bits whatever the memory, the threads and the workers. Where nothing counts: 0 for
-        ``"sum"`` and ``"count"``, else NaN (so that extremes of integers are float64 where ``where`` leaves none for
-        some element of the result), and NaT of times. With a target a job, of which ``.run()`` gives the array that was
-        written; `resume` goes on with one that was stopped, with the partial results that it had.
+        Sums of integers and durations have numpy's type, and an overflow is an error; means of integers are of sums in
+        float64, as numpy's. Sums of floating-point numbers are float64, with rounding errors carried from box to box.
+        The bits are the same for any memory, threads and workers. If nothing counts, the result is 0 for ``"sum"`` and
+        ``"count"``, else NaN (extremes of integers are float64 if ``where`` leaves nothing for some element of the
+        result), and NaT for times. With a target, the result is a job; ``.run()`` returns the written array, and
+        `resume` continues a stopped run with its partial results.
 
     Raises
     ------
     InputError
-        For an axis that is not there, labels or masks that do not fit; `BudgetError` where not one box of chunks fits;
-        `UnsupportedError` for elements that cannot be reduced so.
+        For an axis that does not exist, or labels or masks that do not fit; `BudgetError` if not one box of chunks
+        fits; `UnsupportedError` for elements without such a reduction.
     KernelError
-        Where a function of ``how`` fails; `RunError` where a sum does not fit its type.
+        If a function of ``how`` fails; `RunError` if a sum overflows its type.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def reduced(
     decode: Decode | None = None,
     cluster: Cluster | None = None,
 ) -> np.ndarray:
-    """Reduce an array file at once: see `reduce`; what is stored is decoded first, where it is packed."""
+    """Reduce an array file at once, see `reduce`; packed values are decoded first."""
     want, resources = wanted(file, asked, decode), resources_of(cluster, memory)
     dtype, plan = want.result, want.plan(resources, None)
     if cluster is None:
@@ -250,7 +250,7 @@ def _target_of(want: CheckedReduction, array: zarr.Array, store: StoreLike, *, o
 
 
 def _plain(labels: np.ndarray) -> list[Any]:
-    """Labels as attributes keep them: times as texts."""
+    """Return labels as plain values for attributes: times as texts."""
     return list((labels.astype("U") if labels.dtype.kind in "mM" else labels).tolist())
 
 
@@ -258,7 +258,7 @@ def _plain(labels: np.ndarray) -> list[Any]:
 
 
 def _content(asked: Asked, want: CheckedReduction, plan: ReducePlan, resources: Resources) -> Document:
-    """Write down what the journal keeps: all but a person's functions."""
+    """Return the content of the journal: everything except the user's functions."""
     own = () if isinstance(asked.how, str) else asked.how
     groups, mask = want.reducer.groups, want.reducer.mask
     call = call_content(
@@ -276,7 +276,7 @@ def _cut_of(plan: ReducePlan) -> list[Any]:
 
 
 def _as_text(mask: np.ndarray) -> Document:
-    """Keep a mask as plain values."""
+    """Return a mask as plain values."""
     bits = base64.b64encode(zlib.compress(np.packbits(mask).tobytes())).decode()
     return {"shape": list(mask.shape), "bits": bits}
 
@@ -292,7 +292,7 @@ def resumed_reduction(
     target: StoreLike, functions: Sequence[Any], source: Any, means: ResumeMeans, missing: str | None,
     trust: Trust = TRUSTED,
 ) -> ReduceJob:  # fmt: skip
-    """Plan to go on with a reduction that stopped, as `resume` asks for it."""
+    """Plan to continue a stopped reduction for a call of `resume`."""
     journal, id, content = journal_of(target, "array")
     options = content["call"]["options"]
     file = array_file.describe_source(
@@ -322,6 +322,6 @@ def resumed_reduction(
 
 
 def _labels(codes: Sequence[int]) -> np.ndarray:
-    """Labels that give these groups: NaN where nothing counts."""
+    """Return labels for group numbers: NaN for elements that do not count."""
     found = np.asarray(codes, "f8")
     return np.where(found < 0, np.nan, found)

@@ -1,1 +1,1 @@
-"""Requests: what a call asks for, and how a second call that asks for the same continues the first."""
+"""Requests: the arguments of a call, and how an identical second call continues the first."""

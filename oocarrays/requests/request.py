@@ -1,7 +1,7 @@
-"""Requests as plain values: equal where two calls would write the same target.
+"""Requests as plain values: equal if two calls would write the same target.
 
     rechunk(a, t, chunks=(8, 1), memory="1GiB")  ─►  {"function": "rechunk", "source": ["/data/a"], "chunks": [8, 1], …}
-    rechunk(a, t, chunks=(8, 1), ranks=4)        ─►  the same: means are no part of it
+    rechunk(a, t, chunks=(8, 1), ranks=4)        ─►  the same: ranks are not part of it
 
 A journal keeps the request of its run, and a finished target the request that made it.
 
@@ -13,7 +13,7 @@ nothing there              start
     unfinished, no journal     refused: overwrite=True starts over
     finished, same request     nothing to do                   else refused: the target exists
 
-Without ``resume`` a target that is there is refused; the error names the way that its state leaves open.
+Without ``resume`` an existing target is an error, which names the next step for its state.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def checked(check: Callable[..., None], *given: Any, overwrite: Any, resume: Any
 
 
 def unfinished_text(target: StoreLike) -> str:
-    """Say in a line how far the run of an unfinished target came, and what to do."""
+    """Return one line on the progress of an unfinished target's run, and on how to continue."""
     begun = f"the target {target} exists and is unfinished"
     content, at_work = journaled(target), is_at_work(target)
     if content is None and not at_work:
@@ -73,7 +73,7 @@ def unfinished_text(target: StoreLike) -> str:
 
 
 def journaled(target: StoreLike) -> Document | None:
-    """Read what the journal of an unfinished target keeps; None where it cannot be read."""
+    """Return the journal of an unfinished target; None if it cannot be read."""
     try:
         return journal_of(target, "group" if holds_group(target) else "array")[2]
     except OocError:
@@ -81,7 +81,7 @@ def journaled(target: StoreLike) -> Document | None:
 
 
 def is_resumable(target: StoreLike) -> bool:
-    """Whether a run that stopped has left a target unfinished, and was no update."""
+    """Return whether a stopped run, other than an update, has left a target unfinished."""
     return unfinished_run(target) is not None and not _is_update(journaled(target) or {})
 
 
@@ -90,14 +90,14 @@ def _is_update(content: Mapping[str, Any]) -> bool:
 
 
 def left_content(target: StoreLike) -> Document:
-    """Read what the journal of an unfinished target keeps."""
+    """Return the journal of an unfinished target; raise if it cannot be read."""
     if (content := journaled(target)) is None:
         raise JournalError(unfinished_text(target))
     return content
 
 
 def check_continues(target: StoreLike, now: Mapping[str, Any], *, as_is: bool, compared: bool) -> None:
-    """Refuse to continue an unfinished target, unless its run is of the same request."""
+    """Raise if the run of an unfinished target is of another request."""
     content = left_content(target)
     if _is_update(content):
         raise JournalError(unfinished_text(target))
@@ -109,7 +109,7 @@ def check_continues(target: StoreLike, now: Mapping[str, Any], *, as_is: bool, c
 
 
 def noted_parts(target: StoreLike, note: Mapping[str, Any], resume: Any) -> list[int | None]:
-    """Return checksums of what a run that was killed had to write to an array that is there; none where none was."""
+    """Return the checksums of the parts of an interrupted write to an existing array, or an empty list."""
     trust = trust_of(resume)
     before = None if trust is None else Journal(target).notes.noted()
     if before is None:
@@ -121,14 +121,14 @@ def noted_parts(target: StoreLike, note: Mapping[str, Any], resume: Any) -> list
 
 
 def _in_place(note: Mapping[str, Any]) -> Document:
-    """The request of a note, less the means."""
+    """Return the request of a note, without memory, ranks and workers."""
     call = note.get(CALL, {})
     options = {name: each for name, each in call.get("options", {}).items() if name in ("sections", "boundary")}
     return {"function": call.get("function"), **options}
 
 
 def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
-    """Tell what a person is to know of a finished target that this very request has made."""
+    """Return notices on a target that the same request has finished; raise if another request made it."""
     exists = f"the target {run.destination.store} exists"
     made = None if run.made_place is None else Notes(run.made_place).made()
     if not made or not made.get(REQUEST):
@@ -144,7 +144,7 @@ def made_before(run: Any, now: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check_sources(run: Any, before: Any, exists: str) -> tuple[str, ...]:
-    """Refuse a target of which a source has changed since."""
+    """Raise if a source of the target has changed since; return a notice if that is unknown."""
     now = run.read_now()
     names = list(now) if isinstance(now, Mapping) else range(len(now))
     pairs = [(_at(before, name), now[name]) for name in names]
@@ -158,18 +158,18 @@ def _check_sources(run: Any, before: Any, exists: str) -> tuple[str, ...]:
 
 
 def _at(kept: Any, name: Any) -> Any:
-    """Return one of several that are kept by name or in order; None where there is none."""
+    """Return one of several values kept by name or in order; None if it is missing."""
     if isinstance(name, str):
         return kept.get(name) if isinstance(kept, Mapping) else None
     return kept[name] if isinstance(kept, list) and name < len(kept) else None
 
 
 LAST = "last"
-"""Where a journal keeps the number of the pass that writes the target, where parts begin with that of their pass."""
+"""Journal key of the last pass's number, for parts that begin with the number of their pass."""
 
 
 def chunks_done(target: StoreLike) -> tuple[int, int] | None:
-    """Count the chunks, or shards, that are written, and all; None where the journal does not tell."""
+    """Return the numbers of written and of all chunks, or shards; None if the journal does not record them."""
     try:
         journal, _, content = journal_of(target, "array")
         request = content.get(REQUEST)
@@ -202,7 +202,7 @@ def _of_group(target: StoreLike, content: Mapping[str, Any]) -> int:
 
 
 def is_at_work(target: StoreLike) -> bool:
-    """Whether a living process writes the target; only local folders can tell."""
+    """Return whether a living process writes the target; only known for local folders."""
     folder = local_folder(target)
     if folder is None or unfinished_run(target) is None:
         return False
@@ -210,10 +210,10 @@ def is_at_work(target: StoreLike) -> bool:
 
 
 COUNT = "count"
-"""Where a request has the number of chunks, or shards, of its targets: no part of what is asked for."""
+"""Key of a request for the number of chunks, or shards, of its targets, which is not compared."""
 METADATA, CODE = "metadata of the source", "code"
 SHOWN = 60
-"""Characters of a value that a message shows."""
+"""Maximum number of characters of a value in a message."""
 
 
 def requested(
@@ -226,7 +226,7 @@ def requested(
     count: int = 0,
     **said: Any,
 ) -> Document:
-    """Write down a request, as `REQUEST` of a journal."""
+    """Return a request, as `REQUEST` of a journal."""
     forms = [form(settings) for settings, _ in targets]
     each = {name: [form[name] for form in forms] for name in (forms[0] if forms else ())}
     kernels = {"kernel": list(map(name_of, functions)), CODE: list(map(code_of, functions))} if functions else {}
@@ -244,13 +244,13 @@ def requested(
 
 
 def unnamed(source: Any) -> Any:
-    """Return a source that a journal cannot name, as `oocarrays.resume` takes it; None for one that it can."""
+    """Return a source without a name for a journal, as `oocarrays.resume` takes it; None for one with a name."""
     place = source if isinstance(source, Place) else getattr(source, "zarr", source).store_path
     return source if named(place) is None else None
 
 
 def form(settings: Settings) -> Document:
-    """How an array is stored, by the names that a person knows."""
+    """Return the storage settings of an array, by their public names."""
     array = zarr.create_array({}, **settings)
     told = array.metadata.to_dict()
     codecs = told["codecs"] if array.metadata.zarr_format == 3 else [told[name] for name in ("filters", "compressor")]
@@ -266,7 +266,7 @@ def form(settings: Settings) -> Document:
 
 
 def difference(was: Mapping[str, Any], now: Mapping[str, Any], *, but: Collection[str] = ()) -> str:
-    """Name the first difference between two requests; empty where they ask for the same."""
+    """Return the first difference between two requests as text; empty if they are equal."""
     for name in {**now, **was}:
         before, after = was.get(name), now.get(name)
         if name not in (COUNT, *but) and before != after:

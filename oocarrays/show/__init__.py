@@ -1,1 +1,1 @@
-"""Text and pictures for people: lines, tables, trees, notebooks, pictures."""
+"""Text and pictures: lines, tables, trees, notebooks, figures."""

@@ -20,7 +20,7 @@ SECONDS = "seconds are of reading and writing these arrays alone, not of what is
 
 
 def text(verdicts: Sequence[Verdict]) -> str:
-    """Return advice as text: what to do with each array, and below it who gains what."""
+    """Return advice as text: the verdict on each array, and below it the gain of each block."""
     parts = [table(array_rows(verdicts)), table(block_rows(verdicts)), SECONDS]
     said = [f"{each.array}: {line}" for each in verdicts for line in each.against]
     return "\n\n".join([*parts, *(["speaks against it\n" + "\n".join(f"  {line}" for line in said)] if said else [])])
@@ -34,7 +34,7 @@ def html(verdicts: Sequence[Verdict]) -> str:
 
 
 def array_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    """Return a row for each array and producer, below a row of names; the seconds are of all traced runs together."""
+    """Return a row for each array and producer, below a header; seconds are of all traced runs together."""
     return [HEAD, *first_rows([_array_row(each) for each in verdicts], MOST_ROWS)]
 
 
@@ -57,7 +57,7 @@ def _array_row(each: Verdict) -> tuple[str, ...]:
 
 
 def layout_text(each: Verdict) -> str:
-    """Return the chunks that are advised: of what is made, and of its copy."""
+    """Return the advised chunks: of the array and of its copy."""
     if each.kept:
         return KEEP
     chunks = shape_text(each.copied)
@@ -76,7 +76,7 @@ def _rewriting(each: Verdict) -> str:
 
 
 def block_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    """Return a row for each block that reads or writes an array, below a row of names: what takes longest first."""
+    """Return a row for each block that reads or writes an array, slowest first, below a header."""
     each = [(block.today.seconds, _block_row(verdict, block)) for verdict in verdicts for block in verdict.blocks]
     rows = [row for _, row in sorted(each, key=lambda pair: -pair[0])]
     return [BLOCK_HEAD, *first_rows(rows, MOST_ROWS)]
@@ -97,7 +97,7 @@ def _block_row(verdict: Verdict, block: BlockVerdict) -> tuple[str, ...]:
 
 
 def use_text(use: Use) -> str:
-    """Return how many sections of which shape are taken."""
+    """Return the number and the shapes of the sections in use."""
     return " and ".join(_footprints(use))
 
 
@@ -109,5 +109,5 @@ def _footprints(use: Use) -> Iterator[str]:
 
 
 def seconds_of(load: WeightedLoad) -> str:
-    """Return the seconds of a load; what is in no way possible with the memory that there is takes none."""
+    """Return the seconds of a load; infinite seconds mean that it does not fit the memory."""
     return seconds_text(load.seconds) if math.isfinite(load.seconds) else "does not fit"

@@ -5,7 +5,7 @@
     └── ocean         group of 2 arrays, …
         ├── …
 
-Only metadata is read, and on request the sizes of what is stored.
+Only metadata is read, and on request the sizes of stored chunks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from oocarrays.storage.stores.joined import joined_in
 
 
 def as_json(facts: ArrayFacts | GroupFacts) -> Document:
-    """Return the same as dicts, lists and plain values; numbers that JSON does not have are written as text."""
+    """Return the facts as dicts, lists and plain values; numbers that JSON does not have become text."""
     kind = "group" if isinstance(facts, GroupFacts) else "array"
     return {"kind": kind, **{field.name: _plain(getattr(facts, field.name)) for field in fields(facts)}}
 
@@ -64,60 +64,60 @@ COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayFacts:
-    """The facts in an array's metadata."""
+    """Facts in an array's metadata."""
 
     store: str
-    """Where it is."""
+    """Location of the array."""
     zarr_format: int
     """2 or 3."""
     shape: tuple[int, ...]
     """Extent of each axis, in elements."""
     dimension_names: tuple[str | None, ...] | None
-    """Names of the axes, where they have names."""
+    """Names of the axes, or None."""
     dtype: str
     """Type of an element."""
     itemsize: int
     """Bytes of one element."""
     chunks: tuple[int, ...] | None
-    """Chunk length in each axis, in elements; None where chunks are of unequal lengths."""
+    """Chunk length in each axis, in elements; None for chunks of unequal lengths."""
     shards: tuple[int, ...] | None
-    """Shard length in each axis, in elements; None where there are no shards."""
+    """Shard length in each axis, in elements; None without shards."""
     codecs: tuple[str, ...]
-    """Codecs that make a chunk's bytes of its elements, in that order."""
+    """Codecs of a chunk, in the order of encoding."""
     fill_value: Any
-    """Value of what is not stored: a number, or text."""
+    """Value of elements that are not stored: a number, or text."""
     nbytes: int
     """Bytes of all elements."""
     stored_bytes: int | None
-    """Bytes in the store; None where they have not been asked for."""
+    """Bytes in the store; None unless requested."""
     all_chunks: int
-    """Chunks that it has where none is missing; shards, where there are any."""
+    """Number of chunks of the complete array, or of shards, if any."""
     missing_chunks: int | None
-    """Those that are not stored; None where they have not been asked for, or counting them takes long."""
+    """Number of chunks that are not stored; None unless requested, or if counting them takes long."""
     attributes: Mapping[str, Any]
-    """The user's attributes, without those that stand for something above or below."""
+    """The user's attributes, without those that other fields show."""
     unfinished: str | None
-    """The run that has not written all of it; None where it is whole."""
+    """Id of the run that has not finished it; None if it is finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """The facts in a group's metadata, and its members."""
+    """Facts in a group's metadata, and its members."""
 
     store: str
-    """Where it is."""
+    """Location of the group."""
     zarr_format: int
     """2 or 3."""
     consolidated: bool
-    """Whether its metadata holds that of its members."""
+    """Whether its metadata includes that of its members."""
     attributes: Mapping[str, Any]
     """The user's attributes."""
     members: Mapping[str, ArrayFacts | GroupFacts]
     """Arrays and groups in it, by name."""
     unfinished: str | None
-    """The run that has not written all of it; None where it is whole."""
+    """Id of the run that has not finished it; None if it is finished."""
     skipped: Mapping[str, str]
-    """Why arrays of a file that is not Zarr are left out, by name."""
+    """Reasons that arrays of a file other than Zarr are left out, by name."""
 
     @property
     def arrays(self) -> tuple[ArrayFacts, ...]:
@@ -156,7 +156,7 @@ def array_facts(array: zarr.Array, *, stored: bool = False) -> ArrayFacts:
 
 
 def _stored_bytes(array: zarr.Array) -> int:
-    """Bytes in the store; of a file that is not Zarr, those of the array in it."""
+    """Return the bytes in the store; for a file other than Zarr, those of the array in it."""
     found = joined_in(array.store_path.store)
     if found and isinstance(found[0], ForeignStore):
         return found[0].stored_bytes(found[1] + array.store_path.path)
@@ -164,7 +164,7 @@ def _stored_bytes(array: zarr.Array) -> int:
 
 
 def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Chunks and shards, where they have one length each."""
+    """Return chunks and shards, if they have one length each."""
     try:
         return tuple(array.chunks), tuple(array.shards) if array.shards else None
     except NotImplementedError:
@@ -172,19 +172,19 @@ def _pieces(array: zarr.Array) -> tuple[tuple[int, ...] | None, tuple[int, ...] 
 
 
 def codec_names(array: zarr.Array) -> tuple[str, ...]:
-    """Return the names of an array's codecs, in the order in which they encode."""
+    """Return the names of an array's codecs, in the order of encoding."""
     codecs: list[Any] = [*array.filters, array.serializer, *array.compressors]
     return tuple(_codec_name(codec) for codec in codecs if codec is not None)
 
 
 def _codec_name(codec: Any) -> str:
-    """Return a codec of Zarr, or one of numcodecs, as format 2 has them."""
+    """Return the name of a codec of Zarr, or of numcodecs, as in format 2."""
     config: Mapping[str, Any] = codec.to_dict() if hasattr(codec, "to_dict") else codec.get_config()
     return str(config.get("name", config.get("id", codec)))
 
 
 def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFacts:
-    """Look into a store: it holds one array, or a group with all that is in it."""
+    """Return the facts of a store: of its array, or of its group with all members."""
     try:
         return array_facts(array_file.open_array(store, unfinished=True), stored=stored)
     except NotFoundError as no_array:
@@ -200,9 +200,9 @@ def contents(store: StoreLike, *, stored: bool = True) -> ArrayFacts | GroupFact
 
 
 def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
-    """The group; of a local one the members' own metadata is read, which costs nothing and is never out of date.
+    """Open the group; of a local one the members' own metadata is read, which is cheap and never out of date.
 
-    What is unfinished is read by its drafts.
+    Unfinished members are read from their drafts.
     """
     folder = local_folder(store)
     local = folder is not None
@@ -217,7 +217,7 @@ def _open_group(store: StoreLike, no_array: NotFoundError) -> zarr.Group:
 
 
 def _group_facts(group: zarr.Group, path: str, found: Mapping[str, Any], stored: bool) -> GroupFacts:
-    """Return a group and its members, out of all nodes that were found, by path from the outermost group."""
+    """Return a group and its members, from all nodes by their path from the outermost group."""
     attributes = dict(group.attrs.asdict())
     unfinished = mark_of(attributes)
     attributes.pop(MARK, None)
@@ -247,11 +247,11 @@ def _place(node: zarr.Array | zarr.Group) -> str:
 
 
 Line = tuple[str, str, "ArrayFacts | GroupFacts | tuple[str, ...] | str"]
-"""The branches before a label, the label, and what stands there."""
+"""Branches before a label, the label, and its content."""
 
 
 def tree(group: GroupFacts, name: str) -> str:
-    """Return a group as a person reads it: one line for each array, and one for each attribute of a group."""
+    """Return a group as text: one line for each array, and one for each attribute of a group."""
     head: list[Line] = [("│", "", COLUMNS)] if group.arrays else []
     top = f"{name}  {_group_text(group)}"
     lines: list[Line] = [("", "", top), *_attributes(group, ""), *head, *_branches(group, "")]
@@ -269,7 +269,7 @@ def tree(group: GroupFacts, name: str) -> str:
 
 
 def _branches(group: GroupFacts, prefix: str) -> Iterator[Line]:
-    """The lines below a group, but its attributes."""
+    """Yield the lines below a group, except its attributes."""
     for place, (name, member) in enumerate(group.members.items(), 1):
         last = place == len(group.members)
         yield prefix + ("└── " if last else "├── "), name, member
@@ -282,14 +282,14 @@ def _branches(group: GroupFacts, prefix: str) -> Iterator[Line]:
 
 
 def _unfinished(facts: ArrayFacts | GroupFacts, trunk: str) -> Iterator[Line]:
-    """Yield the commands that deal with what a run has left."""
+    """Yield the lines for an unfinished array or group: its state, and the command that continues it."""
     if facts.unfinished is not None:
         yield trunk, "", f"  unfinished: run {facts.unfinished} did not write all of it; {_way(facts.store)[0]}:"
         yield trunk, "", f"  {_way(facts.store)[1]}"
 
 
 def _way(store: str) -> tuple[str, str]:
-    """Return the way on from a target that is unfinished: a word, and what to do."""
+    """Return the state of an unfinished target in a few words, and the next step."""
     if local_folder(store) is not None and is_at_work(store):
         return "now", "a run is at work on it"
     if local_folder(store) is not None and journaled(store) is None:
@@ -339,7 +339,7 @@ def _array_row(array: ArrayFacts) -> tuple[str, ...]:
 
 
 def chunks_text(array: ArrayFacts) -> str:
-    """Return the chunks of an array as a person writes them."""
+    """Return the chunks of an array as text."""
     return "of unequal length" if array.chunks is None else shape_text(array.chunks)
 
 
@@ -372,6 +372,6 @@ def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
 
 
 def _number_or_text(value: Any) -> Any:
-    """A number of Python's own, or text."""
+    """Return a Python number, or text."""
     numeric = isinstance(value, np.generic) and value.dtype.kind in "biuf"
     return value.item() if numeric else value if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Schedules as a person reads them: the thesis's table, the load of the busiest link, predicted seconds."""
+"""Schedules as text: the thesis's table, the load of the busiest link, predicted seconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oocarrays.show.report import LINE_WIDTH, seconds_text, table
 
 KINDS = ("block", "cyclic", "*")
 ChunkLike = int | str | Sequence[int]
-"""Elements of a stripe, bytes of one such as ``"128KiB"``, or the lengths of chunks along each axis."""
+"""Elements of a stripe, its size as ``"128KiB"``, or the lengths of chunks along each axis."""
 
 
 def count_requests(
@@ -37,24 +37,24 @@ def count_requests(
     grid: Sequence[int] | None = None,
     dtype: np.typing.DTypeLike = "float32",
 ) -> RequestCounts:
-    """How many requests it takes when every rank of a layout reads its own part of a file directly. Reads nothing.
+    """Count the requests when every rank of a layout reads its own part of a file directly. Reads nothing.
 
     Parameters
     ----------
     shape : sequence of int
         Extent of each axis of the array, in elements.
     layout : Layout, str, Distribution or sequence of them
-        Which rank reads what, as `distribute` takes it.
+        The layout of the array over ranks, as `distribute` takes it.
     orientation : "row", "column" or sequence of int
-        How the file is stored, or each of its chunks: a sequence names the axes from the slowest to the fastest.
+        Storage order of the file, or of each of its chunks: a sequence names the axes from the slowest to the fastest.
     chunk : int, str or sequence of int
-        What cuts the file, and every run with it. One number is a stripe of so many elements (S_stripe), a text such
-        as ``"128KiB"`` one of so many bytes; a sequence has the lengths of chunks, as a Zarr array is stored in them.
-        By default nothing does.
+        Unit that cuts the file, and every run with it. One number is a stripe in elements (S_stripe), a text such as
+        ``"128KiB"`` one in bytes; a sequence has the lengths of chunks, as of a Zarr array. By default the file is not
+        cut.
     ranks, grid : int, sequence of int
         Ranks in all, or along each axis, as `Layout.of` takes them.
     dtype : numpy.dtype
-        Of the elements: only a stripe in bytes asks for it.
+        Type of the elements; only needed for a stripe in bytes.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def count_requests(
     Raises
     ------
     LayoutError, ChunksError
-        Where layout or chunk do not fit the array.
+        If layout or chunk do not fit the array.
 
     Notes
     -----
@@ -95,11 +95,11 @@ def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | N
 
 
 MOST_AXES = 6
-"""Axes of an array of which every way to distribute them is counted, at most."""
+"""Maximum number of axes for which all distributions are counted."""
 
 
 def distributions_of(axes: int) -> list[str]:
-    """Every way to distribute some axes by block or cyclically; the eight of Table 1 where there are two."""
+    """Return all distributions of some axes by block or cyclically; the eight of Table 1 for two axes."""
     if axes > MOST_AXES:
         raise LayoutError(f"{axes} axes can be distributed in {len(KINDS)}**{axes} ways: give one layout")
     every = product(KINDS, repeat=axes)
@@ -107,7 +107,7 @@ def distributions_of(axes: int) -> list[str]:
 
 
 def requests_table(counts: Sequence[RequestCounts]) -> str:
-    """R_dist, S_dist and R_trans of some layouts, one in a line."""
+    """Return R_dist, S_dist and R_trans of some layouts, one a line."""
     head = ("layout", "R_dist", "S_dist", "R_trans", "of a rank, at most")
     rows = [
         (
@@ -123,7 +123,7 @@ def requests_table(counts: Sequence[RequestCounts]) -> str:
 
 
 def parsed_chunk(text: str) -> ChunkLike:
-    """Parse the chunk that cuts a file, as it is written on a command line."""
+    """Parse the chunk that cuts a file."""
     lengths = re.split("[x×,]", text)
     if not all(length.strip().isdigit() for length in lengths):
         return text
@@ -131,19 +131,19 @@ def parsed_chunk(text: str) -> ChunkLike:
 
 
 ACROSS = 8
-"""Steps that stand side by side at most; more stand one below the other."""
+"""Maximum number of steps side by side; more are listed one below the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The figures that are shown of a step."""
+    """Figures of a step."""
 
     pairs: list[str]
-    """Each message, or two ranks that exchange, as the thesis prints them; as many as a line takes, at least."""
+    """Messages, or pairs of ranks that exchange, as the thesis prints them: all, or at least as many as fit a line."""
     many: int
-    """Pairs that there are."""
+    """Number of pairs."""
     messages: int
-    """Messages that there are."""
+    """Number of messages."""
     link: float = 0.0
     """Messages on the busiest link."""
     seconds: float = 0.0
@@ -151,7 +151,7 @@ class Shown:
 
 
 def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
-    """Return the pairs of a step as the thesis prints them, or the first ``most``; and how many there are."""
+    """Return the pairs of a step as the thesis prints them, or the first ``most``, and their total number."""
     sources = step.senders
     targets = step.destinations[sources]
     both = step.destinations[targets] == sources
@@ -161,7 +161,7 @@ def pair_texts(step: Step, most: int | None = None) -> tuple[list[str], int]:
 
 
 def schedule_json(schedule: Schedule) -> list[list[list[int]]]:
-    """Steps, each a list of [source, destination]."""
+    """Return the steps, each a list of [source, destination]."""
     return [[list(pair) for pair in step.pairs] for step in schedule]
 
 
@@ -172,7 +172,7 @@ def schedule_text(
     nbytes: int | None = None,
     constants: Sequence[Constants] = (),
 ) -> str:
-    """A schedule as a table: the thesis's, with steps side by side, or one below the other where they are many."""
+    """Return a schedule as a table: the thesis's, with a few steps side by side, or many one below the other."""
     exchange = Exchange.of(schedule, nbytes or 1)
     most = None if len(schedule) <= ACROSS else LINE_WIDTH
     steps = [_shown(turn, most, network, constants if nbytes else ()) for turn in exchange]
@@ -189,7 +189,7 @@ def schedule_text(
 
 
 def _shown(turn: Turn, most: int | None, network: Network | None, constants: Sequence[Constants]) -> Shown:
-    """Return the figures to show of a step; with a network those of its links, with constants its seconds."""
+    """Return the figures of a step; with a network those of its links, with constants its seconds."""
     senders = turn.step.senders
     pairs, many = pair_texts(turn.step, most)
     link = busiest(network, senders, turn.step.destinations[senders]) if network is not None else 0.0
@@ -204,7 +204,7 @@ def _summary(schedule: Schedule, steps: Sequence[Shown]) -> str:
 
 
 def _steps(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the lines of a table of steps: side by side where a line takes them."""
+    """Return the lines of a table of steps: side by side if they fit a line."""
     if len(steps) <= ACROSS:
         lines = _across([step.pairs for step in steps], facts)
         if max(map(len, lines), default=0) <= LINE_WIDTH:
@@ -213,7 +213,7 @@ def _steps(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[s
 
 
 def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) -> list[str]:
-    """Steps side by side, as the thesis prints them; what is said of each stands below."""
+    """Return steps side by side, as the thesis prints them, with the facts of each below."""
     if not pairs:
         return []
     rows = [tuple(f"Step {number}" for number in range(1, len(pairs) + 1)), *zip_longest(*pairs, fillvalue="")]
@@ -224,7 +224,7 @@ def _across(pairs: Sequence[Sequence[str]], facts: Mapping[str, Sequence[str]]) 
 
 
 def _below(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a step a line, cut where the line is full."""
+    """Return a step a line, cut to the width."""
     numbers = map(str, range(1, len(steps) + 1))
     first, *others = table([("Step", *facts), *zip(numbers, *facts.values(), strict=True)]).splitlines()
     width = max(map(len, [first, *others])) + 2
@@ -235,7 +235,7 @@ def _below(steps: Sequence[Shown], facts: Mapping[str, Sequence[str]]) -> list[s
 
 
 def _cut(step: Shown, width: int) -> str:
-    """As many pairs as a line takes, and how many more there are."""
+    """Return the pairs that fit a line, and the number of the others."""
     whole = "  ".join(step.pairs)
     if len(step.pairs) == step.many and len(whole) <= width:
         return whole

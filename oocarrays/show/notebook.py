@@ -1,7 +1,7 @@
 """Notebooks' views of arrays, plans and jobs: tables, and chunks as Dask draws them.
 
-Every page is of bounded length, whatever it shows, has no colours of its own but the chunks', so that it is legible on
-light and dark grounds, and is well-formed XML as well as HTML.
+Every page has a bounded length, and is well-formed XML as well as HTML. It has no colours but those of the chunks, so
+that it is legible on light and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from oocarrays.show.report import bytes_text, considered_rows, plan_rows, shape_
 SIZE = 120
 """Pixels of the longest side of a picture."""
 MOST_PIECES = 24
-"""Pieces of an axis that are drawn at most: Dask draws as many lines at this size."""
+"""Maximum number of pieces of an axis to draw: Dask draws as many lines at this size."""
 MOST_PIECES_OF_MANY_AXES = 8
 MOST_ATTRIBUTES = 24
 MOST_MEMBERS = 12
-"""Members of a group that can be unfolded."""
+"""Maximum number of members of a group with a folded page."""
 MOST_LINES = 60
-"""Members of a group that are named."""
+"""Maximum number of members of a group to list."""
 T = TypeVar("T")
 CELL = "text-align:left;padding:0 .5em"
 TOP = "text-align:left;vertical-align:top"
 
 
 def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
-    """Return the chunks of an array, or its blocks, as an SVG image; empty where there is nothing to draw."""
+    """Return the chunks of an array, or its blocks, as an SVG image; empty if the array is."""
     if not grid.shape or 0 in grid.shape:
         return ""
     from dask.array.svg import svg
@@ -55,13 +55,13 @@ def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
 
 
 def _pieces(extent: int, chunk: int, most: int) -> tuple[int, ...]:
-    """The lengths in which an axis is drawn: its chunks, or where they are many, as many chunks together as need be."""
+    """Return the lengths to draw along an axis: its chunks, or, of many, several merged."""
     length = chunk * ceil_div(ceil_div(extent, chunk), most)
     return tuple(min(length, extent - start) for start in range(0, extent, length))
 
 
 def _merged(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """Blocks of any lengths, where they are many as many together as need be."""
+    """Return block lengths, with several merged if they are too many."""
     together = ceil_div(len(lengths), most)
     return tuple(sum(lengths[i : i + together]) for i in range(0, len(lengths), together))
 
@@ -70,7 +70,7 @@ def _merged(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
 
 
 def array_html(array: ArrayFacts) -> str:
-    """Return an array: what it is in a table, its chunks beside it, its attributes to be unfolded."""
+    """Return an array: a table of facts, a picture of its chunks beside it, and its attributes folded."""
     body = _table(_array_rows(array), head=_array_head(array))
     image = picture(ChunkGrid(array.shape, array.chunks)) if array.chunks is not None else ""
     return (
@@ -116,7 +116,7 @@ def plan_html(
     places: Sequence[str] = ("", ""),
     measured: Sequence[tuple[str, ...]] = (),
 ) -> str:
-    """Return a plan: source beside target, what will be done below, every strategy considered to be unfolded."""
+    """Return a plan: source beside target, the plan below, and every strategy considered, folded."""
     source, target = (
         _side(*each) for each in zip(("Source", "Target"), places, (plan.source, plan.target), strict=True)
     )
@@ -136,7 +136,7 @@ def lazy_html(
     places: Sequence[str],
     measured: Sequence[tuple[str, ...]] = (),
 ) -> str:
-    """Return a lazy array that will be written: its blocks beside the target's chunks, what will be done below."""
+    """Return the planned write of a lazy array: its blocks beside the target's chunks, and the plan below."""
     target = plan.rechunk.target
     longest = ChunkGrid(plan.shape, tuple(max((*axis, 1)) for axis in plan.blocks))
     text = [
@@ -158,7 +158,7 @@ def rows_html(
     below: str = "",
     measured: Sequence[tuple[str, ...]] = (),
 ) -> str:
-    """Return a table below a title, with what stands above and below it, and what the last run did beside it."""
+    """Return a table with a title, parts above and below it, and the measurements of the last run beside it."""
     table = _table(rows) if rows else ""
     both = _beside(f"<strong>Plan</strong>{table}", _last_run(measured)) if measured else table
     return f"<div><div><strong>{escape(title)}</strong></div>{above}{both}{below}</div>"
@@ -169,9 +169,9 @@ def _last_run(measured: Sequence[tuple[str, ...]]) -> str:
 
 
 def group_html(title: str, members: Mapping[str, ArrayFacts], attributes: Mapping[str, Any]) -> str:
-    """Return a group as xarray shows a dataset: its dimensions, a line for each array to be unfolded, its attributes.
+    """Return a group as xarray shows a dataset: its dimensions, a folded line for each array, its attributes.
 
-    Of many arrays, the first can be unfolded, and more stand there in a line each.
+    Of many arrays, only the first have folded pages; more are listed, a line each.
     """
     lines = [
         _unfolded_line(name, member, array_html(member) if place < MOST_MEMBERS else "")
@@ -186,7 +186,7 @@ def group_html(title: str, members: Mapping[str, ArrayFacts], attributes: Mappin
 
 
 def _dimensions(members: Iterable[ArrayFacts]) -> list[tuple[str, int]]:
-    """Names of axes that all arrays agree upon, and their lengths."""
+    """Return the names of axes on which all arrays agree, with their lengths."""
     lengths: dict[str, set[int]] = {}
     for member in members:
         for name, extent in zip(member.dimension_names or (), member.shape, strict=False):
@@ -196,7 +196,7 @@ def _dimensions(members: Iterable[ArrayFacts]) -> list[tuple[str, int]]:
 
 
 def _unfolded_line(name: str, member: ArrayFacts, page: str) -> str:
-    """Name, axes, type, shape, chunks and bytes of an array; its page below, where there is one."""
+    """Return name, axes, type, shape, chunks and bytes of an array, with its page folded below, if any."""
     axes = ", ".join("–" if axis is None else str(axis) for axis in member.dimension_names or ())
     cells = (
         (name, 8),
@@ -214,7 +214,7 @@ def _unfolded_line(name: str, member: ArrayFacts, page: str) -> str:
 
 
 def members_html(members: Iterable[tuple[str, T]], page: Callable[[T], str]) -> str:
-    """Return the members of a group by name, the page of each to be unfolded; of many, the first."""
+    """Return the members of a group by name, each with its page folded; of many, the first."""
     named = list(members)
     pages = "".join(_folded(name, page(member)) for name, member in named[:MOST_MEMBERS])
     more = len(named) - MOST_MEMBERS
@@ -222,7 +222,7 @@ def members_html(members: Iterable[tuple[str, T]], page: Callable[[T], str]) -> 
 
 
 def _side(word: str, place: str, stored: Stored) -> str:
-    """Source or target, its chunks drawn."""
+    """Return source or target, with a picture of its chunks."""
     shape, shards = stored.grid.shape, stored.shard_chunks is not None
     grids = [ChunkGrid(shape, stored.shard_chunks or stored.grid.chunks), *([stored.grid] if shards else [])]
     rows = [
@@ -239,7 +239,7 @@ def _side(word: str, place: str, stored: Stored) -> str:
 
 
 def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> str:
-    """Return a table, its cells escaped; the last cell of a short row spans the columns that are left."""
+    """Return a table with escaped cells; the last cell of a short row spans the remaining columns."""
     rows = list(rows)
     width = max(map(len, [head, *rows]))
     style = ' style="white-space:nowrap"' if head else ""
@@ -248,7 +248,7 @@ def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> st
 
 
 def _beside(*parts: str) -> str:
-    """Parts of a page side by side; what is empty takes no room."""
+    """Return parts of a page side by side, without empty ones."""
     cells = "".join(f'<td style="{TOP}">{part}</td>' for part in parts if part)
     return f"<table><tbody><tr>{cells}</tr></tbody></table>"
 

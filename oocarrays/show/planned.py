@@ -20,18 +20,18 @@ COUNTED: dict[str, tuple[str, Callable[[int], str]]] = {
     "written": ("written_bytes", format_bytes),
     "messages": ("messages", str),
 }
-"""Counts that are planned and measured under the same name, and how they are shown."""
+"""Counts that are planned and measured under the same name, with their text form."""
 READ_AND_WRITTEN = ("read requests", "read", "write requests", "written")
 
 
 def counted_rows(planned: Any, meter: Meter, names: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Show some of what is counted, beside what was planned."""
+    """Return rows of some counts, planned and measured."""
     wanted = ((name, *COUNTED[name]) for name in names)
     return [(name, show(getattr(planned, of)), show(getattr(meter, of))) for name, of, show in wanted]
 
 
 def phase_seconds(meter: Meter, phases: Mapping[str, str]) -> dict[str, float]:
-    """Add up the seconds that all ranks of a run together spent in each phase."""
+    """Return the seconds of all ranks of a run together in each phase."""
     found: dict[str, float] = dict.fromkeys(phases.values(), 0)
     for verb, phase in phases.items():
         found[phase] += meter.seconds.get(verb, 0)
@@ -39,14 +39,14 @@ def phase_seconds(meter: Meter, phases: Mapping[str, str]) -> dict[str, float]:
 
 
 def seconds_outside(meter: Meter, phases: Mapping[str, str]) -> float:
-    """Add up the seconds of all ranks in what is no phase: making files, marking, syncing, and cleaning up."""
+    """Return the seconds of all ranks outside the phases: creating files, marking, syncing, and cleaning up."""
     return sum(seconds for verb, seconds in meter.seconds.items() if verb not in phases)
 
 
 def measured(
     plan: Any, meter: Meter, seconds: float, phases: Mapping[str, str], counted: Sequence[str] = tuple(COUNTED)
 ) -> list[tuple[str, str, str]]:
-    """Compare a run with its plan, row by row; the seconds of phases are those of all ranks together."""
+    """Return a run beside its plan, row by row; the seconds of phases are those of all ranks together."""
     predicted = getattr(plan, "phases", None)
     each = [(name, getattr(predicted, name, None), took) for name, took in phase_seconds(meter, phases).items()]
     shown = [(name, planned, took) for name, planned, took in each if took or planned is not None]

@@ -1,4 +1,4 @@
-"""How far a run is, while it runs: a bar in a terminal, lines in a log, a widget in a notebook.
+"""Progress of a run while it runs: a bar in a terminal, lines in a log, a widget in a notebook.
 
 plan, meter ─► State ─┬─► a widget           in a notebook that has ipywidgets
                       ├─► one changing line  in a terminal, or another notebook
@@ -23,40 +23,40 @@ from oocarrays.storage.meter import done_share
 
 BAR_WIDTH = 30
 EACH_SECONDS = 0.1
-"""Between two looks at a run."""
+"""Seconds between two updates."""
 
 
 class State(NamedTuple):
-    """How far a run is."""
+    """Progress of a run."""
 
     done: float
-    """Bytes that have been read and written."""
+    """Bytes read and written."""
     total: float
     """Bytes in all."""
     elapsed: float
-    """Seconds."""
+    """Seconds since the start."""
     before: float = 0.0
-    """Bytes of those done that an earlier run has done."""
+    """Bytes read and written by an earlier run."""
 
     @property
     def share(self) -> float:
-        """The part that is done, of 1."""
+        """Share that is done, from 0 to 1."""
         return self.done / self.total if self.total else 1.0
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left at the pace so far; None where nobody knows yet, or nothing is left."""
+        """Seconds left at the pace so far; None if unknown yet, or if nothing is left."""
         if not self.before < self.done < self.total:
             return None
         return self.elapsed * (self.total - self.done) / (self.done - self.before)
 
 
 Write = Callable[[State, bool], None]
-"""Shows a state; and whether it is the last."""
+"""Function that shows a state, and whether it is the last."""
 
 
 def follow(plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any) -> Callable[[], State]:
-    """Return what says how many of a plan's bytes have been read and written, by whom it goes on with, too."""
+    """Return a function for the progress of a plan in bytes, including an earlier run that it continues."""
     start = time.perf_counter()
     reads, writes = run.expected
     t = plan.traffic
@@ -76,10 +76,10 @@ def follow(plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any) -> Callable[[
 def progress_bar(
     plan: RechunkPlan | BlocksPlan | DatasetPlan, run: Any, stream: TextIO | None = None
 ) -> Iterator[None]:
-    """Show, while the block runs, how far it is.
+    """Show the progress of a run while the block runs.
 
-    A terminal shows one line that changes; a file, such as a batch job's log, gets a line each tenth or minute; a
-    notebook a widget, where ipywidgets is installed.
+    A terminal shows one changing line. A file, such as a batch job's log, gets a line each tenth or minute. A notebook
+    shows a widget, if ipywidgets is installed.
     """
     state, shown = follow(plan, run), _writer(stream or sys.stderr, asked=stream is not None)
     stop = threading.Event()
@@ -102,20 +102,20 @@ def progress_bar(
 
 
 def _writer(out: TextIO, *, asked: bool) -> Write:
-    """Return what suits the place where a person looks; a stream that was asked for is written to."""
+    """Return the writer for the present display; a requested stream is always written to."""
     if in_notebook() and not asked:
         return _widget() or _changing_line(out)
     return _changing_line(out) if out.isatty() else _logged_lines(out)
 
 
 def in_notebook() -> bool:
-    """Return whether a person looks through a notebook's kernel, and not through a terminal."""
+    """Return whether the process is a notebook's kernel, not a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
 
 
 def _widget() -> Write | None:
-    """Return what writes each state into a widget of the cell that runs; None where ipywidgets is not installed."""
+    """Return a writer to a widget of the running cell; None if ipywidgets is not installed."""
     try:
         import ipywidgets
         from IPython.display import display
@@ -134,7 +134,7 @@ def _widget() -> Write | None:
 
 
 def _changing_line(out: TextIO) -> Write:
-    """Return what writes each state over the one before."""
+    """Return a writer that overwrites the previous state."""
 
     def write(state: State, last: bool) -> None:
         out.write("\r" + bar_line(state).ljust(LINE_WIDTH) + "\n" * last)
@@ -144,7 +144,7 @@ def _changing_line(out: TextIO) -> Write:
 
 
 def _logged_lines(out: TextIO) -> Write:
-    """Return what writes a line where another tenth is done, or a minute has gone by, and the last state."""
+    """Return a writer of a line for each tenth, each minute, and the last state."""
     tenths, minute = 0, 0.0
 
     def write(state: State, last: bool) -> None:

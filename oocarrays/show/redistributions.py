@@ -1,4 +1,4 @@
-"""Redistributions as a person reads them: what a plan moves, and what each schedule makes of it on a network."""
+"""Reports of redistributions: moves of a plan, and its schedules priced on a network."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from oocarrays.plan.layouts.redistribution import Redistribution
 from oocarrays.plan.layouts.transfer import Transfer
 from oocarrays.show.report import seconds_text, table
 
-# ---------------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------------- arguments
 
 
 def elements(text: str) -> int:
-    """Return a number of elements, with Dask's suffixes."""
+    """Parse a number of elements, with Dask's suffixes."""
     number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?", text.strip(), re.IGNORECASE)
     scale = parse_bytes(f"1{number[2]}B") if number and number[2] else 1
     count = float(number[1]) * scale if number else math.nan
@@ -37,7 +37,7 @@ def elements(text: str) -> int:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """Extents as a person writes them."""
+    """Parse the extents of a shape."""
     return tuple(map(elements, re.split("[x×,]", text, flags=re.IGNORECASE)))
 
 
@@ -53,13 +53,13 @@ def layouts(
     ranks: tuple[int | None, int | None] = (None, None),
     grids: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
 ) -> tuple[Layout, Layout]:
-    """Who holds what before and afterwards; where nothing else is said, there are as many ranks afterwards."""
+    """Return the layouts before and after; by default both have the same number of ranks."""
     before = Layout.of(extents, source, ranks=ranks[0], grid=grids[0])
     named = ranks[1] is not None or grids[1] is not None or parse_layout(target)[1] is not None
     return before, Layout.of(extents, target, ranks=ranks[1] if named else before.ranks, grid=grids[1])
 
 
-# ---------------------------------------------------------------------- what it comes to
+# ---------------------------------------------------------------------- results
 
 
 NOTHING = "nothing has to move from rank to rank"
@@ -67,16 +67,16 @@ NOTHING = "nothing has to move from rank to rank"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """A redistribution on a network, before it is run: what each schedule makes of it."""
+    """Prediction of a redistribution on a network, for each schedule."""
 
     plan: Redistribution
     """The redistribution that is shown."""
     network: Network
     """The network that carries it."""
     whose: str
-    """Whose constants predict seconds."""
+    """Source of the constants that predict seconds."""
     priced: list[Ordered]
-    """Costs of schedules, the cheapest first; none where nothing has to move."""
+    """Costs of schedules, cheapest first; empty if nothing has to move."""
     left_out: list[str]
     """Schedules that would take too long to price."""
 
@@ -84,7 +84,7 @@ class Outlook:
     def of(
         cls, plan: Redistribution, network: Network | Carrier | str | None = None, schedule: str | None = None
     ) -> Outlook:
-        """Return a plan priced by every schedule that takes its ranks, or by one that is asked for."""
+        """Return a plan priced by every schedule that supports its ranks, or by a given one."""
         given = plan.carrier if network is None else network
         carrier = given if isinstance(given, Carrier) else carrier_of(given, ranks_of(plan))
         there, constants, whose = carrier.network, carrier.constants, carrier.whose
@@ -93,7 +93,7 @@ class Outlook:
         return cls(plan=plan, network=there, whose=whose, priced=priced, left_out=left_out)
 
     def text(self) -> str:
-        """Lines for whoever decides: methods, transfers, schedules."""
+        """Return the report: methods, transfers, schedules."""
         if not self.priced:
             return f"{self.plan.explain()}\n\n{NOTHING}"
         transfers = table([_TRANSFER_HEAD, *map(self._transfer_row, self.plan.transfers)])
@@ -139,7 +139,7 @@ class Outlook:
         }
 
     def _transfer_facts(self, transfer: Transfer) -> Document:
-        """Return the messages and bytes of a transfer; least and most are of ranks that hold something before."""
+        """Return the messages and bytes of a transfer; least and most are over ranks with elements before it."""
         work, ranks = transfer.work, transfer.source.ranks
         sent = (work.held - work.kept)[:ranks] * self.plan.itemsize
         return {
@@ -177,7 +177,7 @@ class Outlook:
         }
 
     def _peak_bytes(self, each: Ordered) -> int:
-        """Bytes that a rank holds at most, as ``x.peak_bytes`` says it: unpacked as messages come."""
+        """Return the peak memory of a rank in bytes, as ``x.peak_bytes``: messages are unpacked as they arrive."""
         messaging = Messaging(schedules=each.schedules, assembly="asynchronous", ordered=True)
         return messaging.held(self.plan.transfers) * self.plan.itemsize
 
@@ -197,7 +197,7 @@ class Outlook:
 
 
 def ranks_of(plan: Redistribution) -> int:
-    """Return the ranks that are there at any time."""
+    """Return the largest number of ranks before, during and after the redistribution."""
     return max(layout.ranks for layout in (plan.source, plan.target, *(each.target for each in plan.transfers)))
 
 

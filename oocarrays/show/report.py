@@ -1,4 +1,4 @@
-"""Text that a person reads: lines and tables."""
+"""Reports as text: lines and tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE_WIDTH = 100
 
 
 def bytes_text(nbytes: int) -> str:
-    """Show a size of any number of bytes: arrays may be named that have more than a float can hold."""
+    """Return a size as text, for any number of bytes: arrays may exceed the range of a float."""
     return format_bytes(nbytes) if nbytes < 2**512 else f"2**{nbytes.bit_length() - 1} B"
 
 
@@ -29,12 +29,12 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """Extents as a person writes them."""
+    """Return extents as text."""
     return " × ".join(map(str, shape)) or "scalar"
 
 
 def missing_text(missing: int | None, chunks: int) -> str:
-    """Return how many chunks an array lacks."""
+    """Return the number of missing chunks of an array as text."""
     return "not counted" if missing is None else f"{missing or 'none'} of {chunks}"
 
 
@@ -83,7 +83,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def considered_rows(alternatives: Sequence[Alternative]) -> list[tuple[str, ...]]:
-    """Return every way that was compared, a row each, below a head."""
+    """Return every compared alternative as a row, below a header."""
     rows = [
         (each.name, str(each.ranks), "–" if each.seconds is None else f"{each.seconds:.2f}",
          format_bytes(each.peak_bytes), each.reason)
@@ -93,13 +93,13 @@ def considered_rows(alternatives: Sequence[Alternative]) -> list[tuple[str, ...]
 
 
 def memory_text(memory: Memory) -> str:
-    """Return what is held at one time, a row each for what holds any."""
+    """Return the peak memory as text, a row for each nonzero term."""
     rows = [(name.replace("_", " "), format_bytes(nbytes)) for name, nbytes in memory.terms if nbytes]
     return f"held at one time, at most\n{table(rows or [('nothing',)], indent='  ')}"
 
 
 def planned_text(rows: Sequence[tuple[str, ...]], alternatives: Sequence[Alternative]) -> str:
-    """Return a plan, and every way that was compared."""
+    """Return a plan and every compared alternative as text."""
     ways = table(considered_rows(alternatives), indent="  ") if alternatives else "  none: the array is empty"
     return f"{table(rows)}\n\nconsidered\n{ways}"
 
@@ -110,7 +110,7 @@ COLLECTIVE_HEAD = (
 
 
 def collective_text(plan: CollectivePlan) -> str:
-    """Return the ways to read that were compared, the cheapest first, and the memory of the one that is taken."""
+    """Return the compared read methods, cheapest first, and the memory of the chosen one."""
     return f"{table([COLLECTIVE_HEAD, *map(_collective_row, plan.alternatives)])}\n\n{memory_text(plan.memory)}"
 
 
@@ -130,7 +130,7 @@ def number_text(value: float | Mapping[str, float]) -> str:
 
 
 def move_text(move: Move, placement: Mapping[int, str]) -> str:
-    """Say where the ranks of a lost worker went."""
+    """Return a text on the new workers of a lost worker's ranks."""
     there = len(move.ranks) + sum(home == move.worker for home in placement.values())
     several = f", whose budget now holds {there} ranks" if there > len(move.ranks) else ""
     return f"worker {move.lost} was lost: ranks {', '.join(map(str, move.ranks))} went to {move.worker}{several}"

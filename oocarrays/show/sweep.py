@@ -1,4 +1,4 @@
-"""A sweep: the plan of one rechunk for each of several clusters, as rows of a table."""
+"""Sweeps: the plan of one rechunk for each of several clusters, as rows of a table."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ SWEEP_HEAD = ("workers", "memory", "threads", "strategy", "predicted", "tasks", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptPlan:
-    """The plan of a rechunk on one cluster; nothing but why where it does not fit."""
+    """Plan of a rechunk on one cluster; if it does not fit, only the reason."""
 
     workers: int
-    """How many there are."""
+    """Number of workers."""
     memory: str
-    """Of a worker, as it was given."""
+    """Memory of a worker, as given."""
     threads: int
-    """Of a worker."""
+    """Threads of a worker."""
     strategy: str | None = None
-    """What was chosen."""
+    """Chosen strategy."""
     ranks: int | None = None
-    """Logical processors."""
+    """Number of ranks."""
     seconds: float | None = None
-    """Predicted."""
+    """Predicted seconds."""
     tasks: int | None = None
-    """In the graph."""
+    """Number of tasks in the graph."""
     bytes: int | None = None
-    """That go from worker to worker."""
+    """Bytes sent between workers."""
     peak_bytes: int | None = None
-    """That a worker holds at most."""
+    """Peak memory of a worker in bytes."""
     why: str | None = None
-    """Why it does not fit."""
+    """Reason that it does not fit."""
 
     def row(self) -> tuple[str, ...]:
         cluster = (str(self.workers), self.memory, str(self.threads))

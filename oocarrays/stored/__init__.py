@@ -1,1 +1,1 @@
-"""Arrays on disk as they are read and written: by sections, in slabs, ahead of time, and lazily."""
+"""Stored arrays: access by sections, by slabs, ahead of time, and as lazy arrays."""

@@ -54,9 +54,10 @@ class StoredArray:
         return self._described(written=False)
 
     def _described(self, *, written: bool) -> ArrayFile:
-        """How chunks are read or written: looked at anew where metadata are others, as after ``a.zarr.resize``.
+        """Return the array as the readers and writers need it, read again if its metadata changed, as by
+        ``a.zarr.resize``.
 
-        Whether there are any was seen when it was opened; of an array that is written all may become fill values.
+        Whether it has any chunks is known from its opening; once it is written, all may become fill values.
         """
         known, metadata = self._known.get(written), self._array.metadata
         if known is None or known[0] is not metadata:
@@ -104,7 +105,7 @@ class StoredArray:
 
     @property
     def shards(self) -> tuple[int, ...] | None:
-        """Shard length in each axis; None where there are no shards."""
+        """Shard length in each axis; None without shards."""
         shards = self._array.shards
         return None if shards is None else tuple(shards)
 
@@ -115,7 +116,7 @@ class StoredArray:
 
     @property
     def path(self) -> str:
-        """Where the array is in its store."""
+        """Path of the array in its store."""
         return self._array.path
 
     @property
@@ -130,12 +131,12 @@ class StoredArray:
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
-        """Names of the axes, where they have names; in format 2 as xarray keeps them."""
+        """Names of the axes, or None; in format 2 as xarray keeps them."""
         return dimension_names(self._array)
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of the axes, as xarray has them: ``dim_0`` and so on where they have no names."""
+        """Names of the axes, as in xarray: ``dim_0`` and so on for axes without names."""
         names = self.dimension_names or (None,) * self.ndim
         return tuple(f"dim_{axis}" if name is None else name for axis, name in enumerate(names))
 
@@ -145,29 +146,29 @@ class StoredArray:
 
     @property
     def layout(self) -> Layout | None:
-        """Which rank is to hold which element, where its descriptor says so: of a global array file."""
+        """Layout of a global array file over ranks, if its descriptor has one."""
         said = self._descriptor
         return said.layout if said and said.rank is None else None
 
     @property
     def depth(self) -> tuple[int, ...]:
-        """How many neighbours a rank sees along each axis, on either side; none where its descriptor says nothing."""
+        """Halo width along each axis, on either side; 0 unless its descriptor has one."""
         said = self._descriptor
         return said.depth if said else (0,) * self.ndim
 
     @property
     def orientation(self) -> tuple[int, ...]:
-        """The axes from the slowest to the fastest, as the elements of a chunk are stored."""
+        """Storage order of a chunk's elements: the axes from the slowest to the fastest."""
         return stored_order(self._array) or tuple(range(self.ndim))
 
     @property
     def fill_value(self) -> Any:
-        """Value of what is not stored."""
+        """Value of elements that are not stored."""
         return self._array.fill_value
 
     @property
     def missing(self) -> Policy:
-        """The policy for chunks that are not there, wherever this array is read: as `open_array` was told."""
+        """Policy for missing chunks in all reads of this array, as given to `open_array`."""
         return self._missing
 
     @property
@@ -177,7 +178,7 @@ class StoredArray:
 
     @property
     def store(self) -> str:
-        """Where the array is."""
+        """Store of the array."""
         return location(self._array)
 
     def __getitem__(self, key: Any) -> Any:
@@ -198,7 +199,7 @@ class StoredArray:
 
     @property
     def oindex(self) -> Indexed:
-        """Indices that take their product: ``a.oindex[[0, 3], :, [1, 2]]``, read and written as ``a[...]``.
+        """Product indexing: ``a.oindex[[0, 3], :, [1, 2]]``, read and written as ``a[...]``.
 
         Examples
         --------
@@ -212,7 +213,7 @@ class StoredArray:
 
     @property
     def vindex(self) -> Indexed:
-        """Indices that name points together: ``a.vindex[[0, 3], [1, 2]]``; the points stand first in the result.
+        """Point indexing: ``a.vindex[[0, 3], [1, 2]]``; the points are the first axis of the result.
 
         Examples
         --------
@@ -231,28 +232,28 @@ class StoredArray:
     def read(self, section: Any, *, method: Method = "auto", out: np.ndarray | None = None) -> Any:
         """Return a section as a numpy array, as ``a[section]``.
 
-        Of uncompressed chunks, and of those in shards, only byte ranges are read: together those between which less
-        lies than is read in the time of a request, within ``oocarrays.sieve-buffer`` bytes a buffer.
+        Of uncompressed chunks, and of those in shards, only byte ranges are read. Ranges are merged if reading the gap
+        between them is faster than a second request, within ``oocarrays.sieve-buffer`` bytes a buffer.
 
         Parameters
         ----------
         section : index or Section
             As in ``a[section]``; sequences of indices along several axes take their product, as Zarr's ``oindex``.
         method : str
-            ``"direct"`` asks for each run of what is wanted, ``"sieve"`` for all from the first to the last of a chunk
-            that a buffer holds, ``"auto"`` for what costs least. Coded chunks are read whole.
+            ``"direct"`` requests each run of the section, ``"sieve"`` each chunk's range from its first to its last
+            element, as far as a buffer holds it, ``"auto"`` the cheapest. Coded chunks are read whole.
         out : numpy.ndarray, optional
-            What is filled and returned.
+            Array to fill and return.
 
         Raises
         ------
         SelectionError
-            For an index out of range, or where ``out`` has another shape.
+            For an index out of range, or if ``out`` has another shape.
         CorruptChunkError
-            Where a chunk is cut short, or cannot be decoded.
+            If a chunk is truncated, or cannot be decoded.
         BudgetError
-            Where it is more than ``oocarrays.whole-array-limit``, by default half of the memory that is free: `load`
-            reads it all the same.
+            If the section exceeds ``oocarrays.whole-array-limit``, by default half of the free memory; `load` reads it
+            without that limit.
 
         Examples
         --------
@@ -269,7 +270,7 @@ class StoredArray:
         return read(file, taken, method=method, out=out)
 
     def load(self, section: Any = ...) -> Any:
-        """Return a section, by default all, as a numpy array, however much memory there is.
+        """Return a section, by default all, as a numpy array, without a memory limit.
 
         Examples
         --------
@@ -287,10 +288,10 @@ class StoredArray:
         method: WriteMethod = "auto",
         memory: int | float | str | None = None,
     ) -> None:
-        """Write values to a section, as ``a[section] = values``; the rest of the chunks that it touches stays.
+        """Write values to a section, as ``a[section] = values``; other elements of its chunks keep their values.
 
-        Others may write to the same chunks at the same time: threads of this process, and to local files other
-        processes, lose nothing. Between processes nothing protects chunks in other stores.
+        Concurrent writes to the same chunks lose nothing: from threads of this process, and from other processes in
+        local files. In other stores, processes are not protected from each other.
 
         Parameters
         ----------
@@ -299,21 +300,21 @@ class StoredArray:
         values : array or scalar
             Broadcast and cast as numpy does; numbers may be rounded, and integers and texts must fit.
         method : str
-            ``"sieve"`` reads, changes and replaces each chunk at once, and so does ``"auto"``. ``"direct"`` writes
-            each run of an uncompressed chunk in a local file where it is: a reader, or a crash, can come between two.
+            ``"sieve"`` and ``"auto"`` read, change and replace each chunk at once. ``"direct"`` writes each run of an
+            uncompressed chunk of a local file in place: a reader, or a crash, can come between two runs.
         memory : int or str, optional
-            Bytes to hold at most beside the values; by default 256 MiB, or what one chunk needs.
+            Budget in bytes beside the values; by default 256 MiB, or the need of one chunk.
 
         Raises
         ------
         InputError
-            Where the array is open for reading.
+            If the array is open for reading only.
         SelectionError
             For an index out of range, or values that do not fit.
         UnsupportedError
-            For ``"direct"`` where chunks cannot be changed in place.
+            For ``"direct"`` if chunks cannot be changed in place.
         BudgetError
-            Where ``memory`` is too small for one chunk.
+            If ``memory`` is too small for one chunk.
 
         Examples
         --------
@@ -327,9 +328,9 @@ class StoredArray:
         write(self._described(written=True), section, values, method=method, memory=memory)
 
     def prefetch(self, section: Any) -> Prefetched:
-        """Begin to read a section in a thread, and go on; ``.result()`` is the array.
+        """Start to read a section in a thread and return at once; ``.result()`` is the array.
 
-        At most ``oocarrays.read-ahead`` bytes (256 MiB) are read and not taken yet: what is more waits for its turn.
+        At most ``oocarrays.read-ahead`` bytes (256 MiB) are read ahead of ``.result()``; further sections wait.
 
         Examples
         --------
@@ -366,12 +367,12 @@ class StoredArray:
 
 
 def missing_of(source: Any, asked: str | None = None) -> Policy:
-    """Return the policy for chunks that a source lacks: as it is asked for, as it was opened, or as it is set."""
+    """Return the policy for missing chunks: the argument, or that of the opened source, or the setting."""
     return settings.missing(getattr(source, "missing", None) if asked is None else asked)
 
 
 def placer(storage_options: Mapping[str, Any] | None) -> Callable[[Any], Any]:
-    """Return a function that makes a path or a store of whatever a person names as a place."""
+    """Return a function that opens a location given by the user as a path or a store."""
     ways = settings.ways()
 
     def place(named: Any) -> Any:
@@ -387,13 +388,13 @@ def opened(
     mode: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> zarr.Array:
-    """Return the Zarr array at a place that a person names; one that is open for writing stays so, but for ``"r"``."""
+    """Return the Zarr array at a location; one that is open for writing stays so, except with ``"r"``."""
     array = array_file.open_array(placer(storage_options)(store), mode="r" if mode is None else mode)
     return array if mode != "r" or array.read_only else _for_reading(array)
 
 
 def _for_reading(array: zarr.Array) -> zarr.Array:
-    """Return the same array, which cannot be written through."""
+    """Return the same array, read-only."""
     there = array.store_path
     try:
         store = there.store.with_read_only(True)
@@ -403,7 +404,7 @@ def _for_reading(array: zarr.Array) -> zarr.Array:
 
 
 def _read_only(store: Any) -> Any:
-    """Return a read-only twin of a store, which shares what is open; `copy` would open a zip file once more."""
+    """Return a read-only twin of a store that shares its open files; `copy` would open a zip file once more."""
     twin = object.__new__(type(store))
     vars(twin).update(vars(store))
     if isinstance(store, WrapperStore):

@@ -31,7 +31,7 @@ from oocarrays.storage.stores.remote import RemoteStore
 COORDINATES = 2**16
 """Elements of a coordinate up to which it is read."""
 EVEN = 1e-3
-"""Difference of two steps of a coordinate that is evenly spaced, as a part of a step."""
+"""Relative difference of two steps up to which a coordinate is evenly spaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class StatedImage:
     axes: tuple[ImageAxis, ...]
     """Axes in the order of the array."""
     omero: Document | None = None
-    """Channels as viewers show them; None where they are not stated."""
+    """Channels as viewers show them, or None."""
 
 
 def open_image(source: Any, place: Callable[[Any], Any]) -> zarr.Array:
@@ -80,7 +80,7 @@ def stated_image(array: zarr.Array, place: Callable[[Any], Any]) -> StatedImage:
 
 
 def _groups_above(array: zarr.Array, place: Callable[[Any], Any]) -> Iterator[tuple[zarr.Group, str]]:
-    """Yield the groups above an array, the nearest first, and the path of the array in each."""
+    """Yield the groups above an array, the nearest first, with the path of the array in each."""
     store, path = array.store_path.store, array.store_path.path
     folder = local_folder(store, path)
     before, last, up = "", -1, cast("Callable[[Any], Any]", partial(StorePath, store))

@@ -1,4 +1,4 @@
-"""The lazy array that `OutOfCoreArray.to_dask` gives: a Dask array that knows how its blocks are read."""
+"""Lazy array of `OutOfCoreArray.to_dask`: a Dask array with a plan for the reads of its blocks."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from oocarrays.storage.stores.urls import scratch_place
 from oocarrays.stored.array import StoredArray
 
 WORTH_READING_APART = 0.5
-"""A part is read by itself where that takes less than this share of reading the blocks in which it lies."""
+"""Share of the seconds for the blocks of a slice below which the slice is read by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyMeans:
-    """The memory and threads that the tasks of a lazy array may use."""
+    """Memory and threads of the tasks of a lazy array."""
 
     resources: Resources
     """Memory and threads of a process."""
     strict: bool
-    """Whether a person named them."""
+    """Whether the user set them."""
     scratch: str
-    """The folder in which plain copies are made."""
+    """Folder for plain copies."""
 
     @classmethod
     def of(cls, memory: int | float | str | None, scratch: Any, file: ArrayFile) -> LazyMeans:
-        """Return the means that are asked for, or else those that there are."""
+        """Return the given memory and scratch, with defaults for the rest."""
         named = memory is not None or setting("memory") is not None
         return cls(
             resources=resources_of(cluster_of(None, None), memory),
@@ -65,7 +65,7 @@ class LazyMeans:
 
 
 def _scratch(asked: Any, file: ArrayFile) -> str:
-    """Return a local folder: the one that is asked for, or beside the array, or the system's temporary one."""
+    """Return a local folder: the given one, or beside the array, or the system's temporary one."""
     if asked is not None and isinstance(place := scratch_place(asked), str):
         check_scratch_place(place, source=file.folder)
         return place
@@ -74,9 +74,9 @@ def _scratch(asked: Any, file: ArrayFile) -> str:
 
 
 class LazyArray(da.Array):  # type: ignore[misc]
-    """A Dask array whose blocks are read from a stored array: ``.plan``, ``.explain()``, ``.meter``.
+    """Dask array with blocks that are read from a stored array: ``.plan``, ``.explain()``, ``.meter``.
 
-    What is computed from it is a plain Dask array. So is a part of it, unless reading that by itself is cheaper.
+    Arrays computed from it are plain Dask arrays. So are its slices, unless reading one by itself is cheaper.
     """
 
     _part: StoredPart
@@ -86,17 +86,17 @@ class LazyArray(da.Array):  # type: ignore[misc]
 
     @property
     def plan(self) -> LazyReadsPlan:
-        """Which blocks are read together, and what each task holds: frozen data."""
+        """Frozen plan: the blocks that are read together, and the memory of each task."""
         return self._plan
 
     @property
     def meter(self) -> Meter:
-        """Counts of what this process has read for it; other processes count for themselves."""
+        """Counts of this process's reads for the array; other processes count for themselves."""
         return self._part.meter
 
     @property
     def _is_read(self) -> bool:
-        """Whether it is still what was read: assignment changes a Dask array in its place."""
+        """Whether it still is the array that was read: assignment changes a Dask array in place."""
         return bool(self.name == self._read_as)
 
     def __getitem__(self, key: Any) -> Any:
@@ -107,7 +107,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         return plain if apart is None else apart
 
     def _apart(self, key: Any) -> Any:
-        """Return a part that is read by itself, where that is cheaper than reading the blocks in which it lies."""
+        """Return a slice that is read by itself, if that is cheaper than reading its blocks."""
         if not all(map(_is_basic, key if isinstance(key, tuple) else (key,))):
             return None
         taken = Selection.of(key, self.shape)
@@ -120,7 +120,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         return da.Array.__getitem__(da.Array.__getitem__(part, index), _added(taken))
 
     def _seconds_of(self, axes: Sequence[range]) -> float:
-        """Predicted seconds of reading the blocks that hold any of some elements."""
+        """Return the predicted seconds of reading the blocks that overlap a slice."""
         if self._plan.method == "scratch":
             return self._plan.seconds
         shares = [
@@ -130,7 +130,7 @@ class LazyArray(da.Array):  # type: ignore[misc]
         return self._plan.seconds * float(np.prod(shares))
 
     def explain(self) -> str:
-        """Return how blocks are read, what each task holds, and what other ways would cost."""
+        """Describe the reads of the blocks, the memory of each task, and the cost of other methods."""
         ways = [
             (
                 each.name,
@@ -222,16 +222,16 @@ def _is_basic(entry: Any) -> bool:
 
 
 def _cut(axis: range, blocks: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of blocks of which only some elements are taken."""
+    """Return the block lengths of a slice."""
     spans = (within(axis, lower, upper)[0] for lower, upper in pairwise((0, *accumulate(blocks))))
     return tuple(span.stop - span.start for span in spans if span.stop > span.start) or (0,)
 
 
 def _held(axis: range, blocks: Sequence[int], groups: Sequence[tuple[int, int]]) -> int:
-    """Groups that hold any of some elements."""
+    """Return the groups of blocks that overlap a slice."""
     return len(_cut(axis, [sum(blocks[first:last]) for first, last in groups])) if axis else 0
 
 
 def _added(taken: Selection) -> Any:
-    """Return an index that puts in the new axes of a selection."""
+    """Return an index that inserts the new axes of a selection."""
     return tuple(None if axis is None else slice(None) for axis in taken.result)

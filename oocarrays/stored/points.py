@@ -1,4 +1,4 @@
-"""Reading and writing points of the array that a person holds: chunk by chunk, each of them once."""
+"""Reads and writes of points of an array: chunk by chunk, each chunk once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from oocarrays.storage.sections.write import Whole, check_writable, each_of, rep
 from oocarrays.stored.reading import cast
 
 NO_MATTER = 2**26
-"""Bytes for which nobody looks how much memory there is."""
+"""Size in bytes below which the free memory is not checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Indexed:
     """Reading and writing of an array by one kind of index."""
 
     read: Callable[[Any], Any]
-    """Takes an index."""
+    """Read function of an index."""
     write: Callable[[Any, Any], None]
-    """Takes an index, and values."""
+    """Write function of an index and values."""
 
     def __getitem__(self, key: Any) -> Any:
         return self.read(key)
@@ -46,7 +46,7 @@ class Indexed:
 
 
 def check_room(nbytes: int) -> None:
-    """Refuse to read more at one time than fits the setting, or the budget."""
+    """Raise if a read exceeds the setting, or the budget."""
     if nbytes <= NO_MATTER:
         return
     said = setting("whole-array-limit")
@@ -56,11 +56,11 @@ def check_room(nbytes: int) -> None:
 
 
 MOST_AT_ONCE = 16
-"""Chunks that are written at one time, at most."""
+"""Maximum number of chunks to write at one time."""
 
 
 def read_points(file: ArrayFile, taken: Points) -> Any:
-    """Return the elements at points of an array; each chunk in which some lie is asked for once."""
+    """Return the elements at points of an array; each of their chunks is requested once."""
     meter = new_meter()
     out = np.empty((taken.indices.shape[1], *map(len, taken.rest.axes)), file.dtype)
 
@@ -83,7 +83,7 @@ def _at_once(file: ArrayFile) -> int:
 
 
 def _product(taken: Points, members: np.ndarray, axes: int) -> tuple[tuple[Taken, ...], tuple[np.ndarray, ...]]:
-    """Return the elements of each axis that points take, and where each point stands among them along paired axes."""
+    """Return the elements of each axis at the points, and each point's position among them along paired axes."""
     rest, wanted, places = iter(taken.rest.axes), list[Taken](), []
     for axis in range(axes):
         if axis not in taken.paired:
@@ -96,7 +96,7 @@ def _product(taken: Points, members: np.ndarray, axes: int) -> tuple[tuple[Taken
 
 
 def write_points(file: ArrayFile, taken: Points, values: Any) -> None:
-    """Write values to points of an array described as written; of several for one element the last stays."""
+    """Write values to points of an array described as written; of several for one element the last wins."""
     check_writable(file)
     data = taken.spread(cast(values, file.dtype))
     lying = replacing(file).lying
@@ -105,7 +105,7 @@ def write_points(file: ArrayFile, taken: Points, values: Any) -> None:
 
 
 def _units(file: ArrayFile, taken: Points, data: np.ndarray) -> Iterator[PointsUnit]:
-    """The chunks, or shards, in which something is written."""
+    """Yield the chunks, or shards, with written elements."""
     grid, order = file.stored.grid, list(file.stored.order or range(len(file.stored.grid.shape)))
     free = [axis for axis in range(len(order)) if axis not in taken.paired]
     parts = [_parts(along, grid.chunks[axis]) for axis, along in zip(free, taken.rest.axes, strict=True)]
@@ -120,14 +120,14 @@ def _units(file: ArrayFile, taken: Points, data: np.ndarray) -> Iterator[PointsU
 
 
 def _parts(along: Taken, chunk: int) -> list[slice]:
-    """The places of what is taken along an axis, chunk by chunk."""
+    """Split the sorted indices along an axis by chunk."""
     numbers = np.asarray(along, np.int64) // chunk
     ends = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
     return [slice(first, last) for first, last in pairwise(ends) if last > first]
 
 
 def _coordinates(taken: Points, members: np.ndarray, places: Sequence[slice]) -> np.ndarray:
-    """Where each element lies that some points take of places along the other axes: a row for each axis."""
+    """Return the coordinates of the elements at points and at positions along the other axes: a row for each axis."""
     along = [np.asarray(each[place]) for each, place in zip(taken.rest.axes, places, strict=True)]
     spread = np.meshgrid(members, *along, indexing="ij")
     rows = np.empty((len(taken.paired) + len(along), spread[0].size), np.int64)
@@ -140,26 +140,26 @@ def _coordinates(taken: Points, members: np.ndarray, places: Sequence[slice]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointsUnit:
-    """A chunk, or shard, of which elements at points are written: a unit of writing, its axes as they are stored."""
+    """Unit of writing: a chunk, or shard, with values for some of its elements; axes are in storage order."""
 
     index: Index
-    """The chunk."""
+    """Index of the chunk."""
     inside: np.ndarray
-    """Where each element lies in it, a row for each axis."""
+    """Position of each element in it, a row for each axis."""
     data: np.ndarray
-    """What is written there."""
+    """Values of these elements."""
     whole: bool = False
-    """Whether all that it has of the array is written: nobody knows."""
+    """Whether all its elements are written: always False, as points are not compared with the chunk."""
 
     def covers(self, box: Section) -> bool:
-        """Return whether all of a box is written: nobody knows."""
+        """Return whether a box is written completely: always False."""
         return False
 
     def put_in(self, data: np.ndarray, box: Section) -> None:
         data[tuple(self.inside)] = self.data
 
     def cut(self, chunks: tuple[int, ...]) -> Iterator[PointsUnit]:
-        """Cut what is written of a shard into a unit for each of its chunks."""
+        """Split the points of a shard into one unit for each of its chunks."""
         for index, places in by_chunk(self.inside, chunks):
             lower = np.multiply(index, chunks)[:, None]
             yield PointsUnit(index=index, inside=self.inside[:, places] - lower, data=self.data[places])

@@ -1,7 +1,7 @@
-"""Reading a section of the array that a person holds.
+"""Reads of a section of a stored array, at once or ahead in a thread.
 
 prefetch 0 ─┬─ prefetch 1 ── compute 0 ─┬─ prefetch 2 ── compute 1 ─┬─ …
-    thread      └─ read 0 ── read 1 ────────┴─ read 2 ──────────────────┴─ …      never more than so many bytes ahead
+    thread      └─ read 0 ── read 1 ────────┴─ read 2 ──────────────────┴─ …      at most `read-ahead` bytes ahead
 
 Thakur 1995, section 5.5.2 and Figure 5.8 (data prefetching).
 """
@@ -62,7 +62,7 @@ def write(
 
 
 def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
-    """Return the selection that an index, or a `Section`, makes of an array of some shape."""
+    """Return the selection of an index, or a `Section`, in an array of some shape."""
     if isinstance(section, Selection):
         return section
     if not isinstance(section, Section):
@@ -76,7 +76,7 @@ def selection_of(section: Any, shape: tuple[int, ...]) -> Selection:
 
 
 def cast(values: Any, dtype: np.dtype) -> np.ndarray:
-    """Values to be assigned to elements of a type; those of an array of another type are cast when they are written."""
+    """Return values cast for elements of a type; an array of another type is cast when it is written."""
     try:
         given = np.asarray(values)
         lost = lost_value(given, dtype)
@@ -90,7 +90,7 @@ def cast(values: Any, dtype: np.dtype) -> np.ndarray:
 
 
 class Prefetched:
-    """A section that is read ahead. Made by `oocarrays.OutOfCoreArray.prefetch`."""
+    """Section that is read ahead. Created by `oocarrays.OutOfCoreArray.prefetch`."""
 
     def __init__(self, read: Callable[[], Any], nbytes: int, ahead: ReadAhead) -> None:
         self.nbytes = nbytes
@@ -100,7 +100,7 @@ class Prefetched:
         self._ahead = ahead
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the section as a numpy array; what the thread has not begun is read here and now."""
+        """Return the section as a numpy array; if the thread has not begun it, read it here."""
         mine = self._ahead.take_over(self)
         if mine is not None:
             _run(mine, self._future)
@@ -117,7 +117,7 @@ class Prefetched:
         return self._future is not None and self._future.done()
 
     def cancel(self) -> bool:
-        """Give it up, and the memory that it holds; whether it was not read yet."""
+        """Cancel the read and release its memory; return whether it had not been read."""
         return self._ahead.give_up(self)
 
 
@@ -125,15 +125,15 @@ def _run(read: Callable[[], Any], future: Future[Any] | None) -> None:
     assert future is not None, "what is taken over has a future"
     try:
         future.set_result(read())
-    except BaseException as error:  # noqa: BLE001  whoever asks for the result is told
+    except BaseException as error:  # noqa: BLE001  reported by the result
         future.set_exception(error)
 
 
 class ReadAhead:
-    """All that a process reads ahead: one thread, in the order in which it was asked for."""
+    """Read-ahead of a process: one thread, in the order of requests."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a section that nobody wants any more may be collected in the middle of this
+        self._lock = threading.RLock()  # a dropped section may be collected during any call
         self._pool: ThreadPoolExecutor | None = None
         self._waiting: deque[weakref.ref[Prefetched]] = deque()
         self._held: dict[int, weakref.finalize] = {}
@@ -141,7 +141,7 @@ class ReadAhead:
         self._most = 0
 
     def add(self, read: Callable[[], Any], nbytes: int, most: int) -> Prefetched:
-        """Have a section read as soon as no more than ``most`` bytes are ahead, itself among them."""
+        """Read a section as soon as at most ``most`` bytes are ahead, itself included."""
         section = Prefetched(read, nbytes, self)
         with self._lock:
             self._most = most
@@ -165,7 +165,7 @@ class ReadAhead:
                 section._future, section._read = self._pool.submit(section._read), None
 
     def take_over(self, section: Prefetched) -> Callable[[], Any] | None:
-        """Return the function that reads the section, if nobody has begun to."""
+        """Return the function that reads the section, unless its read has begun."""
         with self._lock:
             read, section._read = section._read, None
             if read is not None:
@@ -173,7 +173,7 @@ class ReadAhead:
             return read
 
     def give_up(self, section: Prefetched) -> bool:
-        """Let a section go; whether it was not read yet."""
+        """Cancel a section; return whether it had not been read."""
         with self._lock:
             future, section._future = section._future, None
             begun = section._read is None and not (future is not None and future.cancel())
@@ -182,7 +182,7 @@ class ReadAhead:
             return not begun
 
     def release(self, section: Prefetched) -> None:
-        """Count a section that somebody has taken, or given up, as ahead no more."""
+        """Stop counting a section as read ahead, after it was returned or cancelled."""
         freed = self._held.get(id(section))
         if freed is not None:
             freed()
@@ -195,7 +195,7 @@ class ReadAhead:
 
 
 AHEAD = ReadAhead()
-"""Of this process: the bytes that it reads ahead are counted together."""
+"""Read-ahead of this process, with one count of bytes."""
 
 
 def read(
@@ -214,7 +214,7 @@ def read(
 
 
 def read_small(reader: RunReader, key: Any) -> Any:
-    """Read a section as ``a[key]``, where it is one run of each of a few chunks; None of any other."""
+    """Read a section as ``a[key]`` if it is one run of each of a few chunks; otherwise return None."""
     if WATCHERS:
         return None
     meter = new_meter()
@@ -251,7 +251,7 @@ def _read_into(file: ArrayFile, taken: Selection, method: Method, out: np.ndarra
 
 
 def plan(array: zarr.Array, taken: Selection, *, method: Method = "auto") -> SectionPlan:
-    """Return how `read` reads it: nothing is read."""
+    """Return the plan of `read`, without reading."""
     file = describe(array)
     return section_plan(file, taken.axes, method=method, **_ways(file))
 

@@ -1,7 +1,7 @@
-"""Slabs for those who write loops: the next ones are read by a thread while the caller computes with one.
+"""Iterator over slabs: a thread reads the next ones while the caller computes with one.
 
     loop     ┬─ slab 0 ────┬─ slab 1 ────┬─ …
-    thread   └─ read 1 ────┴─ read 2 ────┴─ …      as many slabs ahead as were asked for
+    thread   └─ read 1 ────┴─ read 2 ────┴─ …      `prefetch` slabs ahead
 
 Thakur 1995, section 5.5.2 and Figure 5.8.
 """
@@ -37,11 +37,11 @@ class SlabWindow:
     """A slab in memory, with its halo."""
 
     data: np.ndarray
-    """Its elements, the caller's to change: what the next slab needs of them has been copied."""
+    """Its elements, which the caller may change: rows for the next slab have been copied."""
     section: Section
-    """Which elements of the array it has, those of the halo not among them."""
+    """Elements of the array in it, without its halo."""
     inside: tuple[slice, ...]
-    """Where these are in ``data``."""
+    """Position of these in ``data``."""
 
     def __repr__(self) -> str:
         spans = ", ".join(f"{taken.start}:{taken.stop}" for taken in self.section.axes)
@@ -49,16 +49,17 @@ class SlabWindow:
 
 
 class SlabIterator:
-    """The slabs of an array, one after the other. Made by `OutOfCoreArray.slabs`; nothing is read before the first.
+    """Iterator over the slabs of an array. Created by `OutOfCoreArray.slabs`; nothing is read before the first slab. A
+    ``with`` block, or `close`, ends it early.
 
     A ``with`` block, or `close`, ends it early.
     """
 
     def __init__(self, file: ArrayFile, plan: SlabPlan, prefetch: int) -> None:
         self.plan = plan
-        """What is read, and what is held at most."""
+        """Frozen plan: reads, and peak memory."""
         self.meter = new_meter()
-        """What has been read so far."""
+        """Meter of the reads so far."""
         self._name = file.presence.name
         self._windows = _read_ahead(Windows(plan, [file], self.meter).in_order(), prefetch)
 
@@ -78,7 +79,7 @@ class SlabIterator:
         return self.plan.count
 
     def close(self) -> None:
-        """Read no more, and leave no thread; fine where it has ended."""
+        """Stop reading, and end the thread; allowed after the end, too."""
         self._windows.close()
         warn_of_missing(self.meter, self._name)
 
@@ -99,7 +100,7 @@ class SlabIterator:
 
 
 def _read_ahead(windows: Iterator[Window], prefetch: int) -> Generator[Window, None, None]:
-    """The same windows, so many of them read ahead by a thread, which ends with this generator."""
+    """Yield the windows, with `prefetch` of them read ahead by a thread that ends with this generator."""
     if not prefetch:
         yield from windows
         return

@@ -1,1 +1,1 @@
-"""Streams as a person holds them: opened, written, read, one cell at a time, and made arrays again."""
+"""Streams: opening, writing, reading, access by cell, and conversion to arrays."""

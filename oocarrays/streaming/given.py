@@ -1,4 +1,4 @@
-"""What people give for the cells of a shape: values, masks, cells by number or index; each becomes a call."""
+"""Arguments for the cells of a shape, as calls: values, masks, cells by number or index."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from oocarrays.streaming.ragged import Ragged, cell_number, ragged_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellValues:
-    """The cells of one process, for which values are given."""
+    """Cells of one process, and the conversion of their arguments."""
 
     shape: tuple[int, ...]
     """Extent of each axis."""
     item: np.dtype
     """The type of an item."""
     lower: int
-    """The first of them, in the file."""
+    """First of them in the file."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return math.prod(self.shape)
 
     def is_an_item_each(self, values: Any) -> bool:
-        """Whether values are one item for each cell, as they lie: nothing has to be looked at."""
+        """Return whether values are one item for each cell in the right layout, so that no conversion is needed."""
         plain = type(values) is np.ndarray and values.dtype == self.item
         return plain and values.shape == self.shape and values.flags.c_contiguous
 
     def call(self, values: Any, where: Any, at: Any) -> tuple[Call, np.dtype]:
-        """Return what a write says, and the type of its items."""
+        """Return the call of a write, and the type of its items."""
         if where is not None and at is not None:
             raise InputError("where= and at= both say which cells write: one of them is taken")
         ragged = None if where is not None or at is not None else ragged_of(values, self.shape, self.items)
@@ -53,7 +52,7 @@ class CellValues:
         return self._masked_call(array, mask), array.dtype
 
     def items(self, values: Any) -> np.ndarray:
-        """Return values as items; of streams of bytes, the bytes of whatever they are."""
+        """Return values as items; for streams of bytes, as bytes of values of any type."""
         return as_items(values, self.item)
 
     def _level_call(self, array: np.ndarray) -> Level:

@@ -14,7 +14,7 @@ from oocarrays.errors import InputError
 from oocarrays.mapping.casting import lost_value
 
 RAW = "biufcV"
-"""Kinds of arrays whose bytes are written as they are to streams of bytes."""
+"""Kinds of arrays that streams of bytes accept as raw bytes."""
 NUMBERS = "biufc"
 
 
@@ -60,7 +60,7 @@ def as_fill(value: Any, item: np.dtype, name: str = "fill") -> np.ndarray:
 
 
 def _of_python(values: Any, item: np.dtype) -> np.ndarray:
-    """Convert Python values, which have no type of their own: what counts is whether each fits."""
+    """Convert Python values, which have no dtype: each must fit the item."""
     try:
         array = np.asarray(values, object if item.kind in "iu" else None)
         if item.kind in "iu":

@@ -1,6 +1,6 @@
-"""Ragged items of Dask: blocks of cells that are read when they are computed, and written one after the other.
+"""Ragged items of Dask: lazy reads of blocks of cells, and writes of one block after the other.
 
-to_dask   counts, which are known ──► blocks of cells ──► a task each, which opens the file itself
+to_dask   known counts ──► blocks of cells ──► a task each, which opens the file itself
 write     chunks of values ──► computed, as many as fit, one after the other ──► appended
 """
 
@@ -27,11 +27,11 @@ from oocarrays.storage.streams.stream_file import StreamFile
 from oocarrays.streaming.ragged import DaskRagged, Ragged, checked_counts
 
 _ENDS: list[weakref.finalize] = []
-"""Ends of streams that are open in this process."""
+"""Finalizers of streams that are open in this process."""
 
 
 class Kept:
-    """Whatever has to reach the store before streams are closed."""
+    """Data that must reach the store before streams are closed."""
 
     def __init__(self, file: StreamFile, part: RanksPart) -> None:
         self.file = file
@@ -48,7 +48,7 @@ class Kept:
             raise UnsupportedError(said)
 
     def commit(self, *, is_closed: bool) -> None:
-        """Put all that was written on its device, and say so in the file."""
+        """Flush all written data to its device, and record it in the file."""
         try:
             meta = committed(self.file.meta, [self.part.settle()])
             if is_closed and meta.ib.block:
@@ -64,7 +64,7 @@ class Kept:
         return replace(meta, ib=replace(meta.ib, is_linked=True))
 
     def close(self) -> None:
-        """Commit what was written, and let others write."""
+        """Commit the written data, and release the file for other writers."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -85,12 +85,12 @@ def close_when_dropped(owner: object, kept: Kept) -> None:
 
 
 def _end_all() -> None:
-    """Close all that is open when the process ends."""
+    """Close all open streams when the process ends."""
     for end in _ENDS:
         end()
 
 
-getattr(threading, "_register_atexit", atexit.register)(_end_all)  # before threads end, of which Zarr has need
+getattr(threading, "_register_atexit", atexit.register)(_end_all)  # before threads end: Zarr needs them
 
 
 def _dropped(kept: Kept) -> None:
@@ -103,7 +103,7 @@ def _dropped(kept: Kept) -> None:
 
 
 def warn_when_dropped(owner: object, file: StreamFile) -> None:
-    """Warn when the owner of streams on workers is collected unclosed: they cannot be closed from there."""
+    """Warn if the owner of streams on workers is collected unclosed: they cannot be closed from there."""
     weakref.finalize(owner, _lost, file)
 
 
@@ -121,15 +121,15 @@ def _warn(file: StreamFile, outcome: str) -> None:
 
 
 SHARE = 8
-"""A block that is read has one of so many parts of the memory, at most; chunks to be written are gathered to that."""
+"""Divisor of the memory for a block to read, at most; chunks to write are gathered to that size."""
 CHUNK_SHARE = 3
-"""And a chunk of values that are written one of so many."""
+"""Divisor of the memory for a chunk of values to write."""
 PIECE_SHARE = 32
-"""It is written in pieces of one of so many."""
+"""Divisor of the memory for a piece of such a chunk."""
 
 
 class RaggedReader:
-    """Reader of blocks, for tasks: it opens the file where it is first used, and again where it was sent."""
+    """Reader of blocks in tasks: it opens the file on first use, and again after it was sent."""
 
     def __init__(self, file: StreamFile, item: np.dtype, budget: int) -> None:
         self._made = file, item, budget
@@ -180,7 +180,7 @@ def dask_ragged(file: StreamFile, item: np.dtype, budget: int, ends: np.ndarray)
 
 
 def _held(budget: int) -> int:
-    """Bytes of a budget that a task has for the cells, beside what it reads and gives."""
+    """Return the share of a budget for a task's cells, in bytes, beside its buffers."""
     return budget - 2 * (budget // SHARE)
 
 
@@ -189,19 +189,19 @@ def _held(budget: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBlocks:
-    """Ragged items whose values come in blocks."""
+    """Ragged items with values in Dask blocks."""
 
     counts: np.ndarray
     """Items of each cell."""
     values: Any
     """All items, as a Dask array."""
     items: int
-    """Items that are computed at one time, at most, unless a chunk has more."""
+    """Maximum number of items to compute at one time, unless a chunk has more."""
     piece: int
-    """Items that are written at one time."""
+    """Number of items to write at one time."""
 
     def calls(self, made: Callable[[Any], np.ndarray], lower: int) -> Iterator[CellBytes]:
-        """Compute blocks one after the other, and yield what each writes."""
+        """Compute blocks one after the other, and yield the bytes of each."""
         counts = self.counts.reshape(-1)
         for start, stop in self._bounds():
             block = np.ascontiguousarray(made(self.values[start:stop].compute()))
@@ -214,7 +214,7 @@ class GivenBlocks:
                 yield CellBytes(cells=cells + lower, counts=number * block.dtype.itemsize, data=data)
 
     def _bounds(self) -> Iterator[tuple[int, int]]:
-        """Chunks that follow one another, as many as fit."""
+        """Yield runs of chunks that fit together."""
         start = stop = 0
         for count in self.values.chunks[0]:
             if stop > start and stop + count - start > self.items:
@@ -226,12 +226,12 @@ class GivenBlocks:
 
 
 def is_dask(given: Any) -> bool:
-    """Whether something is counts and values of which one is a Dask array."""
+    """Return whether the argument is a pair of counts and values with a Dask array in it."""
     return isinstance(given, tuple) and len(given) == 2 and any(hasattr(each, "dask") for each in given)
 
 
 def given_blocks(given: tuple[Any, Any], shape: tuple[int, ...] | None, budget: int) -> Ragged | GivenBlocks:
-    """Look at ragged items of Dask: those that fit are computed, others are to come in blocks."""
+    """Return ragged items of Dask: computed if they fit, otherwise as blocks."""
     counts, values = given
     if shape is not None and np.shape(counts) != shape:
         raise InputError(f"counts of shape {np.shape(counts)} do not fit streams of shape {shape}")

@@ -1,4 +1,4 @@
-"""Streams whose ranks are on the workers of a cluster: arrays of one block a rank go in, and come out."""
+"""Streams with ranks on the workers of a cluster: input and output are arrays of one block a rank."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class RankStreams:
-    """The streams of a file on the workers of a cluster; `open_streams` makes it where a client is given.
+    """Streams of a file on the workers of a cluster; `open_streams` creates it for a given client.
 
-    Every call is made by all ranks together; what ranks hold stays where they are.
+    All ranks take part in every call; their data stays on their workers.
     """
 
     def __init__(self, file: StreamFile, client: Client, mode: str, budget: int, blocks: dict[str, int]) -> None:
@@ -67,14 +67,14 @@ class RankStreams:
 
     @property
     def mode(self) -> str:
-        """The mode that the end of the file is written in, as far as all ranks know it."""
+        """Mode of the end of the file, as far as all ranks know it."""
         return MODES[max(map(MODES.index, self._ranks.each(_mode)))]
 
     def __repr__(self) -> str:
         return f"<RankStreams {self._file.name}: shape {self.shape}, dtype {self.dtype}, {self.ranks} ranks>"
 
     def _bounds(self) -> list[tuple[int, int]]:
-        """Rows along the first axis of each rank."""
+        """Return the rows of each rank along the first axis."""
         cells = self._file.meta.cells
         inner = max(cells.inner, 1)
         return [(lower // inner, upper // inner) for lower, upper in map(cells.of_rank, self._used)]
@@ -86,12 +86,12 @@ class RankStreams:
         return [values[lower:upper] for lower, upper in self._bounds()]
 
     def write(self, values: Any, *, where: Any = None, at: Any = None) -> None:
-        """Write items, as `Streams.write`: an array of numpy or Dask, whose first axis is dealt to ranks.
+        """Write items, as `Streams.write`: a numpy or Dask array; its first axis is divided among ranks.
 
         Raises
         ------
         InputError
-            Where values, mask or cells do not fit the shape.
+            If values, mask or cells do not fit the shape.
         """
         self._check()
         if self._opened_as == "r":
@@ -110,7 +110,7 @@ class RankStreams:
         return [(of_cells(call, *cells.of_rank(rank)), None) for rank in self._used]
 
     def _blocks(self, values: Any, where: Any) -> list[tuple[Any, Any]]:
-        """Deal values and mask to ranks; one value is that of every cell."""
+        """Divide values and mask among ranks; one value applies to every cell."""
         array = values if hasattr(values, "dask") else as_items(values, self.dtype)
         if not array.ndim and not hasattr(array, "dask"):
             array = np.full(self.shape, array)
@@ -137,12 +137,12 @@ class RankStreams:
         return self._ranks.each(_settle)
 
     def read(self, n: int | None = None) -> da.Array:
-        """Read items of all cells, as many of each: a Dask array with one block a rank.
+        """Read the same number of items of each cell: a Dask array with one block a rank.
 
         Raises
         ------
         SelectionError
-            Where a cell has fewer: `each` reads them one by one.
+            If a cell has fewer: `each` reads them one by one.
         """
         import dask.array as da
         from dask.delayed import delayed
@@ -171,7 +171,7 @@ class RankStreams:
         return dask_ragged(self._file, self.dtype, self._budget, whole.ends())
 
     def each(self, function: Any) -> None:
-        """Call a function with the stream of one cell after the other, on the worker of its rank."""
+        """Call a function with the stream of each cell in turn, on the worker of its rank."""
         self._check()
         if self._opened_as != "r":
             self._ranks.each(_prepare_each)
@@ -188,13 +188,13 @@ class RankStreams:
         return np.concatenate([each.reshape(-1) for each in self._ranks.each(_tell)]).reshape(self.shape)
 
     def flush(self) -> None:
-        """Put all that was written on its device."""
+        """Flush all written data to its device."""
         self._check()
         if self._opened_as != "r":
             self._file.commit(committed(self._file.meta, self._settled()))
 
     def close(self) -> None:
-        """Put all that was written on its device, let ranks go, and let others write."""
+        """Flush all written data to its device, end the ranks, and release the file for other writers."""
         if self._closed:
             return
         self._closed = True
@@ -233,7 +233,7 @@ class RankStreams:
 
 
 class _Rank:
-    """One rank where it lives."""
+    """Rank on its worker."""
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams

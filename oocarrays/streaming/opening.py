@@ -1,4 +1,4 @@
-"""Opening streams: files of our own, and any Zarr array as one."""
+"""Opening of streams: stream files, and any Zarr array as one."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def holds_streams(store: StoreLike) -> bool:
 
 
 def rebuilt(store: StoreLike) -> Rebuilt:
-    """Make a stream file whole that somebody left who died."""
+    """Rebuild a stream file that an interrupted run left open."""
     return rebuild(store, durable=bool(setting("durable")))
 
 
 class StreamsJob:
-    """The rebuilding of a stream file that somebody left who died, or whose directory is damaged.
+    """Job that rebuilds a stream file after an interrupted run, or with a damaged directory.
 
-    Nothing is looked at before it runs but what the file says of itself.
+    Before it runs, only the metadata of the file is read.
     """
 
     def __init__(self, store: StoreLike) -> None:
@@ -58,11 +58,11 @@ class StreamsJob:
 
     @property
     def left(self) -> float:
-        """Of what is to be done, the part that is left: all of it, where the file was not closed."""
+        """Share of the work that is left: all of it, unless the file was closed."""
         return 0.0 if self.is_closed else 1.0
 
     def explain(self) -> str:
-        """Say what will be done."""
+        """Describe the work."""
         state = "was closed" if self.is_closed else "was not closed"
         return f"{self.store} {state}: its directory is looked through, linked again, and the file closed"
 
@@ -70,7 +70,7 @@ class StreamsJob:
         return f"<StreamsJob {self.store}>"
 
     def run(self) -> Rebuilt:
-        """Make the file whole, with all blocks that are there."""
+        """Rebuild the file with all its blocks."""
         done = rebuilt(self.store)
         self.is_closed = True
         return done
@@ -95,17 +95,17 @@ def stream_rows(store: StoreLike) -> list[tuple[str, ...]]:
 
 
 def _fill(name: str, meta: Any) -> str:
-    """Say of IB how many superblocks there are."""
+    """Return the numbers of IB's superblocks as text."""
     data, directory = meta.ib.superblocks
     return f", {data} superblocks, {directory} of the directory" if name == "IB" else ""
 
 
 AXIS = "stream"
-"""The dimension name of the axis that is the streams' in a plain array."""
+"""Dimension name of the axis along which the streams of a plain array run."""
 DASK_SHARE = 4
-"""Chunks of a Dask array that are computed and written have one of so many parts of the memory."""
+"""Divisor of the memory for chunks of a Dask array to compute and write."""
 BLOCKS = ("cb_block", "ib_block", "ib_pointers", "superblock")
-"""Sizes that may be given, for measurements."""
+"""Names of block sizes that can be set, for measurements."""
 
 
 def open_streams(
@@ -124,55 +124,56 @@ def open_streams(
     storage_options: Settings | None = None,
     scheduler: Client | str | None = None,
 ) -> Any:
-    """Open a file that holds a stream for each cell of a shape.
+    """Open a file with one stream for each cell of a shape.
 
     Parameters
     ----------
     store : path, URL or Zarr store
-        The file: a Zarr group. To read, any Zarr array, too, ``.npy`` file, or dataset such as ``file.h5/a``: an axis
-        named "stream", or the first, is the streams'. A plain binary file, where ``shape`` and ``dtype`` are given and
-        the file is there, or with ``offset`` or ``order``.
+        The file: a Zarr group. For reading also any Zarr array, ``.npy`` file, or dataset such as ``file.h5/a``: the
+        streams run along the axis named "stream", or the first. Or a plain binary file, if ``shape`` and ``dtype`` are
+        given and the file exists, or with ``offset`` or ``order``.
     mode : str
-        ``"r"`` to read, ``"w"`` to make a new one, ``"a"`` to append, ``"r+"`` to read and write.
+        ``"r"`` to read, ``"w"`` to create, ``"a"`` to append, ``"r+"`` to read and write.
     shape : int or tuple of int
-        Extent of each axis of the cells; of a file that is there, what it must be.
+        Extent of each axis of the cells; it must match that of an existing file.
     dtype : dtype
-        What an item is. Streams of bytes take items of any type. Of a file that is there, its own type; in mode
-        ``"r"`` bytes are read as any type, and items of any type as bytes.
+        Type of an item. Streams of bytes accept items of any type. For an existing file it must be its own type; in
+        mode ``"r"`` bytes are read as any type, and items of any type as bytes.
     layout : str, optional
-        How cells are dealt to ranks: ``"(block, *, …)"``, in blocks along the first axis.
+        Distribution of cells over ranks: ``"(block, *, …)"``, in blocks along the first axis.
     ranks : int, optional
-        Logical processors: threads, each with buffers and superblocks of its own (default: the setting, or one).
+        Number of ranks: threads, each with its own buffers and superblocks (default: the setting, or one).
     memory : int or str, optional
-        Bytes to hold at most, buffers of all cells among them.
+        Budget in bytes, including the buffers of all cells.
     overwrite : bool
-        Whether ``"w"`` replaces a stream file that is there, or a plain one.
+        Whether ``"w"`` replaces an existing stream file, or a plain one.
     offset : int, optional
-        Of a plain binary file: the bytes before the first step; ``"w"`` makes them zeros.
+        For a plain binary file: the bytes before the first step; ``"w"`` writes zeros there.
     order : str, optional
-        Of a plain binary file: ``"C"`` (default) or ``"F"``, the order of the cells in a step. A step has one item of
+        For a plain binary file: ``"C"`` (default) or ``"F"``, the order of the cells in a step. A step has one item of
         each cell; all cells write together.
     blocks : dict, optional
-        Bytes of blocks that are not to be chosen: ``cb_block``, ``ib_block``, ``superblock``; and ``ib_pointers``.
+        Block sizes in bytes that override the defaults: ``cb_block``, ``ib_block``, ``superblock``; and
+        ``ib_pointers``.
 
     scheduler : Client or address, optional
-        The cluster on whose workers ranks are, one for each worker by default.
+        The cluster to run on, by default with one rank on each worker.
 
     Returns
     -------
     Streams or RankStreams
-        The latter where ranks are on workers.
+        `RankStreams` if ranks are on workers.
 
     Raises
     ------
     NotFoundError
-        Where there is nothing to open.
+        If the file does not exist.
     InputError
-        Where ``shape`` or ``dtype`` are not those of a file that is there.
+        If ``shape`` or ``dtype`` differ from those of an existing file.
     TargetError
-        Where something is there that was to be made, or somebody else writes it.
+        If the file to be created exists already, or another writer has it open.
     BudgetError
-        Where the buffers of all cells do not fit the memory.
+        If the buffers of all cells do not fit the memory.
 
     Examples
     --------
@@ -208,7 +209,7 @@ def open_streams(
 def _on_workers(
     file: StreamFile, client: Client, mode: str, ranks: int, budget: int, blocks: dict[str, int]
 ) -> RankStreams:
-    """Open the streams of a file on the workers of a cluster; whoever reads deals cells to ranks as they are now."""
+    """Open the streams of a file on the workers of a cluster; readers divide cells among the present ranks."""
     if isinstance(file, PlainStreams):
         file.let_go()
         raise UnsupportedError(f"{file.name} is a plain binary file: open it here; its to_dask() is read by workers")
@@ -246,7 +247,7 @@ def _asked(shape: Any, dtype: Any, ranks: int) -> Meta:
 
 
 def _is_plain(place: Any, mode: str, asked: tuple[Any, Any], layout: tuple[Any, Any]) -> bool:
-    """Return whether a place is that of a plain binary file: one that is there, or is asked for."""
+    """Return whether a location is that of a plain binary file, existing or requested."""
     if any(each is not None for each in layout):
         return True
     there = isinstance(place, str | os.PathLike) and os.path.isfile(place)
@@ -271,7 +272,7 @@ def _plain(place: Any, mode: str, asked: tuple[Any, Any, Any, Any], *, overwrite
 
 
 def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
-    """Open a stream file, or any array as one: an axis named "stream", or the first, is its streams'."""
+    """Open a stream file, or any array as one: its streams run along the axis named "stream", or the first."""
     try:
         return open_file(place, durable=durable)
     except NotFoundError as no_streams:
@@ -291,7 +292,7 @@ def _found(place: StoreLike, mode: str, *, durable: bool) -> StreamFile:
 
 
 def _check_same(file: StreamFile, mode: str, shape: Any, dtype: Any) -> None:
-    """Raise if shape or type of items are others than those of a file that is there; reading may view bytes."""
+    """Raise if shape or item type differ from those of an existing file; reading may view bytes."""
     if shape is not None and extents(shape) != file.meta.cells.shape:
         raise InputError(f"shape={shape!r} is asked for, and {file.name} has streams of shape {file.meta.cells.shape}")
     wanted = file.meta.item if dtype is None else element_type(dtype)
@@ -301,7 +302,7 @@ def _check_same(file: StreamFile, mode: str, shape: Any, dtype: Any) -> None:
 
 
 def check_layout(layout: str | None, ndim: int) -> None:
-    """Refuse a layout that streams do not have: they are dealt in blocks along the first axis."""
+    """Raise for layouts other than blocks along the first axis."""
     if layout is None:
         return
     words = [word for word in re.split(r"[\s(),…]+", str(layout).lower()) if word and word != "..."]
@@ -340,24 +341,24 @@ def streams_of(
 def streams_from_ragged(
     store: StoreLike, counts: Any, values: Any = None, *, mode: Literal["w", "a"] = "w", **options: Any
 ) -> None:
-    """Write ragged items, of each cell its own number, as streams.
+    """Write ragged items as streams, with a separate number of items for each cell.
 
     Parameters
     ----------
     counts : Ragged, DaskRagged, or array of int
         Items of each cell.
     values : array, optional
-        All items, one cell after the other, where counts are given. Where they are a Dask array, chunks are computed
-        and written one after the other, in the memory given.
+        All items, one cell after the other, if counts are given. Chunks of a Dask array are computed and written one
+        after the other, in the given memory.
     options
-        Of `open_streams`.
+        As in `open_streams`.
 
     Raises
     ------
     InputError
-        Where counts and values do not fit each other, or chunks of values are of unknown sizes: nothing has been made.
+        If counts and values do not fit each other, or chunks have unknown sizes: before the file is created.
     BudgetError
-        Where a chunk of values is larger than a quarter of the memory.
+        If a chunk of values is larger than a quarter of the memory.
 
     Examples
     --------
@@ -379,7 +380,7 @@ def streams_from_ragged(
 
 
 def _write_dask(store: StoreLike, given: tuple[Any, Any], mode: Literal["w", "a"], options: Settings) -> None:
-    """Write ragged items of Dask, in the memory given: streams have three quarters of it, and blocks the rest."""
+    """Write ragged items of Dask in the given memory: streams use three quarters of it, and blocks the rest."""
     budget = settings.budget(options.get("memory")) // DASK_SHARE * (DASK_SHARE - 1)
     ragged = given_blocks(given, None, budget)
     made: Settings = {"shape": ragged.counts.shape, "dtype": ragged.values.dtype} if mode == "w" else {}

@@ -1,4 +1,4 @@
-"""Ragged arrays: of each cell its own number of items."""
+"""Ragged arrays: cells with separate numbers of items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oocarrays.streaming.items import as_array, as_fill
 
 
 class Ragged:
-    """Items of each cell of a shape: how many each has, and all of them, one cell after the other.
+    """Items of each cell of a shape: their counts, and all items, one cell after the other.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Ragged:
     Raises
     ------
     InputError
-        Where counts are negative, or values are fewer or more.
+        If counts are negative, or do not add up to the number of values.
     """
 
     def __init__(self, counts: Any, values: Any) -> None:
@@ -74,7 +74,7 @@ class Ragged:
         return lists if self.shape else lists[0]
 
     def padded(self, fill: Any = 0) -> np.ndarray:
-        """Return an array of cells × items: what a cell has fewer than the others is ``fill``."""
+        """Return an array of cells × items; shorter cells are filled with ``fill``."""
         counts = self.counts.reshape(-1)
         out = np.full((len(counts), int(counts.max(initial=0))), as_fill(fill, self.dtype), self.dtype)
         out[np.arange(out.shape[1]) < counts[:, None]] = self.values
@@ -86,7 +86,7 @@ class Ragged:
         Raises
         ------
         UnsupportedError
-            Where awkward is not installed.
+            If awkward is not installed.
         """
         if find_spec("awkward") is None:
             raise UnsupportedError("awkward is not installed: pip install awkward")
@@ -104,7 +104,7 @@ class Ragged:
 
 
 class DaskRagged(NamedTuple):
-    """Ragged items whose counts and values are Dask arrays, as `Streams.to_dask` gives them: a pair of these."""
+    """Ragged items with counts and values as Dask arrays, as `Streams.to_dask` returns them."""
 
     counts: Any
     """Items of each cell; its shape is that of the cells."""
@@ -123,7 +123,7 @@ class DaskRagged(NamedTuple):
 
 
 def cell_number(cell: Any, shape: tuple[int, ...]) -> int:
-    """Return the number of a cell, given by its index; negative ones count from the end of their axis."""
+    """Return the number of a cell at an index; negative indices count from the end of their axis."""
     index = cell if isinstance(cell, tuple) else (cell,)
     fits = len(index) == len(shape) and all(
         isinstance(k, int | np.integer) and not isinstance(k, bool) and -n <= k < n
@@ -137,7 +137,7 @@ def cell_number(cell: Any, shape: tuple[int, ...]) -> int:
 
 
 def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
-    """Return counts of cells, to which values of a shape belong."""
+    """Return the counts of cells; raise if they do not match the values."""
     counts = as_array(given, "counts")
     if counts.dtype.kind not in "iu" and counts.size:
         raise InputError(f"counts of dtype {counts.dtype} are no whole numbers")
@@ -150,7 +150,7 @@ def checked_counts(given: Any, values: tuple[int, ...]) -> np.ndarray:
 
 
 def ragged_of(given: Any, shape: tuple[int, ...], items: Callable[[Any], np.ndarray]) -> Ragged | None:
-    """Return what a person gives as ragged items of cells; None where it is an array."""
+    """Return the argument as ragged items of cells; None if it is an array."""
     if isinstance(given, Ragged):
         return _of_shape(given, shape)
     if _is_pair(given, shape):
@@ -163,7 +163,7 @@ def ragged_of(given: Any, shape: tuple[int, ...], items: Callable[[Any], np.ndar
 
 
 def _is_pair(given: Any, shape: tuple[int, ...]) -> bool:
-    """Whether something is counts of cells, and values."""
+    """Return whether the argument is a pair of counts and values."""
     if not isinstance(given, tuple) or len(given) != 2 or np.shape(given[0]) != shape or np.ndim(given[1]) != 1:
         return False
     return np.asarray(given[0]).dtype.kind in "iu"

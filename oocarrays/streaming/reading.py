@@ -1,6 +1,6 @@
-"""Positions of streams, and reading items from there: the same of all cells, or of each its own number.
+"""Positions of streams, and reads from there, with the same number of items for all cells or one for each.
 
-A position is one number where all streams stand at the same place, else one of each cell; None at the end.
+A position is one number if all streams have the same, else one for each cell; None at the end.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from oocarrays.streaming.ragged import Ragged
 from oocarrays.streaming.text import Token, printed, scanned, tokens_of
 
 SHARE = 8
-"""The part of the budget in which steps are gathered is one of so many."""
+"""Divisor of the budget for gathering steps."""
 
 
 def steps_of(part: RanksPart, item: np.dtype) -> int:
-    """Items of the longest stream."""
+    """Return the number of items of the longest stream."""
     return int((part.ends() // item.itemsize).max(initial=0))
 
 
@@ -56,7 +56,7 @@ def steps_settings(
 
 
 def boxes_of(settings: Settings, count: int, budget: int) -> tuple[int, int]:
-    """Return the steps, and the rows of cells, that are written together: whole chunks or shards, as many as fit."""
+    """Return the steps and the rows of cells to write together: whole chunks or shards that fit the budget."""
     shape, itemsize = settings["shape"], settings["dtype"].itemsize
     unit = settings.get("shards") or settings["chunks"]
     rows = shape[1] if len(shape) > 1 else 1
@@ -74,7 +74,7 @@ def boxes_of(settings: Settings, count: int, budget: int) -> tuple[int, int]:
 
 
 def fill_steps(array: zarr.Array, part: RanksPart, item: np.dtype, fill: Any, boxes: tuple[int, int]) -> None:
-    """Write all streams to an array of steps × cells, and after the end of shorter ones ``fill``."""
+    """Write all streams to an array of steps × cells, and ``fill`` after the end of shorter ones."""
     steps, rows = boxes
     inner = math.prod(array.shape[2:])
     for first in range(0, array.shape[1] if array.ndim > 1 else 1, rows):
@@ -90,7 +90,7 @@ def fill_steps(array: zarr.Array, part: RanksPart, item: np.dtype, fill: Any, bo
 
 
 def _padded(part: RanksPart, cells: np.ndarray, steps: tuple[int, int], item: np.dtype, fill: Any) -> np.ndarray:
-    """Some items of some cells, and what shorter streams end in: cells × items."""
+    """Return some items of some cells as cells × items, with shorter streams filled."""
     start, stop = steps
     ends = part.ends()[cells] // item.itemsize
     counts = np.clip(ends - start, 0, stop - start)
@@ -102,20 +102,20 @@ def _padded(part: RanksPart, cells: np.ndarray, steps: tuple[int, int], item: np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFile:
-    """The file of all cells, as each of them sees it."""
+    """File of all cells, as shared by the cells."""
 
     part: RanksPart
     """The streams."""
     dtype: np.dtype
     """Type of an item."""
     mode: str
-    """The mode that the file was opened in."""
+    """Mode of the opened file."""
     items: Callable[[Any], np.ndarray]
-    """Makes values items."""
+    """Conversion of values to items."""
 
 
 class Cell:
-    """The stream of one cell; what it writes is written when all cells have had their turn, or when it reads."""
+    """Stream of one cell; its writes reach the file after all cells have had their turn, or when it reads."""
 
     def __init__(self, shared: SharedFile, place: int, position: int, end: int) -> None:
         self._shared = shared
@@ -126,7 +126,7 @@ class Cell:
         self._position = position
         self._end = end
         self.written: list[tuple[int, bytes]] = []
-        """Where it wrote, and what."""
+        """Offset and bytes of each of its writes."""
 
     @property
     def index(self) -> tuple[int, ...]:
@@ -134,7 +134,7 @@ class Cell:
         return tuple(int(k) for k in np.unravel_index(self.number, shape)) if shape else ()
 
     def read(self, n: int = 1, dtype: Any = None) -> np.ndarray:
-        """Read as many items as there are, at most ``n``; -1 for all that are left."""
+        """Read items, at most ``n``; -1 for all that are left."""
         item = self._shared.dtype if dtype is None else element_type(dtype)
         check_view(self._shared.dtype, item, "the stream")
         n = whole(n, "n")
@@ -142,7 +142,7 @@ class Cell:
         return np.frombuffer(self._bytes((left if n < 0 else min(n, left)) * item.itemsize), item)
 
     def _bytes(self, count: int) -> bytes:
-        """The next bytes, of what is in the file and of what the cell itself has written since."""
+        """Return the next bytes, from the file and from the cell's own writes since."""
         start, self._position = self._position, self._position + count
         there = min(max(self._shared.part.end_of(self.place) - start, 0), count)
         found = bytearray(count)
@@ -156,7 +156,7 @@ class Cell:
         return bytes(found)
 
     def readline(self) -> str:
-        """Read a line of text, with its end; empty where nothing is left."""
+        """Read a line of text, with its end; empty if nothing is left."""
         start, line = self._position, b""
         while self._position < self._end and b"\n" not in line:
             line += self._bytes(min(256, self._end - self._position))
@@ -187,9 +187,9 @@ class Cell:
         self.write(printed(format, values))
 
     def scanf(self, format: str) -> list[Any]:
-        """Read text as far as it matches a format of C: the values of the conversions that matched.
+        """Read text as far as it matches a format of C, and return the values of the matched conversions.
 
-        None of them matched where the list is empty; `eof` says whether text was left.
+        The list is empty if none matched; `eof` returns whether text is left.
         """
         start, tokens = self._position, tokens_of(format)
         values, place, _ = scanned(tokens, self._bytes(max(self._end - start, 0)))
@@ -212,7 +212,7 @@ class Cell:
 
 
 TEXT_AHEAD = 256
-"""Bytes of each cell that scanf looks at first."""
+"""Bytes of each cell that scanf reads first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,15 +222,15 @@ class Matches:
     tokens: list[Token]
     """The parts of the format."""
     matches: list[tuple[list[Any], int, bool]]
-    """Of each cell, the values, the bytes that they took, and whether its text ended before a directive."""
+    """For each cell, the values, the length of their text in bytes, and whether the text ended before a directive."""
 
     @property
     def counts(self) -> np.ndarray:
-        """Conversions that each cell matched, as C returns them: -1 where its text ended before the first."""
+        """Return the number of matched conversions of each cell, as C does: -1 if its text ended before the first."""
         return np.array([-1 if ended and not values else len(values) for values, _, ended in self.matches], np.int64)
 
     def columns(self) -> list[np.ndarray]:
-        """The values of each conversion: 0, nan or empty where a cell did not match it."""
+        """Return the values of each conversion: 0, nan or empty for cells without a match."""
         made = []
         for number, kind in enumerate(token.type for token in self.tokens if token.type is not None):
             empty: Any = "" if kind is str else math.nan if kind is float else 0
@@ -240,14 +240,14 @@ class Matches:
 
 
 def _integers(values: list[int]) -> np.ndarray:
-    """Return integers as numpy has them, or as they are where some are too large."""
+    """Return integers as a numpy array, or as objects if some are too large."""
     limits = [(dtype, np.iinfo(dtype)) for dtype in (np.int64, np.uint64)]
     least, most = min(values, default=0), max(values, default=0)
     return np.array(values, next((dtype for dtype, it in limits if it.min <= least and most <= it.max), object))
 
 
 def scanned_cells(part: RanksPart, tokens: list[Token]) -> Matches:
-    """Match the text of each cell; where a match may go on, with more of it."""
+    """Match the text of each cell; a match that may continue is tried again with more text."""
     found: list[tuple[list[Any], int, bool]] = [([], 0, False)] * part.count
     position, ends = part.tell(), part.ends()
     cells, size = np.arange(part.count), TEXT_AHEAD
@@ -265,7 +265,7 @@ def scanned_cells(part: RanksPart, tokens: list[Token]) -> Matches:
 
 
 def returned(results: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return what a function returned for each cell as an array; None where it returned nothing."""
+    """Return the results of a function for each cell as an array; None if all are None."""
     if all(result is None for result in results):
         return None
     if all(isinstance(result, int | float | complex | np.number | np.bool_) for result in results):
@@ -276,13 +276,13 @@ def returned(results: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray | Non
 
 
 MOST_ITEMS = 2**62
-"""Items that are read of a stream, at most."""
+"""Maximum number of items to read of a stream."""
 WHENCES = (0, 1, 2)
-"""From the beginning, from where a stream stands, from its end: os.SEEK_SET, os.SEEK_CUR, os.SEEK_END."""
+"""Origins of a seek: beginning, position, end, as os.SEEK_SET, os.SEEK_CUR, os.SEEK_END."""
 
 
 def moved(part: RanksPart, offset: Any, whence: int) -> int | np.ndarray | None:
-    """Return where streams stand after a seek."""
+    """Return the positions of streams after a seek."""
     chosen(whence, "whence", WHENCES)
     given = as_array(offset, "offset=")
     if given.dtype.kind not in "iu" or given.shape not in ((), part.shape):
@@ -297,14 +297,15 @@ def moved(part: RanksPart, offset: Any, whence: int) -> int | np.ndarray | None:
 
 
 def simple(position: np.ndarray) -> int | np.ndarray:
-    """One number for the positions of all cells, where they are the same."""
+    """Return one number for the positions of all cells if they are equal."""
     if len(position) and bool((position == position[0]).all()):
         return int(position[0])
     return position if len(position) else 0
 
 
 def read_level(part: RanksPart, items: int, item: np.dtype) -> np.ndarray | None:
-    """Read as many items of all cells, which stand at the same place: cells × items. None where some have fewer."""
+    """Read the same number of items of all cells at one common position: cells × items. Return None if a cell has
+    fewer."""
     position, nbytes = part.position, items * item.itemsize
     if not isinstance(position, int) or position + nbytes > part.level_end():
         return None
@@ -314,7 +315,7 @@ def read_level(part: RanksPart, items: int, item: np.dtype) -> np.ndarray | None
 
 
 def read_each(part: RanksPart, n: Any, mask: np.ndarray | None, item: np.dtype) -> Any:
-    """Read of each cell its own number of items, or those of a mask: an array where all have what is asked for."""
+    """Read a number of items of each cell, or of the cells of a mask: an array if all cells have that number."""
     counts = _wanted(part, n)
     cells = np.arange(part.count) if mask is None else np.flatnonzero(mask)
     position, ends = part.tell(), part.ends()
@@ -334,7 +335,7 @@ def read_each(part: RanksPart, n: Any, mask: np.ndarray | None, item: np.dtype) 
 
 
 def _wanted(part: RanksPart, n: Any) -> np.ndarray | None:
-    """Items of each cell; None for all that there are."""
+    """Return the number of items of each cell; None for all that are left."""
     counts = as_array(1 if n is None else n, "n=")
     if not counts.ndim:
         number = 1 if n is None else min(whole(n, "n", -1), MOST_ITEMS)
@@ -345,5 +346,5 @@ def _wanted(part: RanksPart, n: Any) -> np.ndarray | None:
 
 
 def _viewed(rows: np.ndarray, item: np.dtype) -> np.ndarray:
-    """View rows of bytes as items: those that lie apart are moved as such, many times faster than as bytes."""
+    """View rows of bytes as items; rows that are apart are copied as items, many times faster than as bytes."""
     return rows.view(item) if rows.shape[1] and rows.strides[1] == 1 else np.empty((len(rows), 0), item)

@@ -1,4 +1,4 @@
-"""Streams as a person holds them: one of each cell, with the meaning of C's calls and the manners of numpy."""
+"""Streams of cells, one a cell, with the semantics of C's calls and the arguments of numpy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from oocarrays.streaming.text import printed, tokens_of
 
 
 class Streams:
-    """The streams of the cells of a shape; `open_streams` makes it.
+    """Streams of the cells of a shape; created by `open_streams`.
 
     Positions are bytes, as in C; counts are items.
     """
@@ -55,7 +55,7 @@ class Streams:
         self._given = CellValues(shape=part.shape, item=file.meta.item, lower=part.lower)
         self._item_bytes = self._item.itemsize
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ properties
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,17 +69,17 @@ class Streams:
 
     @property
     def ranks(self) -> int:
-        """Logical processors that the cells are dealt to."""
+        """Number of ranks that share the cells."""
         return self._file.meta.cells.ranks
 
     @property
     def mode(self) -> str:
-        """The mode that the end of the file is written in: NB, CB or IB."""
+        """Mode of the end of the file: NB, CB or IB."""
         return self._part.mode
 
     @property
     def segments(self) -> dict[str, dict[str, int]]:
-        """The block of each segment, and the bytes of all streams in it."""
+        """Block size of each segment, and the bytes of all streams in it."""
         part, common, apart = self._part, self._part.common, self._part.apart
         lengths = int(apart.lengths().sum())
         blocks = {"NB": part.nb_block if part.nb_end else 0, "CB": common.block if common.nbytes else 0}
@@ -95,7 +95,7 @@ class Streams:
 
     @property
     def meter(self) -> Any:
-        """The meter of all that has been read and written."""
+        """Meter of all reads and writes."""
         return self._part.meter
 
     def __repr__(self) -> str:
@@ -110,20 +110,20 @@ class Streams:
         Parameters
         ----------
         values : array, Ragged, (counts, values), list, or array of awkward
-            One item for each cell, or as many for each along another axis, or of each cell its own number. With
-            ``where``, items of all cells or of those of the mask alone; with ``at``, items in any order. Counts and
+            One item for each cell, or the same number for each along another axis, or a separate number for each cell.
+            With ``where``, items of all cells or only of those of the mask; with ``at``, items in any order. Counts and
             values may be Dask arrays: chunks are computed and written one after the other.
         where : array of bool, optional
-            The cells that write.
+            Mask of the cells that write.
         at : array of int, or a tuple of one for each axis, optional
             The cell of each item, by number in the order of an array, or by index.
 
         Raises
         ------
         InputError
-            Where values, mask or cells do not fit the shape, or values are not of the type of an item.
+            If values, mask or cells do not fit the shape, or values do not have the item's type.
         BudgetError
-            Where a chunk of a Dask array is larger than a third of the memory.
+            If a chunk of a Dask array is larger than a third of the memory.
         """
         if where is None and at is None and is_dask(values):
             self._write_dask(values)
@@ -145,12 +145,12 @@ class Streams:
             self._write(call, self._item)
 
     def prepared(self, values: Any, where: Any) -> tuple[Call, ModeAnswer, str]:
-        """Look at a call: what it writes, the mode that these cells allow, and the type of its items.
+        """Check a call; return it, the mode that these cells allow, and the type of its items.
 
         Parameters
         ----------
         values
-            Values for the cells, or events that are checked already.
+            Values for the cells, or checked events.
         """
         self._check_open()
         call, dtype = (values, self._item) if isinstance(values, Events) else self._given.call(values, where, None)
@@ -158,12 +158,12 @@ class Streams:
         return call, self._part.found(call), dtype.str
 
     def perform(self, call: Call, mode: Mode) -> None:
-        """Do a call in the mode that all ranks agreed on."""
+        """Perform a call in the mode that all ranks agreed on."""
         if call.nbytes if isinstance(call, Level) else len(call.cells):
             self._part.write(call, mode)
 
     def _write(self, call: Call, dtype: np.dtype) -> None:
-        """Write in the mode that the tests find; after a failure, nothing but closing is left."""
+        """Write in the mode that the tests select; after a failure, streams can only be closed."""
         if self._opened_as == "r":
             raise UnsupportedError(f"{self._file.name} is open for reading: open it with mode='a' or 'r+' to write")
         self._check_open()
@@ -183,7 +183,7 @@ class Streams:
             raise
 
     def _write_steps(self, call: Call) -> None:
-        """Write steps of a plain file, which has NB alone: all cells, at the same place, whole items."""
+        """Write steps of a plain file, which supports NB only: all cells, at one position, whole items."""
         part, nbytes = self._part, self._item_bytes
         position = part.nb_end if part.goes_to_ends() else part.position
         if not isinstance(call, Level) or not isinstance(position, int) or (position | call.nbytes) % nbytes:
@@ -202,7 +202,7 @@ class Streams:
             raise
 
     def _begin(self, mode: Mode, nbytes: int, dtype: np.dtype) -> None:
-        """Go over to another mode: from then on the file says how long the segments before it are."""
+        """Switch to another mode; from then on the file records the lengths of earlier segments."""
         had_any = self._part.cb_end > 0
         self._part.begin(mode, nbytes, dtype)
         if mode != "NB":
@@ -217,18 +217,18 @@ class Streams:
         Parameters
         ----------
         n : int or array of int, optional
-            Items of each cell, or of each its own number; -1 for all that are left. None for one, without an axis for
-            it.
+            Items of each cell, one number for all or one for each; -1 for all that are left. None for one item, without
+            an axis for it.
         where : array of bool, optional
             The cells that read.
         dtype : dtype, optional
-            What bytes are read as, where that is another type.
+            Type to read bytes as, if it differs from the item's.
 
         Returns
         -------
         numpy.ndarray or Ragged
-            An array of the cells, or of those of the mask in one axis, and of items along the last axis. `Ragged` where
-            cells have fewer items than were asked for, as C's short counts, and where each has its own number.
+            An array of the cells, or of those of the mask in one axis, with items along the last axis. `Ragged` if
+            cells have fewer items than requested, as C's short counts, or if each has its own number.
         """
         self._check_open()
         item = self._item if dtype is None else element_type(dtype)
@@ -240,22 +240,22 @@ class Streams:
         return read_each(self._part, n, None if where is None else self._given.mask(where).reshape(-1), item)
 
     def to_dask(self) -> DaskRagged:
-        """Return all of every stream as Dask arrays, which are read when they are computed; positions stay.
+        """Return all of every stream as lazy Dask arrays; positions stay.
 
-        It is a method beside `to_ragged`, as `Ragged.to_dask` is, since a pair of arrays comes back: Dask has no ragged
-        array. What has been written is flushed; what is written later is not among it.
+        It is a method beside `to_ragged`, as `Ragged.to_dask` is, because it returns a pair of arrays: Dask has no
+        ragged array. It flushes earlier writes; later writes are not included.
 
         Returns
         -------
         DaskRagged
-            ``counts`` of each cell, which are known, and ``values`` of all cells, one after the other. A block of cells
-            has a block of values, of an eighth of the memory at most; cells that are larger than that have several.
-            Each is read by a task of its own, which opens the file where it runs.
+            ``counts`` of each cell, already known, and ``values`` of all cells, one after the other. A block of cells
+            has a block of values, of an eighth of the memory at most; larger cells have several. Each block is read by
+            its own task, which opens the file on its worker.
 
         Raises
         ------
         BudgetError
-            Where three quarters of the memory are too little to read so many cells.
+            If three quarters of the memory are too little to read that number of cells.
 
         Examples
         --------
@@ -272,7 +272,7 @@ class Streams:
         return dask_ragged(self._file, self._item, self._part.budget, self._part.ends())
 
     def to_ragged(self) -> Ragged:
-        """Return all of every stream, in memory; positions stay."""
+        """Return all of every stream in memory; positions stay."""
         self._check_open()
         ends = self._part.ends()
         counts = ends // self._item_bytes
@@ -284,14 +284,14 @@ class Streams:
         self, store: StoreLike, *, fill: Any = 0, chunks: ChunksLike | None = None, shards: ChunksLike | None = None,
         compressors: Any = None, overwrite: bool = False,
     ) -> zarr.Array:  # fmt: skip
-        """Write all streams as one Zarr array of steps × cells, as a file of NB alone has them; positions stay.
+        """Write all streams as one Zarr array of steps × cells, like a file in mode NB only; positions stay.
 
         Parameters
         ----------
         store : path, URL or Zarr store
-            Where to write: `open_streams` opens it as a stream file, too.
+            Location of the array: `open_streams` opens it as a stream file, too.
         fill : scalar
-            The items that shorter streams end in.
+            Item to fill shorter streams with.
         chunks, shards, compressors
             As `rechunk` takes them. By default a step is a chunk, or several along the first axis of the cells, without
             shards and codecs: as streams, which are replaced and appended to in place, are stored.
@@ -299,11 +299,11 @@ class Streams:
         Raises
         ------
         InputError
-            Where ``fill`` is no item.
+            If ``fill`` is not an item.
         ChunksError, UnsupportedError
-            Where an array of this shape cannot have them.
+            If an array of this shape cannot have them.
         BudgetError
-            Where a chunk or shard is larger than an eighth of the memory.
+            If a chunk or shard is larger than an eighth of the memory.
         """
         self._check_open()
         fill = as_fill(fill, self._item)
@@ -316,7 +316,7 @@ class Streams:
         return made
 
     def __getitem__(self, cell: Any) -> np.ndarray:
-        """Return all of one cell's stream; its position stays."""
+        """Return the whole stream of one cell; its position stays."""
         self._check_open()
         number = np.array([self._given.number(cell)])
         end = self._part.end_of(int(number[0])) // self._item_bytes * self._item_bytes
@@ -330,14 +330,14 @@ class Streams:
         Parameters
         ----------
         offset : int or array of int
-            Bytes, of all cells or of each.
+            Offset in bytes, of all cells or of each.
         whence : int
             0 from the beginning, 1 from the position, 2 from the end, as ``os.SEEK_SET`` and the others.
 
         Raises
         ------
         SelectionError
-            Where that is before the beginning of a stream.
+            If the position would be before the beginning of a stream.
         """
         self._check_open()
         self._part.position = moved(self._part, offset, whence)
@@ -348,14 +348,14 @@ class Streams:
         return self._part.tell().reshape(self._shape)
 
     def eof(self) -> np.ndarray:
-        """Return whether nothing is left of each stream after its position."""
+        """Return whether each stream is at its end."""
         self._check_open()
         return (self._part.tell() >= self._part.ends()).reshape(self._shape)
 
     # ------------------------------------------------------------------ text, and one cell at a time
 
     def printf(self, format: str, *values: Any, where: Any = None) -> None:
-        """Write text, each cell its own values in a format of C; independent, as whatever is written cell by cell.
+        """Write text, each cell its own values in a format of C; cells are independent, as in all writes by cell.
 
         Conversions are ``%d %i %u %o %x %X %f %F %e %E %g %G %c %s %%``, with flags, width, precision (also ``*``) and
         length. Text is written as UTF-8; widths and precisions count bytes, as in C. Integers of any length are
@@ -364,7 +364,7 @@ class Streams:
         Raises
         ------
         InputError
-            Where the format has another conversion or does not fit the values, before anything is written.
+            If the format has another conversion or does not fit the values, before anything is written.
         """
         self._check_bytes()
         each = [self._given.of_cells(value) for value in values]
@@ -386,13 +386,13 @@ class Streams:
         Returns
         -------
         counts, values
-            The conversions that each cell matched, as C returns them: -1 where its text ended before the first; and for
-            each conversion an array of the cells, whose values are 0, nan or empty where a cell did not match it.
+            The conversions that each cell matched, as C returns them: -1 if its text ended before the first. And for
+            each conversion an array of the cells; cells without a match have 0, nan or an empty text.
 
         Raises
         ------
         InputError
-            Where the format has another conversion.
+            If the format has another conversion.
         """
         self._check_bytes()
         self._check_open()
@@ -402,7 +402,7 @@ class Streams:
         return found.counts.reshape(self._shape), [column.reshape(self._shape) for column in found.columns()]
 
     def each(self, function: Callable[..., Any], *values: Any) -> np.ndarray | None:
-        """Call a function with the stream of one cell after the other, and of each array the cell's own value.
+        """Call a function with the stream of each cell in turn, and with the cell's own value of each array.
 
         Parameters
         ----------
@@ -414,7 +414,7 @@ class Streams:
         Returns
         -------
         numpy.ndarray or None
-            What the function returned for each cell; None where it returned nothing.
+            The result of the function for each cell; None if all results are None.
         """
         self._check_open()
         if not callable(function):
@@ -433,7 +433,7 @@ class Streams:
         return returned(results, self._shape)
 
     def _finish(self, cells: list[Cell]) -> None:
-        """Write what cells have written, and leave each where it stands."""
+        """Write the cells' data, and set each cell's position."""
         part, position = self._part, self._part.tell()
         for turn in range(max((len(cell.written) for cell in cells), default=0)):
             here = [cell for cell in cells if turn < len(cell.written)]
@@ -455,18 +455,18 @@ class Streams:
     # ------------------------------------------------------------------ the end
 
     def flush(self) -> None:
-        """Put all that was written on its device: from then on no crash loses it."""
+        """Flush all written data to its device: it survives a crash from then on."""
         self._check_open()
         if self._part.writes:
             self._kept.commit(is_closed=False)
 
     def close(self) -> None:
-        """Put all that was written on its device, and let others write.
+        """Write all data to its device, and release the file for other writers.
 
         Raises
         ------
         DiskFullError, StoreFailure
-            Where that fails: what was flushed before is there.
+            If that fails; data that was flushed before is safe.
         """
         self._kept.close()
 

@@ -24,7 +24,7 @@ PRINTED = re.compile(
 )
 """A conversion of printf."""
 SCANNED = re.compile(rf"%(?P<skip>\*)?(?P<width>\d+)?{LENGTH}(?P<kind>[diuoxXfFeEgGsc%]|\[\^?\]?[^\]]*\])")
-"""A conversion of scanf."""
+"""Conversion of scanf."""
 NAME = re.compile(r"%[^a-zA-Z%\s]*(?:hh|h|ll|l|L|q|j|z|t)?.?")
 BITS = {"hh": 8, "h": 16, None: 32}
 """Bits of C's integers; others have 64."""
@@ -39,7 +39,7 @@ READ = {
     "s": rb"[^ \t-\r]+",
     "c": rb"(?s:.+)",
 }
-"""The longest text that a conversion reads, whether it turns out to be a value or not."""
+"""Longest text that a conversion reads, before it is known to be a value."""
 BASES = {"d": 10, "o": 8, "x": 16}
 SPACE = re.compile(rb"[ \t-\r]*")
 
@@ -82,9 +82,9 @@ class Token:
     width: int | None = None
     """Bytes that it reads, at most."""
     value: Callable[[bytes], Any] | None = None
-    """Makes a value of it: None where it is none."""
+    """Conversion to a value; returns None if there is none."""
     type: Any = None
-    """Type of the values; None where they are not assigned."""
+    """Type of the values; None if they are not assigned."""
 
 
 def tokens_of(format: str) -> list[Token]:
@@ -219,7 +219,7 @@ def _parts(format: str) -> list[bytes | re.Match[str]]:
 
 
 def _print(conversion: re.Match[str], left: list[Any]) -> bytes:
-    """Print the next of the values that are left."""
+    """Return the next of the remaining values as text."""
     flags, kind = conversion["flags"], conversion["kind"]
     if kind == "%":
         return b"%"

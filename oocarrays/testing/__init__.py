@@ -1,4 +1,4 @@
-"""Slow disks on any machine: for tests, for benchmarks, and for people who want to see what many disks would do."""
+"""Models of slow disks on any machine, for tests, benchmarks, and experiments with many disks."""
 
 from __future__ import annotations
 

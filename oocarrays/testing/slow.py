@@ -1,12 +1,11 @@
-"""Disks that take as long as they are told: one request at a time, with seeks and jitter.
+"""Disks with set service times: one request at a time, with seeks and jitter.
 
-    request ──► routing (if any) ──► disk ──► answer        each a station: whoever comes waits for its turn
+    request ──► routing (if any) ──► disk ──► answer        each a station: requests wait for their turn
                 1.9 ms a block       20 ms
 
-A station serves one request at a time, in the order in which they come, as an I/O node does that has one disk (Wang and
-Leiss, section 2). What really happens to the bytes, in a folder or in a store, happens within that time. A station
-counts from when it is free and not from when a thread wakes up: so that a machine with few processors is as slow as it
-is told to be, and no slower.
+A station serves one request at a time, in the order of arrival, like an I/O node with one disk (Wang and Leiss, section
+2). The real access, to a folder or a store, happens within that time. A station counts from when it is free and not
+from when a thread wakes up, so that service times are exact on a machine with few processors, too.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ JITTERS = ("none", "uniform", "exponential")
 
 
 class Station:
-    """Something that serves one request at a time, in their order.
+    """Server of one request at a time, in their order.
 
     Examples
     --------
@@ -53,12 +52,12 @@ class Station:
         """Seconds of service so far."""
 
     def reserve(self, seconds: float, after: float | None = None) -> float:
-        """Take the next turn: when it ends, on the clock of ``time.monotonic``.
+        """Reserve the next turn, and return its end on the clock of ``time.monotonic``.
 
         Parameters
         ----------
         after : float, optional
-            When the request comes, if not now.
+            Arrival of the request, by default now.
         """
         with self._lock:
             now = time.monotonic() if after is None else after
@@ -68,7 +67,7 @@ class Station:
             return self._free
 
     def serve(self, seconds: float) -> None:
-        """Take the next turn, and wait until it ends."""
+        """Reserve the next turn, and wait for its end."""
         wait_until(self.reserve(seconds))
 
     def __reduce__(self) -> Any:
@@ -84,16 +83,16 @@ def wait_until(moment: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """How long a disk takes."""
+    """Service times of a disk."""
 
     seconds: float = 0.0
-    """Of each request."""
+    """Seconds of each request."""
     bytes_per_second: float = float("inf")
-    """Of its bytes."""
+    """Bandwidth."""
     seek_seconds: float = 0.0
-    """More, where a request does not begin where the last one ended."""
+    """Additional seconds if a request does not begin at the end of the last one."""
     jitter: str = "none"
-    """How that varies: not, evenly from nothing to twice, or exponentially, as queueing models have it."""
+    """Variation: none, uniform from zero to twice, or exponential, as in queueing models."""
 
     def of(self, nbytes: int, *, seek: bool, draw: random.Random) -> float:
         seconds = self.seconds + nbytes / self.bytes_per_second + (self.seek_seconds if seek else 0.0)
@@ -103,29 +102,29 @@ class Service:
 
 
 class SlowDisk(Wrapped[Store]):
-    """A folder or a Zarr store that is as slow as a disk: one request at a time, however many ask.
+    """Folder or Zarr store as slow as a disk: one request at a time, for any number of callers.
 
-    It stands for a disk of `open_striped`, where it is of a folder, and for a part of a `StripedStore`; a Zarr array
-    can be in it, too. Other processes that open it have a disk of their own.
+    A folder stands for a disk of `open_striped`, and for a part of a `StripedStore`; a Zarr array can be in it, too.
+    Other processes that open it have their own disk.
 
     Parameters
     ----------
     place : path, URL or store
-        Where the bytes really are.
+        Location of the bytes.
     seconds : float
-        Of each request.
+        Seconds of each request.
     bytes_per_second : float
-        Of its bytes.
+        Bandwidth.
     seek_seconds : float
-        More, where a request does not begin where the last one ended.
+        Additional seconds if a request does not begin at the end of the last one.
     jitter : "none", "uniform" or "exponential"
-        How seconds vary from one request to the next.
+        Distribution of the seconds of requests.
     seed : int
-        Of what varies.
+        Seed of the jitter.
     through : sequence of (Station, float)
-        What every request passes on its way, and other disks' too, with its seconds there: a processor, a network.
+        Stations that every request passes, shared with other disks, with its seconds at each: a processor, a network.
     fails_after : int, optional
-        Requests until it fails, with an input/output error each time from then on.
+        Number of requests before it fails, with an input/output error each time from then on.
 
     Examples
     --------
@@ -161,7 +160,7 @@ class SlowDisk(Wrapped[Store]):
             seconds=seconds, bytes_per_second=bytes_per_second, seek_seconds=seek_seconds, jitter=jitter
         )
         self.station = Station()
-        """What serves its requests: how many, and for how long it was busy."""
+        """Station of its requests, with their number and its busy seconds."""
         self.through = tuple(through)
         self.fails_after = fails_after
         self._draw = random.Random(seed)
@@ -170,12 +169,12 @@ class SlowDisk(Wrapped[Store]):
     # ------------------------------------------------------------------------------------------------- its time
 
     def begin(self, name: str, offset: int, nbytes: int) -> float:
-        """Take a turn for some bytes of something: when it ends.
+        """Reserve a turn for some bytes of a file, and return its end.
 
         Raises
         ------
         OSError
-            Where it has failed.
+            If the disk has failed.
         """
         if self.fails_after is not None and self.station.served >= self.fails_after:
             raise OSError(5, "Input/output error")
@@ -194,33 +193,33 @@ class SlowDisk(Wrapped[Store]):
     # ------------------------------------------------------------------------------------------------ as a store
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Get what is under ``key``, as slowly as that is read."""
+        """Return the value of ``key``, at the speed of the disk."""
         data = await self._store.get(key, prototype, byte_range)
         await self._turn(key, getattr(byte_range, "start", 0), 0 if data is None else len(data))
         return data
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Put ``value`` under ``key``, as slowly as that is written."""
+        """Write ``value`` to ``key``, at the speed of the disk."""
         await self._turn(key, 0, len(value))
         await self._store.set(key, value)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Put ``value`` under ``key`` if nothing is there."""
+        """Write ``value`` to ``key`` unless it exists."""
         await self._turn(key, 0, len(value))
         await self._store.set_if_not_exists(key, value)
 
     async def exists(self, key: str) -> bool:
-        """Return whether anything is under ``key``."""
+        """Return whether ``key`` exists."""
         await self._turn(key, 0, 0)
         return await self._store.exists(key)
 
     async def delete(self, key: str) -> None:
-        """Remove what is under ``key``."""
+        """Delete ``key``."""
         await self._turn(key, 0, 0)
         await self._store.delete(key)
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """All names right below ``prefix``."""
+        """Yield all names directly below ``prefix``."""
         await self._turn(prefix, 0, 0)
         async for name in self._store.list_dir(prefix):
             yield name
@@ -245,16 +244,16 @@ class SlowDisk(Wrapped[Store]):
 
     @property
     def label(self) -> str:
-        """The name by which a person calls it."""
+        """Name of the disk for users."""
         return str(self._store.root) if isinstance(self._store, LocalStore) else str(self._store)
 
     @property
     def identity(self) -> str:
-        """The name that tells it from another one."""
+        """Unique name of the disk."""
         return os.path.realpath(self.label)
 
     def open_part(self, name: str, flags: int) -> DiskPart:
-        """Open the part of a striped file: nothing waits for that."""
+        """Open the part of a striped file, without a turn."""
         return SlowPart(self, name, disk_of(self.label).open_part(name, flags))
 
     def get_document(self, name: str) -> bytes | None:
@@ -284,7 +283,7 @@ class SlowPart:
         return got
 
     def read_at_once(self, views: Sequence[memoryview], offset: int) -> bool:
-        """Return False: nothing is there without a wait."""
+        """Return False: no data is available without a turn."""
         return False
 
     write_at_once = read_at_once

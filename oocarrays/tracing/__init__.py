@@ -1,1 +1,1 @@
-"""What a program reads and writes of stored arrays: asked by a person."""
+"""Traces of a program's reads and writes of stored arrays."""

@@ -1,4 +1,4 @@
-"""Traces, asked for by a person: of collections, of a run, of a store.
+"""Traces: of collections, of a run, of a store.
 
 ooc.trace(x, y)             ─┐
 with ooc.trace() as t:      ─┼─►  Trace  ─►  t.advise(memory="1GiB")
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST = 40
-"""Blocks or arrays that are drawn, at most."""
+"""Maximum number of blocks or arrays to draw."""
 
 
 def trace_html(trace: Trace) -> str:
@@ -48,7 +48,7 @@ def trace_html(trace: Trace) -> str:
 
 
 def draw(trace: Trace) -> Figure:
-    """Return a trace as a figure: lines are the wider the more elements flow, weights counted."""
+    """Return a trace as a figure: line widths show the weighted number of elements."""
     load_picture()
     from matplotlib.figure import Figure
 
@@ -75,7 +75,7 @@ def draw(trace: Trace) -> Figure:
 
 
 class Tracing:
-    """A trace that is being recorded: a context manager, and all that a `Trace` is, of what was seen so far."""
+    """Trace in recording: a context manager with all attributes of a `Trace`, for the accesses so far."""
 
     def __init__(self, block: str, weight: float, client: Client | None) -> None:
         self._block, self._weight = block, weight
@@ -83,7 +83,7 @@ class Tracing:
 
     @property
     def trace(self) -> Trace:
-        """The trace of what was seen so far; of workers, when the ``with`` block has ended."""
+        """Trace of the accesses so far; those of workers are added when the ``with`` block has ended."""
         return _trace_of(self._recording.seen, self._block, self._weight)
 
     def __enter__(self) -> Self:
@@ -92,7 +92,7 @@ class Tracing:
         return self
 
     def _told(self, job: Any) -> None:
-        """Take what a rechunk has read and written; other jobs ask for sections, which are recorded."""
+        """Record the accesses of a rechunk; other jobs read and write sections, which are recorded themselves."""
         if isinstance(job.plan, RechunkPlan):
             _add_job(job, self._recording.seen)
 
@@ -132,29 +132,29 @@ def trace(
 @overload
 def trace(*, weights: Mapping[str, float] | Sequence[float] | float | None = ..., **named: Any) -> Trace: ...
 def trace(*collections: Any, weights: Any = None, **named: Any) -> Trace | Tracing:
-    """Find out which sections of stored arrays are read and written: in graphs, without running them; or in a run.
+    """Find the sections of stored arrays that are read and written: in graphs, without running them; or in a run.
 
     Parameters
     ----------
     *collections, **named : Dask collections, xarray objects, jobs, lazy arrays
-        Each is a block of its own, called by its name; a list or tuple is one block, computed together.
-        Graphs are culled and optimised as Dask does before it runs them.
+        Each is its own block, named by its keyword; a list or tuple is one block, computed together. Graphs are culled
+        and optimised as Dask does before it runs them.
     weights : float, sequence of float or mapping, optional
-        How often each block is run: in order, or by name. By default each is run once.
+        Number of runs of each block: in order, or by name. By default one.
     block, weight, scheduler
-        Of a run, where no collection is given: the name of the block, how often it is run, and the cluster whose
-        workers are recorded, too; by default that of the current client, where there is one.
+        For a run, without collections: the name of the block, its number of runs, and the cluster with workers to
+        record; by default that of the current client, if any.
 
     Returns
     -------
     Trace
-        Of collections. Without any, a context manager that records what arrays of Zarr, and ours, are asked for while
-        it is entered, by whomever: all that a `Trace` has, it has.
+        For collections. Without any, a context manager that records all accesses to arrays of Zarr and of oocarrays
+        while it is entered, with all attributes of a `Trace`.
 
     Raises
     ------
     InputError
-        Where nothing that is stored is read or written, or for a weight that is negative or not finite.
+        If no stored array is read or written, or for a weight that is negative or not finite.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def _tracing(block: str = "run", weight: float = 1.0, scheduler: Client | str | 
 
 
 def _named(collections: Sequence[Any]) -> dict[str, Any]:
-    """Return collections by their names, which are made unlike."""
+    """Return collections by unique names."""
     found: dict[str, Any] = {}
     for given in collections:
         name = _name(given)
@@ -249,7 +249,7 @@ def _trace_block(name: str, given: Any, weight: float) -> Trace:
 
 
 def _add_job(job: Any, seen: Seen) -> None:
-    """Add what a job reads and writes by chunks, each once; of a lazy source, what its graph reads."""
+    """Add the reads and writes of a job by chunks, each once; for a lazy source, the reads of its graph."""
     run = job._run
     if not run.read_from:
         from oocarrays.graphs.tracing.graph import trace_tasks
@@ -279,26 +279,26 @@ def _trace_of(seen: Seen, block: str, weight: float) -> Trace:
 
 
 class Traced(TracedStore):
-    """A store that remembers what is asked of it."""
+    """Store that records its reads and writes."""
 
     def trace(self, block: str = "program", weight: float = 1.0) -> Trace:
-        """Return the chunks that were read and written since it was made, as the trace of a block."""
+        """Return the chunks that were read and written since its creation, as the trace of a block."""
         return _trace_of(self.seen(), block, checked_weight(weight, f"the weight of {block!r}"))
 
 
 def traced(store: Any) -> Traced:
-    """Wrap a store, so that it remembers what is read from it and written to it, by a program that cannot be changed.
+    """Wrap a store to record the reads and writes of a program that cannot be changed.
 
     Parameters
     ----------
     store : path, URL or Zarr store
-        What the program is to open.
+        The store that the program would open.
 
     Returns
     -------
     Traced
-        A Zarr store: hand it to the program in place of the other one; ``.trace()`` is a `Trace` of what it asked for,
-        in whole chunks.
+        A Zarr store to pass to the program in place of the other one; ``.trace()`` is a `Trace` of its accesses, in
+        whole chunks.
 
     Examples
     --------
@@ -315,7 +315,7 @@ def traced(store: Any) -> Traced:
 
 
 def _dataset(given: Any) -> Any:
-    """Return the stored array that a person names in words."""
+    """Return the dataset of a stored array given by the user."""
     opened = getattr(given, "zarr", given)
     return dataset_of(array_file.open_array(opened))
 

@@ -1,4 +1,4 @@
-"""Pictures of plans, exchanges, advice and sweeps: rooms that need matplotlib, which is loaded when one is drawn."""
+"""Pictures of plans, exchanges, advice and sweeps: modules that need matplotlib, imported on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oocarrays.errors import UnsupportedError
 
 
 def load_picture(room: str = "plans") -> ModuleType:
-    """A room that draws: ``"plans"``, ``"exchanges"``, ``"schedules"``, ``"advice"`` or ``"sweep"``."""
+    """Return a drawing module: ``"plans"``, ``"exchanges"``, ``"schedules"``, ``"advice"`` or ``"sweep"``."""
     try:
         return importlib.import_module(f"oocarrays.show.pictures.{room}")
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""Advice drawn: blocks, arrays, what flows between them, how long it takes today and how long as advised.
+"""Drawings of advice: blocks, arrays, and the flows between them, with their seconds today and as advised.
 
-┌───────┐  ━━━━━━━▶  ┌────────┐  ━━━▶  ┌────────┐      a line is as wide as what flows takes: pale today,
+┌───────┐  ━━━━━━━▶  ┌────────┐  ━━━▶  ┌────────┐      a line is as wide as the flow's seconds: pale today,
 │ block │   writes   │ array  │  reads │ block  │      dark as advised
 └───────┘            └────────┘        └────────┘
 """
@@ -24,9 +24,9 @@ from oocarrays.show.report import seconds_text, shape_text, shortened
 TODAY, ADVISED, KEPT = "#BBBBBB", PREDICTED, "#DDDDDD"
 CHANGED = "#FBE3C8"
 MOST_ARRAYS = 16
-"""Arrays that are drawn, those that take longest."""
+"""Maximum number of arrays to draw, slowest first."""
 WIDEST = 14.0
-"""Points of the widest line."""
+"""Width of the widest line in points."""
 CLEAR = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}
 Place = tuple[float, float]
 
@@ -77,10 +77,10 @@ def _array(each: Verdict) -> tuple[str, str]:
 
 
 def _columns(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:
-    """Arrays and blocks in columns: each behind all that it waits for."""
+    """Return arrays and blocks in columns: each behind all its inputs."""
     before: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
     for each in verdicts:
-        before[_array(each)]  # an array that was there before waits for nothing
+        before[_array(each)]  # an existing array has no inputs
         for block in each.blocks:
             node = "block", block.block
             if block.writes:
@@ -109,7 +109,7 @@ def _height(number: int, count: int) -> float:
 
 
 def _draw_flow(axes: Axes, each: Verdict, block: BlockVerdict, places: dict, most: float) -> None:
-    """Draw a line between an array and a block: as wide as it takes long, today and as advised."""
+    """Draw a line between an array and a block, as wide as its seconds, today and as advised."""
     ends = [places[_array(each)], places["block", block.block]]
     (x0, y0), (x1, y1) = reversed(ends) if block.writes else ends
     for seconds, color in ((_finite(block.today.seconds), TODAY), (block.advised.seconds, ADVISED)):
@@ -122,7 +122,7 @@ def _draw_flow(axes: Axes, each: Verdict, block: BlockVerdict, places: dict, mos
 
 
 def _flow_lines(block: BlockVerdict) -> Iterator[str]:
-    """Say how often, of what, and how."""
+    """Yield the count, the shapes and the method of a flow."""
     yield f"{block.weight:g} ×" + (" writes" if block.writes else "")
     yield shortened(", ".join(map(use_text, block.uses)), most=34, quoted=False)
     yield block.method

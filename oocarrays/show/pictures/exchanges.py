@@ -1,4 +1,4 @@
-"""Redistributions drawn with matplotlib: who sends to whom in which step, what links carry, what each step takes.
+"""Redistributions drawn with matplotlib: messages by step, load of links, and seconds of each step.
 
     ┌ messages ─────┐   ┌ links ────────┐   ┌ each step ────┐
     │ source        │   │ 0 ━━ 1 ── 2   │   │ busiest link  │    a row for each transfer
@@ -38,28 +38,28 @@ from oocarrays.show.redistributions import NOTHING, Outlook
 from oocarrays.show.report import seconds_text
 
 STEPS = COLORS[:7]
-"""Of few steps: those that are told apart best, without the grey."""
+"""Colours of a few steps: the most distinct ones, without the grey."""
 KEPT = "#DDDDDD"
-"""Color of what stays with its rank."""
+"""Colour of data that stays with its rank."""
 LOAD = colormaps["cividis_r"]
-"""Of links: the darker, the more they carry."""
+"""Colours of links: darker for a higher load."""
 MOST_NUMBERS = 16
-"""Ranks whose messages have the number of their step written in."""
+"""Maximum number of ranks for step numbers in messages."""
 MOST_CELLS = 64
-"""Ranks whose messages are drawn each with a border; more are an image."""
+"""Maximum number of ranks for borders around messages; more are an image."""
 MOST_POINTS = 512
-"""Points along an axis of such an image; of more ranks, some together are one."""
+"""Points along an axis of such an image; more ranks are merged."""
 MOST_NAMES = 64
-"""Ranks that have their number written on a mesh."""
+"""Maximum number of ranks with numbers on a mesh."""
 
 
 def draw_plan(plan: Redistribution, *, network: Network | str | None = None, schedule: str | None = None) -> Figure:
-    """Return a plan, as `draw` does it: by one schedule, or by the one of least predicted time."""
+    """Return a figure of a plan, as `draw`: by its schedule, or by the one of least predicted time."""
     return draw(Outlook.of(plan, network, schedule))
 
 
 def draw(outlook: Outlook) -> Figure:
-    """Return the cheapest of what was priced, in one figure."""
+    """Return a figure of the cheapest priced schedule."""
     plan = outlook.plan
     rows = len(plan.transfers) if outlook.priced else 0
     figure = Drawing(figsize=(14, 4.7 * rows + 0.6), dpi=120, layout="constrained", facecolor="white")
@@ -105,7 +105,7 @@ def step_colors(steps: int) -> Colormap:
 
 
 def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors: Colormap) -> None:
-    """Source × target: the step in which what one has for the other arrives."""
+    """Draw source × target: the step in which each message arrives."""
     sizes = transfer.sizes()
     sources, targets = sizes.shape
     steps, rides = (each[:sources, :targets] for each in arrivals(trace.exchange.schedule))
@@ -154,14 +154,14 @@ def _thinned(steps: np.ndarray, each: int) -> np.ndarray:
 
 
 def _sent_text(sizes: np.ndarray, trace: ExchangeTrace) -> str:
-    """Bytes between different ranks."""
+    """Return the bytes between different ranks as text."""
     moved = int(trace.exchange.sizes.sum() - np.trace(trace.exchange.sizes))
     pairs = int(np.count_nonzero(sizes) - np.count_nonzero(np.diagonal(sizes)))
     return f"{pairs} pairs of ranks, {format_bytes(moved)}"
 
 
 def _draw_kept(axes: Axes, sizes: np.ndarray) -> None:
-    """Draw what needs no message."""
+    """Draw the data that ranks keep without a message."""
     kept = np.flatnonzero(np.diagonal(sizes))
     axes.add_collection(
         PatchCollection([Rectangle((rank - 0.5, rank - 0.5), 1, 1) for rank in kept], facecolor=KEPT, edgecolor="none")
@@ -169,14 +169,14 @@ def _draw_kept(axes: Axes, sizes: np.ndarray) -> None:
 
 
 def _mark_forwarded(axes: Axes, forwarded: np.ndarray, ranks: int) -> None:
-    """A dot on all that other ranks send on; numbers are written over it."""
+    """Draw a dot on all forwarded messages; numbers are written over it."""
     source, target = np.nonzero(forwarded)
     across = 220 / max(ranks, 4) * (0.62 if ranks <= MOST_NUMBERS else 0.3)
     axes.scatter(target, source, s=across**2, marker="o", facecolor="white", edgecolor="none", zorder=3)
 
 
 def _number_cells(axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np.ndarray, colors: Colormap) -> None:
-    """The number of its step in each cell, in ink that can be read there."""
+    """Write the number of its step in each cell, in a readable colour."""
     for source, target in zip(*np.nonzero(sent), strict=True):
         step = int(order[source, target])
         dark = not forwarded[source, target] and _is_dark(colors(step))
@@ -185,7 +185,7 @@ def _number_cells(axes: Axes, order: np.ndarray, sent: np.ndarray, forwarded: np
 
 
 def _is_dark(color: tuple[float, float, float, float]) -> bool:
-    """Return whether black cannot be read on a colour."""
+    """Return whether black is unreadable on a colour."""
     red, green, blue, _ = color
     return 0.299 * red + 0.587 * green + 0.114 * blue < 0.45
 
@@ -203,7 +203,7 @@ def _draw_legend(axes: Axes, is_forwarded: bool, ranks: int, pairs: int) -> None
 
 
 def _put_legend_below(axes: Axes, handles: Sequence[Patch | Line2D] | None = None) -> None:
-    """Below the label of the axis, whatever the picture's height."""
+    """Put the legend below the label of the axis, at any height of the picture."""
     known = axes.get_legend_handles_labels()[0] if handles is None else handles
     axes.legend(
         handles=known,
@@ -237,7 +237,7 @@ def _draw_links(axes: Axes, network: Network, trace: ExchangeTrace) -> None:
 
 
 def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
-    """Links side by side in both directions, the wider and darker the more they carry."""
+    """Draw links side by side in both directions, wider and darker for a higher load."""
     links = list(_mesh_links(mesh, loads))
     carried = np.array([load for _, load in links])
     most = max(float(carried.max(initial=0)), 1.0)
@@ -276,7 +276,7 @@ def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
 
 
 def _mesh_links(mesh: Mesh, loads: np.ndarray) -> Iterator[tuple[list[tuple[float, float]], float]]:
-    """Where every link begins and ends, and what it carries: right, left, down, up, as the mesh counts them."""
+    """Yield the ends and the load of every link: right, left, down, up, as the mesh counts them."""
     apart = 0.11
     right, left, down, up = loads.reshape(4, mesh.ranks)
     for row in range(mesh.rows):
@@ -292,7 +292,7 @@ def _mesh_links(mesh: Mesh, loads: np.ndarray) -> Iterator[tuple[list[tuple[floa
 
 
 def _draw_tree(axes: Axes, tree: FatTree, loads: np.ndarray) -> None:
-    """The busiest link of each level, up and down."""
+    """Draw the busiest link of each level, up and down."""
     nodes = [-(-tree.ranks // 4**level) for level in range(len(tree.links)) for _ in range(2)]
     most = np.array([part.max(initial=0) for part in np.split(loads, np.cumsum(nodes)[:-1])])
     levels = [f"{'rank' if level == 0 else f'level {level}'},\n{links} links" for level, links in enumerate(tree.links)]
@@ -301,7 +301,7 @@ def _draw_tree(axes: Axes, tree: FatTree, loads: np.ndarray) -> None:
 
 
 def _draw_ways(axes: Axes, cluster: FlatCluster, loads: np.ndarray) -> None:
-    """Draw the bytes that leave and reach each rank, and its host's work where the network counts that."""
+    """Draw the bytes that leave and reach each rank, and its host's work if the network counts it."""
     leaves, comes, works = np.split(loads, [cluster.ranks, 2 * cluster.ranks])
     _draw_bars(axes, [("out", leaves), ("in", comes)], "bytes")
     axes.set_xlabel("rank's way", fontsize=9)
@@ -315,7 +315,7 @@ def _draw_ways(axes: Axes, cluster: FlatCluster, loads: np.ndarray) -> None:
 
 
 def _draw_bars(axes: Axes, sides: list[tuple[str, np.ndarray]], what: str) -> None:
-    """Bars side by side; of many, lines."""
+    """Draw bars side by side; many become lines."""
     for number, (label, carried) in enumerate(sides):
         color, places = (COLORS[4], COLORS[0])[number], np.arange(len(carried))
         if len(carried) <= MOST_CELLS:
@@ -332,7 +332,7 @@ def _draw_bars(axes: Axes, sides: list[tuple[str, np.ndarray]], what: str) -> No
 
 
 def _draw_shared(axes: Axes, trace: ExchangeTrace) -> None:
-    """How many messages share the busiest link of each step."""
+    """Draw the number of messages that share the busiest link of each step."""
     places = np.arange(len(trace.numbers) + 1) + 0.5
     axes.stairs(trace.shared, places, baseline=None, color=COLORS[5], linewidth=1.6)
     axes.fill_between(places, np.append(trace.shared, trace.shared[-1:]), step="post", color=COLORS[5], alpha=0.15)
@@ -344,7 +344,7 @@ def _draw_shared(axes: Axes, trace: ExchangeTrace) -> None:
 
 
 def _draw_seconds(axes: Axes, trace: ExchangeTrace, colors: Colormap) -> None:
-    """Predicted seconds of each step, in its colour."""
+    """Draw the predicted seconds of each step, in its colour."""
     steps = np.arange(len(trace.numbers))
     gap = 0.1 if len(steps) <= MOST_CELLS else 0.0
     axes.bar(steps + 1, trace.seconds, 1 - gap, color=[colors(int(step)) for step in steps])
@@ -363,12 +363,12 @@ def _plain(axes: Axes) -> None:
 
 
 def _tick_bytes(axis: Axis, most: float) -> None:
-    """Some five ticks, at multiples of a power of two."""
+    """Set about five ticks, at multiples of a power of two."""
     axis.set_major_locator(MultipleLocator(2.0 ** max(math.ceil(math.log2(max(most, 1) / 5)), 0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: _short(format_bytes(round(value))) if value else "0"))
 
 
 def _short(text: str) -> str:
-    """Return a number and its unit, without zeros that say nothing."""
+    """Return a number and its unit, without trailing zeros."""
     number, unit = text.split()
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"

@@ -1,16 +1,16 @@
-"""Plans drawn with matplotlib: who has which part of source and target, in which order; and time by phase.
+"""Plans drawn with matplotlib: parts of source and target by rank, in their order; and time by phase.
 
-Nothing here touches pyplot: figures need no display, and belong to who asked for them.
+Nothing here touches pyplot: figures need no display, and belong to the caller.
 
 source          target
-    ┌──────────┐    ┌───┬───┬───┬┄┄    two axes are shown; along the others, what lies at index 0
+    ┌──────────┐    ┌───┬───┬───┬┄┄    two axes are shown; along the others, index 0
     │ rank 0   │    │0:1│1:1│0:2│ ┊    rank:turn
     ├──────────┤    │   │   │   │ ┊
     │ rank 1   │    │   │   │   │ ┊    of a large plan the first units are shown
     └──────────┘    └───┴───┴───┴┄┄
 
-An array that is read in two phases shows who reads its chunks; where ranks read for themselves, whose regions cross
-them. Where chunks are assembled both show who reads what, and puts it there.
+The source of a two-phase plan shows the rank that reads each chunk; that of an independent plan, the ranks with regions
+across it. In an assembled plan, both panels show the rank that reads and places each part.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.report import seconds_text, shape_text
 
 MOST_UNITS = 24
-"""Units along an axis that are shown at most."""
+"""Maximum number of units to show along an axis."""
 MOST_BOXES = 1000
-"""Rectangles of one array that are shown at most."""
+"""Maximum number of rectangles to show of one array."""
 MOST_READS = 64
-"""Of an array that is read in two phases: its rectangles may be as thin as chunks."""
+"""The same for the source of a two-phase plan: its rectangles may be as thin as chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A part of an array that a rank has at one time."""
+    """Part of an array that a rank holds at one time."""
 
     lower: tuple[int, ...]
     """First element in each axis shown."""
     upper: tuple[int, ...]
     """One past the last element in each axis shown."""
     rank: int
-    """Who has it."""
+    """Rank that handles it."""
     turn: int
-    """Its number among that rank's regions, or that of the partition that it belongs to, from 1."""
+    """Its number among that rank's regions, or the number of its partition, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Panel:
     """One array of a plan."""
 
     name: str
-    """What it is: source, scratch or target."""
+    """Role of the array: source, scratch or target."""
     chunks: tuple[int, ...]
     """Chunk length in every axis, in elements."""
     grid: ChunkGrid
@@ -71,7 +71,7 @@ class Panel:
     window: tuple[int, ...]
     """Elements shown of each axis, from the first."""
     boxes: tuple[Box, ...]
-    """Who has which part, in the order of their units."""
+    """Parts with their ranks, in the order of their units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +79,11 @@ class View:
     """A plan from above."""
 
     axes: tuple[int, ...]
-    """The axes shown: two, or all where the array has fewer."""
+    """Axes shown: two, or all if the array has fewer."""
     panels: tuple[Panel, ...]
     """Source, scratch, target."""
     notes: tuple[str, ...]
-    """What is not shown."""
+    """Notes on parts that are not shown."""
 
 
 def view(plan: RechunkPlan) -> View:
@@ -93,7 +93,7 @@ def view(plan: RechunkPlan) -> View:
 
 
 def _axes(plan: RechunkPlan) -> tuple[int, ...]:
-    """Two axes: that along which the source is cut more than the target, and of the others one that ranks share."""
+    """Return two axes: the one that cuts the source more than the target, and of the others one that ranks share."""
     source, target = plan.source.grid.counts, plan.target.grid.counts
     order = sorted(range(len(target)), key=lambda a: -source[a] / max(target[a], 1))
     shared = {_shared(step) for step in plan.passes}
@@ -102,14 +102,14 @@ def _axes(plan: RechunkPlan) -> tuple[int, ...]:
 
 
 def _shared(step: Pass) -> int | None:
-    """The axis along which neighbours are of different ranks."""
+    """Return the axis along which neighbours are of different ranks."""
     if not step.alone:
         return step.split
     return max((a for a, n in enumerate(step.unit_counts) if n > 1), default=None)
 
 
 def _panels(plan: RechunkPlan, axes: tuple[int, ...]) -> Iterator[Panel]:
-    """The source as the first pass has it, and what each pass writes."""
+    """Yield the source as the first pass reads it, and the target of each pass."""
     for number, step in enumerate(plan.passes):
         window = tuple(min(step.cut.shape[a], MOST_UNITS * step.unit[a] * step.cut.chunks[a]) for a in axes)
         written = tuple(islice(_written(step, axes, window), MOST_BOXES))
@@ -141,7 +141,7 @@ def _units(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterat
 
 
 def _written(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterator[Box]:
-    """The regions, or the ranks' shares of the partitions."""
+    """Yield the regions, or the ranks' shares of the partitions."""
     for unit in _units(step, axes, window):
         if step.alone:
             yield _box(step.cut, step.chunk_box(unit), axes, unit % step.ranks, unit // step.ranks + 1)
@@ -153,7 +153,7 @@ def _written(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iter
 
 
 def _read(step: Pass, axes: tuple[int, ...], window: tuple[int, ...]) -> Iterator[Box]:
-    """The chunks that ranks read for the partitions."""
+    """Yield the chunks that ranks read for the partitions."""
     others = [a for a in range(len(step.source.grid.shape)) if a not in axes]
     for unit in _units(step, axes, window):
         for turn, rank in product(range(step.rounds(unit)), range(step.ranks)):
@@ -169,7 +169,7 @@ def _box(grid: ChunkGrid, chunks: ChunkBox, axes: tuple[int, ...], rank: int, tu
 
 
 def _notes(plan: RechunkPlan, axes: tuple[int, ...], panels: tuple[Panel, ...]) -> Iterator[str]:
-    """Say what is left out, and how much of it there is."""
+    """Yield notes on parts that are left out."""
     shape = plan.target.grid.shape
     counts = plan.passes[-1].unit_counts if plan.passes else ()
     others = [a for a in range(len(counts)) if a not in axes]
@@ -184,18 +184,18 @@ def _notes(plan: RechunkPlan, axes: tuple[int, ...], panels: tuple[Panel, ...]) 
 
 
 COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
-"""For ranks: Okabe and Ito's, which people tell apart however they see colours."""
+"""Colours of ranks: Okabe and Ito's, which are distinct for colour-blind readers, too."""
 DARK = ("#0072B2",)
-"""Those on which black cannot be read."""
+"""Colours on which black is unreadable."""
 PREDICTED, MEASURED = "#56B4E9", "#D55E00"
 MOST_LINES = 80
-"""Lines between chunks that are drawn at most along an axis."""
+"""Maximum number of lines between chunks along an axis."""
 LEAST_TEXT = 0.035
-"""Of an axis: narrower boxes carry no number."""
+"""Share of an axis below which a box has no number."""
 
 
 class Drawing(Figure):
-    """A figure that a notebook shows as SVG, whether or not pyplot has been imported there."""
+    """Figure that a notebook shows as SVG, with or without pyplot."""
 
     def _repr_svg_(self) -> str:
         page = io.StringIO()
@@ -204,7 +204,7 @@ class Drawing(Figure):
 
 
 def check_file(path: str) -> None:
-    """Refuse a file that a picture cannot be written to."""
+    """Raise if the file type cannot be written."""
     known = FigureCanvasBase.get_supported_filetypes()
     ending = os.path.splitext(path)[1].lower().lstrip(".")
     if ending not in known:
@@ -253,7 +253,7 @@ def _draw_panel(axes: Axes, panel: Panel, seen: View, ranks: int, names: Sequenc
 
 
 def _two(lengths: tuple[int, ...]) -> tuple[int, int]:
-    """Lengths down and to the right; an axis that is not there is one element long."""
+    """Return lengths down and to the right; a missing axis is one element long."""
     down, right = (*(1 for _ in range(2 - len(lengths))), *lengths)
     return down, right
 
@@ -279,7 +279,7 @@ def _draw_box(axes: Axes, box: Box, window: tuple[int, int], ranks: int) -> None
 
 
 def _lines(panel: Panel, window: tuple[int, int], axis: int) -> list[list[tuple[float, float]]]:
-    """Return the lines between chunks along one axis; where they are many, some."""
+    """Return the lines between chunks along one axis; of many, some."""
     step = _two(panel.grid.chunks)[axis] * _chunks_a_line(panel, window, axis)
     places = range(step, window[axis], step)
     if axis == 0:
@@ -288,12 +288,12 @@ def _lines(panel: Panel, window: tuple[int, int], axis: int) -> list[list[tuple[
 
 
 def _chunks_a_line(panel: Panel, window: tuple[int, int], axis: int) -> int:
-    """Chunks from one line to the next."""
+    """Return the number of chunks between two lines."""
     return max(ceil_div(ceil_div(window[axis], _two(panel.grid.chunks)[axis]), MOST_LINES), 1)
 
 
 def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
-    """Which colour is which rank, and what the numbers are."""
+    """Draw the colour of each rank, and the meaning of the numbers."""
     turns = "each rank's turns"
     what = {"independent": turns, "assembled": turns, "staged": "turns or partitions"}.get(plan.strategy, "partitions")
     shown = [
@@ -308,7 +308,7 @@ def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
 
 
 def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] | None) -> None:
-    """Bars: what was predicted, and under it what was measured."""
+    """Draw bars of predicted seconds, and of measured ones under them."""
     phases = [each.name for each in fields(Phases)]
     predicted = {name: getattr(plan.phases, name) for name in phases} | {"wall": plan.seconds}
     sides = [("predicted", PREDICTED, predicted), *([("measured", MEASURED, measured)] if measured else [])]

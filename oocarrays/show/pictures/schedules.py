@@ -1,4 +1,4 @@
-"""Schedules drawn with matplotlib: who sends to whom in each step, and what each rank has by then.
+"""Schedules drawn with matplotlib: messages of each step, and the parts that have arrived by then.
 
 ┌ step 2 of 3 ──┐   ┌ has arrived ──┐
 │     0 ⇄ 2     │   │ from          │     one after the other in a .gif,
@@ -26,24 +26,24 @@ from oocarrays.show.pictures.exchanges import KEPT, step_colors
 from oocarrays.show.pictures.plans import Drawing, check_file
 
 MOST_RANKS = 64
-"""Ranks that can be told apart on a circle."""
+"""Maximum number of ranks on a circle."""
 MOST_STEPS = 256
-"""Steps of an animation, and panels of a picture."""
+"""Maximum number of steps of an animation, and of panels of a picture."""
 ACROSS = 4
 """Panels side by side."""
 SECONDS = 1.2
-"""How long an animation shows each step; the last one three times as long."""
+"""Seconds of each step of an animation; the last one takes three times as long."""
 LONGEST = 72
-"""Letters of a line that names pairs."""
+"""Maximum number of characters of a line of pairs."""
 
 
 def is_animation(path: str) -> bool:
-    """Return whether a file's name asks for an animation."""
+    """Return whether the file is an animation, by its name."""
     return os.path.splitext(path)[1].lower() == ".gif"
 
 
 def check(schedule: Schedule, path: str) -> None:
-    """Refuse what cannot be drawn."""
+    """Raise if the schedule is too large to be drawn."""
     check_file(f"{os.path.splitext(path)[0]}.png" if is_animation(path) else path)
     if schedule.ranks > MOST_RANKS or len(schedule) > MOST_STEPS:
         raise ScheduleError(
@@ -62,7 +62,7 @@ def save(schedule: Schedule, path: str) -> None:
 
 
 def draw(schedule: Schedule) -> Figure:
-    """Return all steps side by side, and when what each rank has for each other arrives."""
+    """Return a figure of all steps side by side, and of the step in which each part arrives."""
     panels = len(schedule) + 1
     across = min(panels, ACROSS)
     rows = math.ceil(panels / across)
@@ -80,7 +80,7 @@ def draw(schedule: Schedule) -> Figure:
 
 
 def _animation(schedule: Schedule) -> FuncAnimation:
-    """A frame for each step, after one in which nothing has been sent; the last stays."""
+    """Return the animation: a frame for each step, after one before any message; the last stays."""
     figure = Drawing(figsize=(8.4, 4.6), dpi=90, facecolor="white")
     circle, matrix = figure.subplots(1, 2)
     colors = step_colors(len(schedule))
@@ -98,7 +98,7 @@ def _animation(schedule: Schedule) -> FuncAnimation:
 
 
 def _title(schedule: Schedule, done: int) -> list[str]:
-    """Which step it is, and who sends to whom."""
+    """Return the number of the step, and its messages."""
     what = f"{schedule.name} on {schedule.ranks} ranks"
     if done == 0:
         return [f"{what} · {len(schedule)} steps", "each has something for each"]
@@ -108,7 +108,7 @@ def _title(schedule: Schedule, done: int) -> list[str]:
 
 
 def _draw_step(axes: Axes, schedule: Schedule, number: int, colors: Colormap) -> None:
-    """Ranks on a circle, and an arrow for each message of a step; before the first, none."""
+    """Draw ranks on a circle, and an arrow for each message of a step."""
     turn = 2 * np.pi * np.arange(schedule.ranks) / max(schedule.ranks, 1)
     x, y = np.sin(turn), np.cos(turn)
     size = 360 / max(schedule.ranks, 8)
@@ -133,7 +133,7 @@ def _draw_step(axes: Axes, schedule: Schedule, number: int, colors: Colormap) ->
 
 
 def _draw_arrived(axes: Axes, schedule: Schedule, done: int, colors: Colormap) -> None:
-    """From × to: the step in which what one has for the other arrives, of the steps so far."""
+    """Draw from × to: the step in which each part arrives, for the steps so far."""
     steps = arrivals(schedule).steps
     shown = np.ma.masked_where((steps == IDLE) | (steps >= done), steps)
     own = np.where(np.eye(schedule.ranks, dtype=bool), 1.0, np.nan)

@@ -1,4 +1,4 @@
-"""The picture of a sweep: predicted seconds, and tasks, against workers that are not there."""
+"""Picture of a sweep: predicted seconds and tasks by the number of planned workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oocarrays.show.sweep import SweptPlan
 
 
 def draw(found: Sequence[SweptPlan]) -> Figure:
-    """Return the picture: a line for each memory and number of threads; what does not fit is left out."""
+    """Return the picture: a line for each memory and number of threads, without plans that do not fit."""
     figure = Drawing(figsize=(9, 4), layout="constrained")
     lines: dict[str, list[SweptPlan]] = {}
     for each in found:
