@@ -20,7 +20,7 @@ from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.mapping.coarsening import Coarsening as Coarsening
 from oocarrays.mapping.grid import ChunkGrid as ChunkGrid
 from oocarrays.mapping.grid import Stored as Stored
-from oocarrays.mapping.orientation import ascending as ascending
+from oocarrays.mapping.ranges import ascending as ascending
 from oocarrays.mapping.selection import Selection
 from oocarrays.options import keywords
 from oocarrays.plan.advice.uses import use_of as use_of

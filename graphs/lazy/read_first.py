@@ -21,7 +21,7 @@ from dask.core import get_dependencies
 from dask.task_spec import DataNode, Task, TaskRef
 
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group
-from oocarrays.mapping.orientation import common
+from oocarrays.mapping.ranges import common
 from oocarrays.mapping.section import Section
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.places import lie_together, location

@@ -31,7 +31,7 @@ from oocarrays.errors import SelectionError
 from oocarrays.graphs.collective.read_tasks import FIRST, Reading
 from oocarrays.graphs.lazy.reads import PlainCopy, StoredPart, copy_tile, read_copy, read_group, read_span, tiles
 from oocarrays.graphs.run.builder import itself
-from oocarrays.mapping import orientation
+from oocarrays.mapping import ranges
 from oocarrays.mapping.selection import Selection, Taken
 from oocarrays.plan.collective.wanted import regular
 from oocarrays.storage.files.array_file import ArrayFile
@@ -155,10 +155,10 @@ Product = tuple[tuple[range, ...], ...]
 def as_ranges(taken: Taken) -> tuple[range, ...]:
     """Return indices along an axis as ranges: a single one if they are regular, else their contiguous runs."""
     if isinstance(taken, range):
-        return (orientation.ascending(taken),)
+        return (ranges.ascending(taken),)
     found = regular(taken)
     if isinstance(found, range):
-        return (orientation.ascending(found),)
+        return (ranges.ascending(found),)
     ends = np.flatnonzero(np.diff(found, append=found[-1] + 2) > 1)
     first = np.r_[0, ends[:-1] + 1]
     return tuple(range(int(found[a]), int(found[b]) + 1) for a, b in zip(first, ends, strict=True))
@@ -274,7 +274,7 @@ def _indexed(array: zarr.Array, key: tuple[Any, ...], outer: bool) -> TakenPart 
 
 
 def _forwards(axes: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(orientation.ascending(axis) if isinstance(axis, range) else axis for axis in axes)
+    return tuple(ranges.ascending(axis) if isinstance(axis, range) else axis for axis in axes)
 
 
 def asked(array: zarr.Array, how: str, key: Any) -> Iterator[Product]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from oocarrays.errors import SelectionError
-from oocarrays.mapping import orientation
+from oocarrays.mapping import ranges
 from oocarrays.mapping.section import Section
 
 Taken = range | np.ndarray
@@ -180,7 +180,7 @@ def _sliced(entry: slice, extent: int) -> tuple[range, slice]:
     except (TypeError, ValueError) as error:
         raise SelectionError(f"{entry} is no index: {error}") from None
     backwards = len(taken) > 1 and taken.step < 0
-    return orientation.ascending(taken), slice(None, None, -1) if backwards else _AS_TAKEN
+    return ranges.ascending(taken), slice(None, None, -1) if backwards else _AS_TAKEN
 
 
 def _listed(entry: Any, extent: int, axis: int) -> tuple[Taken, np.ndarray]:
@@ -240,7 +240,7 @@ def common(axes: Axes, box: Section) -> Axes:
     """Return the selected indices in a box, along each axis."""
     places = (within(taken, l, u)[0] for taken, l, u in zip(axes, box.lower, box.upper, strict=True))
     return tuple(
-        taken[place] if isinstance(taken, np.ndarray) else orientation.ascending(taken[place])
+        taken[place] if isinstance(taken, np.ndarray) else ranges.ascending(taken[place])
         for taken, place in zip(axes, places, strict=True)
     )
 

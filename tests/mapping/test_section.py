@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oocarrays import Layout, Section
 from oocarrays.errors import LayoutError
-from oocarrays.mapping import orientation
+from oocarrays.mapping import ranges
 
 pytestmark = pytest.mark.once
 
@@ -83,13 +83,13 @@ def test_common_is_the_set_that_both_have(starts: tuple[int, int]) -> None:
     for s, t in ((s, t) for s in range(1, 13) for t in range(1, 13)):
         for n, m in ((0, 40), (1, 40), (3, 7), (40, 40), (140, 100)):
             a, b = range(starts[0], starts[0] + n, s), range(starts[1], starts[1] + m, t)
-            assert list(orientation.common(a, b)) == sorted({*a} & {*b}), (a, b)
+            assert list(ranges.common(a, b)) == sorted({*a} & {*b}), (a, b)
 
 
 def test_common_is_arithmetic() -> None:
     """Of 10¹⁸ elements as quick as of ten, and by Python's integers: no product is too large."""
     a, b = range(5, 10**18, 99_991), range(2, 10**18, 1_000_003)
-    shared = orientation.common(a, b)
+    shared = ranges.common(a, b)
     assert shared.step == a.step * b.step
     assert shared.start < a.step * b.step
     assert shared.start in a
@@ -110,7 +110,7 @@ def every_range(most: int) -> list[tuple[range, frozenset[int]]]:
 def test_hull_is_the_smallest_range_that_holds_them(axes: list[range]) -> None:
     held = frozenset().union(*axes)
     smallest = next(elements for _, elements in every_range(12) if elements >= held) if held else frozenset()
-    assert frozenset(orientation.hull(axes)) == smallest
+    assert frozenset(ranges.hull(axes)) == smallest
 
 
 @given(sections, st.lists(sections, max_size=3))
@@ -119,7 +119,7 @@ def test_hull_of_sections_holds_every_cell_and_is_that_of_each_axis(first: Secti
     hull = first.hull(*rest)
     assert (cells(hull) >= everything).all()
     assert hull == Section.of(
-        orientation.hull([range(i, i + 1) for i in np.flatnonzero(everything.any(axis=1 - axis))]) for axis in (0, 1)
+        ranges.hull([range(i, i + 1) for i in np.flatnonzero(everything.any(axis=1 - axis))]) for axis in (0, 1)
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from oocarrays.errors import LayoutError
-from oocarrays.mapping import orientation
+from oocarrays.mapping import ranges
 from oocarrays.mapping.given import by_axis
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.layout import Layout
@@ -129,7 +129,7 @@ def largest_rank(layout: Layout) -> int:
 def shared(wanted: Taken, held: Taken) -> tuple[Taken, Taken]:
     """Return the positions of common elements among the wanted, and among the held ones."""
     if isinstance(wanted, range) and isinstance(held, range):
-        both = orientation.common(wanted, held)
+        both = ranges.common(wanted, held)
         return _places(both, wanted), _places(both, held)
     _, among, there = np.intersect1d(np.asarray(wanted), np.asarray(held), assume_unique=True, return_indices=True)
     return among, there
@@ -139,7 +139,7 @@ def _places(both: range, among: range) -> range:
     if not both:
         return range(0)
     first, last = (both[0] - among.start) // among.step, (both[-1] - among.start) // among.step
-    return orientation.ascending(range(first, last + 1, max(both.step // among.step, 1)))
+    return ranges.ascending(range(first, last + 1, max(both.step // among.step, 1)))
 
 
 @lru_cache(maxsize=4096)
@@ -159,7 +159,7 @@ def _held(axis: Axis, rank: int) -> Taken:
     """Return the indices of a rank along an axis, ascending as stored."""
     sections = axis.sections(rank)
     if len(sections) < 2:
-        return orientation.ascending(sections[0]) if sections else range(0)
+        return ranges.ascending(sections[0]) if sections else range(0)
     return axis.index(rank, np.arange(axis.size(rank)))
 
 

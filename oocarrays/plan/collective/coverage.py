@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from oocarrays.mapping import orientation
+from oocarrays.mapping import ranges
 from oocarrays.mapping.grid import ChunkGrid, Stored
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Axes, Taken, common
@@ -109,5 +109,5 @@ def _covers(outer: Axes, inner: Axes) -> bool:
 
 def _holds(outer: Taken, inner: Taken) -> bool:
     if isinstance(outer, range) and isinstance(inner, range):
-        return orientation.common(outer, inner) == orientation.ascending(inner)
+        return ranges.common(outer, inner) == ranges.ascending(inner)
     return len(inner) <= len(outer) and bool(np.isin(np.asarray(inner), np.asarray(outer), assume_unique=True).all())

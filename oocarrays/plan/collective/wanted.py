@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping import orientation
+from oocarrays.mapping import ranges
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.axis import Axis
 from oocarrays.mapping.layouts.layout import Layout
@@ -51,7 +51,7 @@ def _held(axis: Axis, rank: int) -> Taken:
 def _of(axis: range, taken: Taken) -> Taken:
     if isinstance(taken, np.ndarray):
         return regular(axis.start + taken * axis.step)
-    return orientation.ascending(axis[taken.start : taken.stop : taken.step])
+    return ranges.ascending(axis[taken.start : taken.stop : taken.step])
 
 
 def regular(indices: np.ndarray) -> Taken:
@@ -68,7 +68,7 @@ def regular(indices: np.ndarray) -> Taken:
 def _union(along: Sequence[Taken]) -> Taken:
     distinct = _distinct_taken(along)
     if all(isinstance(taken, range) for taken in distinct):
-        held = orientation.hull(distinct)  # type: ignore[arg-type]
+        held = ranges.hull(distinct)  # type: ignore[arg-type]
         if len(held) <= sum(map(len, distinct)):
             return held
     return regular(np.unique(np.concatenate([np.asarray(taken, np.int64) for taken in distinct])))

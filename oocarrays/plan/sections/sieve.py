@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from oocarrays.mapping import orientation
+from oocarrays.mapping import ranges
 from oocarrays.mapping.selection import Axes, Taken, lengths, within
 
 Method = Literal["auto", "direct", "sieve"]
@@ -70,7 +70,7 @@ def _few(taken: Taken, extent: int, chunk: int) -> Iterator[AxisCut]:
 def _counted(inside: slice | np.ndarray) -> Taken:
     if isinstance(inside, np.ndarray):
         return inside
-    return orientation.ascending(range(inside.start, inside.stop, inside.step or 1))
+    return ranges.ascending(range(inside.start, inside.stop, inside.step or 1))
 
 
 def _repeated(taken: Taken, cut: AxisCut, chunk: int) -> AxisCut:
@@ -83,7 +83,7 @@ def _repeated(taken: Taken, cut: AxisCut, chunk: int) -> AxisCut:
     times = (len(taken) - cut.first) // each
     apart = max(step // chunk, 1)
     start = cut.chunks.start
-    return AxisCut(orientation.ascending(range(start, start + times * apart, apart)), cut.inside, cut.first)
+    return AxisCut(ranges.ascending(range(start, start + times * apart, apart)), cut.inside, cut.first)
 
 
 def _joined(cut: AxisCut, more: AxisCut) -> AxisCut | None:
@@ -94,7 +94,7 @@ def _joined(cut: AxisCut, more: AxisCut) -> AxisCut | None:
     apart = there[0] - here[-1]
     if any(len(each) > 1 and each.step != apart for each in (here, there)):
         return None
-    return AxisCut(orientation.ascending(range(here[0], there[-1] + 1, apart)), cut.inside, cut.first)
+    return AxisCut(ranges.ascending(range(here[0], there[-1] + 1, apart)), cut.inside, cut.first)
 
 
 def _alike(a: Taken, b: Taken) -> bool:
