@@ -19,8 +19,7 @@ from zarr.storage import StorePath
 
 from oocarrays.errors import NotFoundError, OocError, UnsupportedError
 from oocarrays.plan.documents import Document
-from oocarrays.plan.files.multiscales import ImageAxis, finest_path, image_axes, stated_axes
-from oocarrays.plan.files.partitions import unit_name
+from oocarrays.plan.files.multiscales import ImageAxis, finest_path, image_axes, stated_axes, unit_name
 from oocarrays.storage.files.array_file import open_array
 from oocarrays.storage.files.formats import dimension_names
 from oocarrays.storage.files.group_file import group_location, holds_group, open_group

@@ -20,7 +20,7 @@ import numpy as np
 
 from oocarrays.errors import NotFoundError, UnsupportedError
 from oocarrays.plan.documents import Document
-from oocarrays.plan.files.partitions import LENGTHS, TIMES, unit_name
+from oocarrays.plan.files.multiscales import LENGTHS, TIMES, unit_name
 from oocarrays.storage.foreign.facts import FORMATS, ChunkTable, Facts, Readable, file_name
 
 CODECS: dict[int, Document] = {
