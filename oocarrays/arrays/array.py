@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import zarr
 
 from oocarrays.mapping.layouts.halo import BoundaryLike, checked_boundary
+from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.options.chunks import ChunksLike
-from oocarrays.options.packing import LayoutLike
 from oocarrays.plan.slabs.options import DepthLike, SlabOptions, WindowLike
 from oocarrays.storage.files.places import StoreLike
 from oocarrays.stored.array import StoredArray, opened

@@ -22,12 +22,11 @@ from oocarrays.graphs.layouts.parts import Parts, RankParts, layered
 from oocarrays.mapping.given import renamed
 from oocarrays.mapping.given import whole as whole_number
 from oocarrays.mapping.layouts.distribution import Block, Collapsed, Cyclic, GenBlock
-from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.section import Section
 from oocarrays.mapping.selection import Selection
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import method_for
-from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.collective.domains import Dealing
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.collective.read_offers import plan_collective

@@ -22,11 +22,10 @@ from oocarrays.kernels.results import on_host
 from oocarrays.mapping.given import as_numpy
 from oocarrays.mapping.grid import ChunkGrid
 from oocarrays.mapping.layouts.distribution import Block
-from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.mapping.layouts.slicing import ready_to_slice, sliced_layout, slices_of
 from oocarrays.mapping.section import Section
-from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.collective.read import CollectivePlan
 from oocarrays.plan.exchange.schedule import UNORDERED, Schedule
 from oocarrays.plan.layouts.assembly import Messaging, squared

@@ -26,11 +26,10 @@ from oocarrays.graphs.layouts.parts import Parts, RankParts, layered, parts_of_a
 from oocarrays.graphs.layouts.redistribution import rows_exchanged
 from oocarrays.graphs.run.builder import itself, new_suffix
 from oocarrays.mapping.given import element_type, listed
-from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.layouts.local import spread
 from oocarrays.options.asked import check_lazy, cluster_of
 from oocarrays.options.networks import carrier_of
-from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.exchange.network import Network
 from oocarrays.plan.exchange.schedule import Schedule
 from oocarrays.plan.layouts import redistribution

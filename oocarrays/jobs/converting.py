@@ -23,10 +23,10 @@ from oocarrays.graphs.run.job import Graph
 from oocarrays.graphs.run.looking import metadata_digest
 from oocarrays.jobs.job import Job, Result
 from oocarrays.mapping.grid import ChunkGrid, Stored
+from oocarrays.mapping.layouts.layout import LayoutLike
 from oocarrays.mapping.orientation import orientation_of
 from oocarrays.options.asked import ResumeMeans, cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, cuts, regular_shards
-from oocarrays.options.packing import LayoutLike
 from oocarrays.plan.documents import Document
 from oocarrays.plan.files.scatter import FilesPlan, plan_files
 from oocarrays.plan.memory import Resources

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Signature, signature
 from typing import Any
@@ -12,38 +11,8 @@ from typing import Any
 import numpy as np
 import zarr
 
-from oocarrays.errors import LayoutError
 from oocarrays.kernels.results import on_host
-from oocarrays.mapping.given import extents
-from oocarrays.mapping.given import whole as whole_number
-from oocarrays.mapping.layouts.distribution import Block, Cyclic, GenBlock
-from oocarrays.mapping.layouts.hpf import Asked, parse_layout
-from oocarrays.mapping.layouts.layout import Layout
 from oocarrays.storage.files.places import location
-
-LayoutLike = Layout | Asked
-"""A layout, or distributions as `Layout.of` takes them."""
-
-
-def layout_for(
-    shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int
-) -> Layout:
-    """Return the given layout; without ranks in it, over ``about`` ranks."""
-    shape = extents(shape, error=LayoutError)
-    ranks = None if ranks is None else whole_number(ranks, "ranks", 1, error=LayoutError)
-    if isinstance(layout, Layout):
-        if layout.shape != shape:
-            raise LayoutError(f"the layout {layout} is of shape {layout.shape}; the array has shape {shape}")
-        if grid is not None or ranks not in (None, layout.ranks):
-            asked = f"grid={grid}" if grid is not None else f"ranks={ranks}"
-            raise LayoutError(f"the layout {layout} has its own ranks: leave {asked} out")
-        return layout
-    distributions, named = parse_layout(layout)
-    if ranks is None and grid is None and named is None and any(isinstance(d, Block | Cyclic) for d in distributions):
-        known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
-        ranks = known * max(about // max(known, 1), 1)
-    return Layout.of(shape, layout, ranks=ranks, grid=grid)
-
 
 PACKING = ("scale_factor", "add_offset", "_Unsigned")
 """Attributes by which xarray and others decode stored values."""

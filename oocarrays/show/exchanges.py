@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 from oocarrays.errors import ChunksError, LayoutError
 from oocarrays.graphs.settings import size_in_bytes
 from oocarrays.mapping.given import element_type
-from oocarrays.options.packing import LayoutLike, layout_for
+from oocarrays.mapping.layouts.layout import LayoutLike, layout_for
 from oocarrays.plan.exchange.exchange import Exchange, Turn
 from oocarrays.plan.exchange.network import Network, busiest
 from oocarrays.plan.exchange.prediction import Constants, step_seconds

@@ -21,11 +21,10 @@ from oocarrays.graphs.layouts.parts import block_lengths as layout_blocks
 from oocarrays.graphs.layouts.parts import is_blocks
 from oocarrays.graphs.lazy.reads import StoredPart, layers_of, name_of
 from oocarrays.mapping.grid import ChunkGrid
-from oocarrays.mapping.layouts.layout import Layout
+from oocarrays.mapping.layouts.layout import Layout, LayoutLike, layout_for
 from oocarrays.mapping.selection import Selection, within
 from oocarrays.options.asked import cluster_of, resources_of
 from oocarrays.options.chunks import ChunksLike, block_lengths
-from oocarrays.options.packing import LayoutLike, layout_for
 from oocarrays.plan.lazy.blocks import BlockLengths
 from oocarrays.plan.lazy.reads import LazyReadsPlan, plan_lazy_reads
 from oocarrays.plan.memory import Resources

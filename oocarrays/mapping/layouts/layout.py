@@ -33,7 +33,7 @@ from oocarrays.errors import LayoutError
 from oocarrays.mapping.given import extents, listed, whole, wholes
 from oocarrays.mapping.grid import unravel
 from oocarrays.mapping.layouts.axis import Axis, Ints
-from oocarrays.mapping.layouts.distribution import MOST_RANKS, Collapsed, Distribution, GenBlock
+from oocarrays.mapping.layouts.distribution import MOST_RANKS, Block, Collapsed, Cyclic, Distribution, GenBlock
 from oocarrays.mapping.layouts.hpf import Asked, parse_layout, written
 from oocarrays.mapping.section import Section
 
@@ -253,3 +253,27 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"Layout.of({self.shape}, {str(self)!r})"
+
+
+LayoutLike = Layout | Asked
+"""A layout, or distributions as `Layout.of` takes them."""
+
+
+def layout_for(
+    shape: Sequence[int], layout: LayoutLike, *, ranks: int | None, grid: Sequence[int] | None, about: int
+) -> Layout:
+    """Return the given layout; without ranks in it, over ``about`` ranks."""
+    shape = extents(shape, error=LayoutError)
+    ranks = None if ranks is None else whole(ranks, "ranks", 1, error=LayoutError)
+    if isinstance(layout, Layout):
+        if layout.shape != shape:
+            raise LayoutError(f"the layout {layout} is of shape {layout.shape}; the array has shape {shape}")
+        if grid is not None or ranks not in (None, layout.ranks):
+            asked = f"grid={grid}" if grid is not None else f"ranks={ranks}"
+            raise LayoutError(f"the layout {layout} has its own ranks: leave {asked} out")
+        return layout
+    distributions, named = parse_layout(layout)
+    if ranks is None and grid is None and named is None and any(isinstance(d, Block | Cyclic) for d in distributions):
+        known = math.prod(len(d.sizes) for d in distributions if isinstance(d, GenBlock))
+        ranks = known * max(about // max(known, 1), 1)
+    return Layout.of(shape, layout, ranks=ranks, grid=grid)
