@@ -14,7 +14,6 @@ from typing import Any
 import dask
 import distributed.utils
 import pytest
-from _pytest.doctest import DoctestModule
 from distributed import Client
 
 from tests import profiles
@@ -65,14 +64,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Do not even import a file whose tests are all left to CI."""
     is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
     return (is_test and is_plain(config) and bool(LONG.search(collection_path.read_text(encoding="utf-8")))) or None
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path) -> Generator[None, Any, Any]:
-    """Look for examples only in modules that have some: to look through all takes seconds."""
-    found = yield
-    has_examples = ">>>" in file_path.read_text(encoding="utf-8") if found else False
-    return [each for each in found if has_examples or not isinstance(each, DoctestModule)]
 
 
 FEW = 5
