@@ -19,7 +19,7 @@ from distributed import Client
 from tests import profiles
 from tests.dying import Server
 from tests.graphs.clusters import cluster
-from tests.pairs import few, is_table, sample
+from tests.pairs import is_table, sample
 from tests.small import make
 from tests.unfinished import make_field
 
@@ -46,8 +46,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let CI leave out what has run on another Python."""
+    """Let CI leave out what has run on another Python, or before."""
     parser.addoption("--few", action="store_true", help="a few cases of each test that is not marked once or long")
+    parser.addoption("--rest", action="store_true", help="without the cases that `pytest` alone runs")
 
 
 LONG = re.compile(r"^pytestmark = (\[[^]]*)?pytest\.mark\.long\b", re.MULTILINE)
@@ -90,13 +91,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def chosen(config: pytest.Config, cases: list[pytest.Item]) -> Collection[int]:
     """Return the numbers of the cases of a test that are run by day."""
-    values = [values_of(item) for item in cases]
-    if is_plain(config) or (config.getoption("few", False) and not cases[0].get_closest_marker("once")):
-        return few(values, FEW)
+    values, is_long = [values_of(item) for item in cases], bool(cases[0].get_closest_marker("long"))
+    few = sample(values, FEW, most=FEW)
+    if is_plain(config) or (config.option.few and not cases[0].get_closest_marker("once")):
+        return few
+    by_day: Collection[int] = range(len(cases))
     marker = cases[0].get_closest_marker("sampled")
-    if marker or (cases[0].get_closest_marker("long") and not is_table(values)):
-        return sample(values, *(marker.args if marker and marker.args else (3,)))
-    return range(len(cases))
+    if marker or (is_long and not is_table(values)):
+        share = marker.args[0] if marker and marker.args else 3
+        by_day = sample(values, -(-len(values) // share))
+    return set(by_day).difference(few) if config.option.rest and not is_long else by_day
 
 
 def cases_of_tests(items: list[pytest.Item]) -> Collection[list[pytest.Item]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, combinations, product
 from typing import Any
 
@@ -31,41 +31,26 @@ def pairs(**values: Collection[Any]) -> tuple[tuple[str, ...], list[tuple[Any, .
     return tuple(values), cases
 
 
-def few(cases: Iterable[Mapping[str, Any]], most: int) -> list[int]:
-    """Return the numbers of at most so many cases, which have as many values among them as so few can have.
+def sample(cases: Sequence[Mapping[str, Any]], least: int, most: int | None = None) -> list[int]:
+    """Return the numbers of `least` cases, and of more until each value that several cases have is in one of them.
 
-    Of cases with as many values that no other has, those are taken that are far apart.
-    """
-    new = {number: {(name, id(value)) for name, value in case.items()} for number, case in enumerate(cases)}
-    count, chosen = len(new), list[int]()
-    while new and len(chosen) < most:
-        turn = len(chosen) * count // most
-        best = max(new, key=lambda number: (len(new[number]), number >= turn, -number))
-        chosen.append(best)
-        seen = new.pop(best)
-        new = {number: values - seen for number, values in new.items()}
-    return sorted(chosen)
-
-
-def sample(cases: Sequence[Mapping[str, Any]], share: int) -> list[int]:
-    """Return the numbers of about one in `share` cases: each value that several cases have is in one of them.
-
-    Each next case has the most pairs of values that no earlier one has; among equals it is every `share`-th. The
-    elements of a tuple are values, too.
+    Each next case has the most values, then the most pairs of values, that no earlier one has; among equals those are
+    taken that are far apart. The elements of a tuple are values, too. There are never more than `most`.
 
     >>> cases = [{"method": method, "codec": codec} for method in "abc" for codec in "xyz"]
     >>> [tuple(cases[number].values()) for number in sample(cases, 3)]
     [('a', 'x'), ('b', 'y'), ('c', 'z')]
     >>> sample([{"number": number} for number in range(7)], 3)
-    [0, 3, 6]
+    [0, 2, 4]
     """
     values = [_all_values(case) for case in cases]
     often = {value for value, count in Counter(chain(*values)).items() if count > 1}
     values = [each & often for each in values]
     pairs = [set(combinations(sorted(each), 2)) for each in values]
     new_values, new_pairs = set(often), set[Any]().union(*pairs)
-    left, taken = sorted(range(len(cases)), key=lambda number: number % share), list[int]()
-    while new_values or len(taken) * share < len(cases):
+    stride = max(1, len(cases) // least)
+    left, taken = sorted(range(len(cases)), key=lambda number: number % stride), list[int]()
+    while left and len(taken) != most and (new_values or len(taken) < least):
         best = max(left, key=lambda number: (len(values[number] & new_values), len(pairs[number] & new_pairs)))
         new_values -= values[best]
         new_pairs -= pairs[best]
