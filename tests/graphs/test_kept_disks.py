@@ -13,8 +13,7 @@ import pytest
 
 import oocarrays as ooc
 from oocarrays.cli.main import main
-from oocarrays.plan.queueing.advice import Measured
-from oocarrays.plan.queueing.kept import KeptDisks, chunks_a_second, kept_times
+from oocarrays.plan.queueing.kept import KeptDisks, Measured, chunks_a_second, kept_times
 from oocarrays.plan.queueing.striping import BlockTimes
 
 pytestmark = pytest.mark.long

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import oocarrays as ooc
-from oocarrays.plan.queueing.advice import Measured, advised
+from oocarrays.plan.queueing.advice import advised
+from oocarrays.plan.queueing.kept import Measured
 from oocarrays.plan.queueing.striping import striped_rate
 from oocarrays.testing import SlowDisk, Station
 

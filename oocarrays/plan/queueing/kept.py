@@ -6,24 +6,77 @@
     under way    1 of 4 disks work       4: all of them       8: two requests of each, and none ever waits for work
 
 An I/O rank has one request under way, so the model gives the number of I/O ranks needed (Wang and Leiss, section 3).
+
+Disks that are slower together than each alone share a device or a bus. Its time per block is fitted so that the
+model's rate for all disks together is the measured one. If they are faster together, other load was present during
+the measurements of single disks.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from oocarrays.errors import InputError
 from oocarrays.plan.documents import Document
-from oocarrays.plan.queueing.advice import Measured
 from oocarrays.plan.queueing.striping import BlockTimes, striped_rate
 
+NOTICED = 0.9
+"""Minimum measured rate over the model's rate, for disks that share nothing."""
+HALVINGS = 40
 MOST_UNDER_WAY = 8
 """Maximum number of requests per disk in the model; more do not increase the rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Measurement with one block size."""
+
+    block: int
+    """Bytes of a block."""
+    cpu: float
+    """Seconds of the processor for a block, in a striped transfer."""
+    alone: tuple[float, ...]
+    """Mean seconds of a block at each disk without competing requests, excluding the processor's."""
+    spread: tuple[float, ...]
+    """Interquartile range of those seconds over their median, by disk."""
+    together: float
+    """Bytes a second of all disks, with one block of each under way."""
+
+    @property
+    def times(self) -> BlockTimes:
+        """Seconds of a block at each stage, including a shared one."""
+        alone = BlockTimes(block=self.block, cpu=self.cpu, disks=self.alone)
+        rate = striped_rate(alone, 1).rate
+        if len(self.alone) < 2 or NOTICED * rate <= self.together <= rate / NOTICED:
+            return alone
+        if self.together < rate:
+            return self._fitted(partial(_sharing, alone), self.block / self.together)
+        return self._fitted(partial(_faster, alone), 1.0)
+
+    def _fitted(self, changed: Callable[[float], BlockTimes], most: float) -> BlockTimes:
+        """Return the times with which the model predicts the measured rate; the rate falls as the argument grows."""
+        low, high = 0.0, most
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            slow = striped_rate(changed(middle), 1).rate < self.together
+            low, high = (low, middle) if slow else (middle, high)
+        return changed(high)
+
+
+def _faster(alone: BlockTimes, share: float) -> BlockTimes:
+    """Scale the times of a block at each disk: other load delayed the measurements of single disks."""
+    return replace(alone, disks=tuple(share * each for each in alone.disks))
+
+
+def _sharing(alone: BlockTimes, shared: float) -> BlockTimes:
+    """Move seconds of a block from each disk to the shared stage."""
+    return replace(alone, shared=shared, disks=tuple(max(each - shared, 0.0) for each in alone.disks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
