@@ -1,9 +1,4 @@
-"""Contents of a store, as plain data, and as the tree that ``oocarrays info`` prints.
-
-    weather.zarr      group of 3 arrays, …
-    ├── air           720 × 721   float32  …
-    └── ocean         group of 2 arrays, …
-        ├── …
+"""Contents of a store, as plain data.
 
 Only metadata is read, and on request the sizes of stored chunks.
 """
@@ -12,22 +7,18 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import zarr
-from dask.utils import format_bytes
 from zarr.errors import GroupNotFoundError, ZarrUserWarning
 
 from oocarrays.errors import NotFoundError
-from oocarrays.graphs.run.remains import way_out
 from oocarrays.plan.documents import Document
-from oocarrays.requests.request import is_at_work, journaled
-from oocarrays.show.report import bytes_text, missing_text, shape_text, shortened
+from oocarrays.show.report import shape_text
 from oocarrays.storage.files import array_file
 from oocarrays.storage.files.documents import WRECKED, mark_of, said
 from oocarrays.storage.files.formats import DIMENSIONS, dimension_names
@@ -57,9 +48,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-COLUMNS = ("shape", "dimensions", "dtype", "chunks", "shards", "bytes", "stored", "codecs", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,132 +231,9 @@ def _place(node: zarr.Array | zarr.Group) -> str:
     return place_name(path.store, path.path) or str(path)
 
 
-# ---------------------------------------------------------------------- as text
-
-
-Line = tuple[str, str, "ArrayFacts | GroupFacts | tuple[str, ...] | str"]
-"""Branches before a label, the label, and its content."""
-
-
-def tree(group: GroupFacts, name: str) -> str:
-    """Return a group as text: one line for each array, and one for each attribute of a group."""
-    head: list[Line] = [("│", "", COLUMNS)] if group.arrays else []
-    top = f"{name}  {_group_text(group)}"
-    lines: list[Line] = [("", "", top), *_attributes(group, ""), *head, *_branches(group, "")]
-    rows = [_array_row(what) if isinstance(what, ArrayFacts) else what for _, _, what in lines]
-    cells = [row for row in rows if isinstance(row, tuple)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    labels = [len(branch + label) for branch, label, what in lines if not isinstance(what, str)]
-    indent = max(labels, default=0) + 2
-    return "\n".join(
-        f"{(branch + label).ljust(indent)}{_row_text(row, widths)}".rstrip()
-        if not isinstance(row, str)
-        else f"{branch}{row}"
-        for (branch, label, _), row in zip(lines, rows, strict=True)
-    )
-
-
-def _branches(group: GroupFacts, prefix: str) -> Iterator[Line]:
-    """Yield the lines below a group, except its attributes."""
-    for place, (name, member) in enumerate(group.members.items(), 1):
-        last = place == len(group.members)
-        yield prefix + ("└── " if last else "├── "), name, member
-        below = prefix + ("    " if last else "│   ")
-        if isinstance(member, GroupFacts):
-            yield from _attributes(member, below)
-            yield from _branches(member, below)
-        elif group.unfinished is None:  # else the group is resumed, with all that is in it
-            yield from _unfinished(member, below)
-
-
-def _unfinished(facts: ArrayFacts | GroupFacts, trunk: str) -> Iterator[Line]:
-    """Yield the lines for an unfinished array or group: its state, and the command that continues it."""
-    if facts.unfinished is not None:
-        yield trunk, "", f"  unfinished: run {facts.unfinished} did not write all of it; {_way(facts.store)[0]}:"
-        yield trunk, "", f"  {_way(facts.store)[1]}"
-
-
-def _way(store: str) -> tuple[str, str]:
-    """Return the state of an unfinished target in a few words, and the next step."""
-    if local_folder(store) is not None and is_at_work(store):
-        return "now", "a run is at work on it"
-    if local_folder(store) is not None and journaled(store) is None:
-        return "its journal cannot be read", way_out(store)
-    return "go on with", f"oocarrays resume {shlex.quote(store)}"
-
-
-def _attributes(group: GroupFacts, prefix: str) -> Iterator[Line]:
-    trunk = prefix + ("│ " if group.members else "  ")
-    yield from _unfinished(group, trunk)
-    yield from ((trunk, "", f"{key}: {shortened(value)}") for key, value in group.attributes.items())
-    yield from ((trunk, "", f"left out: {name} {why}") for name, why in group.skipped.items() if "/" not in name)
-
-
-def _row_text(row: Any, widths: list[int]) -> str:
-    if isinstance(row, GroupFacts):
-        return _group_text(row)
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-
-
-def _group_text(group: GroupFacts) -> str:
-    arrays = group.arrays
-    stored = [array.stored_bytes for array in arrays if array.stored_bytes is not None]
-    parts = [
-        f"group of {len(arrays)} array{'' if len(arrays) == 1 else 's'}",
-        f"format {group.zarr_format}",
-        *(["consolidated"] if group.consolidated else []),
-        bytes_text(sum(array.nbytes for array in arrays)),
-        *([f"{format_bytes(sum(stored))} stored"] if stored else []),
-    ]
-    return ", ".join(parts)
-
-
-def _array_row(array: ArrayFacts) -> tuple[str, ...]:
-    names = array.dimension_names
-    return (
-        shape_text(array.shape),
-        ", ".join(str(name) for name in names) if names else "–",
-        shortened(array.dtype, quoted=False, most=24),
-        chunks_text(array),
-        shape_text(array.shards) if array.shards else "–",
-        bytes_text(array.nbytes),
-        "–" if array.stored_bytes is None else format_bytes(array.stored_bytes),
-        ", ".join(array.codecs) or "–",
-        f"lacks {missing_text(array.missing_chunks, array.all_chunks)} chunks" if array.missing_chunks else "",
-    )
-
-
 def chunks_text(array: ArrayFacts) -> str:
     """Return the chunks of an array as text."""
     return "of unequal length" if array.chunks is None else shape_text(array.chunks)
-
-
-def array_rows(array: ArrayFacts) -> list[tuple[str, str]]:
-    names = array.dimension_names
-    stored = array.stored_bytes
-    return [
-        ("store", array.store),
-        *_how_to_go_on(array),
-        ("format", str(array.zarr_format)),
-        ("shape", shape_text(array.shape)),
-        ("dtype", array.dtype),
-        ("chunks", chunks_text(array)),
-        ("shards", shape_text(array.shards) if array.shards else "none"),
-        ("codecs", ", ".join(array.codecs) or "none"),
-        ("fill value", str(array.fill_value)),
-        ("dimension names", ", ".join(map(str, names)) if names else "none"),
-        ("bytes", f"{bytes_text(array.nbytes)} ({array.nbytes})"),
-        *([] if stored is None else [("bytes stored", f"{format_bytes(stored)} ({stored})")]),
-        *([] if stored is None else [("chunks missing", missing_text(array.missing_chunks, array.all_chunks))]),
-        *((f"attribute {name}", repr(value)) for name, value in array.attributes.items()),
-    ]
-
-
-def _how_to_go_on(array: ArrayFacts) -> Iterator[tuple[str, str]]:
-    if array.unfinished is not None:
-        yield "unfinished", f"run {array.unfinished} did not write all of it"
-        word, way = _way(array.store)
-        yield word, way + (" (--dry-run says how much is left)" if word == "go on with" else "")
 
 
 def _number_or_text(value: Any) -> Any:
