@@ -17,8 +17,7 @@ from oocarrays.options.chunks import parsed_chunks
 from oocarrays.options.clusters import planned_cluster
 from oocarrays.options.networks import NETWORKS
 from oocarrays.show.pictures import load_picture
-from oocarrays.show.report import table
-from oocarrays.show.sweep import SWEEP_HEAD, SweptPlan
+from oocarrays.show.sweep import SweptPlan, sweep_text
 
 SWEPT = ("workers", "memory", "threads")
 MOST_PLANS = 256
@@ -82,10 +81,7 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
 def _plan(options: argparse.Namespace) -> None:
     swept = _swept(options)
     found = [_planned(options, dict(zip(SWEPT, each, strict=True))) for each in itertools.product(*swept.values())]
-    if options.json:
-        print(json.dumps([asdict(each) for each in found]))
-    else:
-        print(table([SWEEP_HEAD, *(each.row() for each in found)]))
+    print(json.dumps([asdict(each) for each in found]) if options.json else sweep_text(found))
     if options.draw:
         _draw(found, options.draw)
 
@@ -142,5 +138,5 @@ def _planned(options: argparse.Namespace, how: dict[str, Any]) -> SweptPlan:
 def _draw(found: list[SweptPlan], file: str) -> None:
     """Draw seconds, and tasks, against workers: a line for each memory and number of threads."""
     load_picture().check_file(file)
-    load_picture("sweep").draw(found).savefig(file)
+    load_picture().draw_sweep(found).savefig(file)
     print(f"drew {file}")

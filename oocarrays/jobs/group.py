@@ -29,7 +29,7 @@ from oocarrays.plan.rechunk.group import CopyPlan, GroupPlan, ToCopy, plan_copie
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.requests.request import checked, form, requested
 from oocarrays.show import report
-from oocarrays.show.notebook import members_html, plan_html, rows_html
+from oocarrays.show.notebook import members_html, rows_html
 from oocarrays.storage.files import group_file
 from oocarrays.storage.files.array_file import ArrayFile
 from oocarrays.storage.files.group_file import GroupFile, member_store
@@ -89,7 +89,7 @@ class GroupJob(Job[GroupRun, OutOfCoreGroup]):
         return f"{title}\n{report.table(self._rows(), indent='  ')}\n\n{members}"
 
     def _repr_html_(self) -> str:
-        each = members_html(self.plan.members, plan_html)
+        each = members_html(self.plan.members)
         title = f"oocarrays.GroupJob {self._title()}"
         return rows_html(self._rows(), title=title, below=each, measured=self._ran())
 

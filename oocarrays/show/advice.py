@@ -12,10 +12,7 @@ from oocarrays.plan.advice.verdict import BlockVerdict, Verdict, WeightedLoad
 from oocarrays.show.notebook import rows_html
 from oocarrays.show.report import first_rows, seconds_text, shape_text, table
 
-HEAD = ("array", "chunks today", "advised", "requests", "bytes", "seconds", "saves", "")
-BLOCK_HEAD = ("block", "does", "array", "sections", "weight", "finds chunks", "method", "today", "advised")
 MOST_ROWS = 60
-KEEP = "keep it as it is"
 SECONDS = "seconds are of reading and writing these arrays alone, not of what is computed"
 
 
@@ -35,7 +32,8 @@ def html(verdicts: Sequence[Verdict]) -> str:
 
 def array_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
     """Return a row for each array and producer, below a header; seconds are of all traced runs together."""
-    return [HEAD, *first_rows([_array_row(each) for each in verdicts], MOST_ROWS)]
+    head = ("array", "chunks today", "advised", "requests", "bytes", "seconds", "saves", "")
+    return [head, *first_rows([_array_row(each) for each in verdicts], MOST_ROWS)]
 
 
 def _array_row(each: Verdict) -> tuple[str, ...]:
@@ -43,7 +41,7 @@ def _array_row(each: Verdict) -> tuple[str, ...]:
     named = each.array if each.producer is None else f"{each.array} (made by {each.producer})"
     if each.kept:
         loads = (f"{today.requests:.0f}", format_bytes(int(today.nbytes)), seconds_of(today))
-        return named, shape_text(each.stored.grid.chunks), KEEP, *loads, "–", ""
+        return named, shape_text(each.stored.grid.chunks), layout_text(each), *loads, "–", ""
     return (
         named,
         shape_text(each.stored.grid.chunks),
@@ -59,7 +57,7 @@ def _array_row(each: Verdict) -> tuple[str, ...]:
 def layout_text(each: Verdict) -> str:
     """Return the advised chunks: of the array and of its copy."""
     if each.kept:
-        return KEEP
+        return "keep it as it is"
     chunks = shape_text(each.copied)
     if each.made == each.copied or (each.producer is None and not each.copies):
         return chunks
@@ -79,7 +77,8 @@ def block_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
     """Return a row for each block that reads or writes an array, slowest first, below a header."""
     each = [(block.today.seconds, _block_row(verdict, block)) for verdict in verdicts for block in verdict.blocks]
     rows = [row for _, row in sorted(each, key=lambda pair: -pair[0])]
-    return [BLOCK_HEAD, *first_rows(rows, MOST_ROWS)]
+    head = ("block", "does", "array", "sections", "weight", "finds chunks", "method", "today", "advised")
+    return [head, *first_rows(rows, MOST_ROWS)]
 
 
 def _block_row(verdict: Verdict, block: BlockVerdict) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from oocarrays.plan.sections.requests import RequestCounts, requests_of
 from oocarrays.show import report
 from oocarrays.show.report import LINE_WIDTH, seconds_text, table
 
-KINDS = ("block", "cyclic", "*")
 ChunkLike = int | str | Sequence[int]
 """Elements of a stripe, its size as ``"128KiB"``, or the lengths of chunks along each axis."""
 
@@ -94,15 +93,11 @@ def _elements(chunk: ChunkLike | None, itemsize: int) -> int | Sequence[int] | N
     return nbytes // itemsize
 
 
-MOST_AXES = 6
-"""Maximum number of axes for which all distributions are counted."""
-
-
 def distributions_of(axes: int) -> list[str]:
     """Return all distributions of some axes by block or cyclically; the eight of Table 1 for two axes."""
-    if axes > MOST_AXES:
-        raise LayoutError(f"{axes} axes can be distributed in {len(KINDS)}**{axes} ways: give one layout")
-    every = product(KINDS, repeat=axes)
+    if axes > 6:
+        raise LayoutError(f"{axes} axes can be distributed in 3**{axes} ways: give one layout")
+    every = product(("block", "cyclic", "*"), repeat=axes)
     return [f"({', '.join(each)})" for each in every if set(each) != {"*"}]
 
 

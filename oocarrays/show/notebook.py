@@ -6,9 +6,9 @@ that it is legible on light and dark backgrounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, TypeVar
+from typing import Any
 
 from dask.utils import format_bytes
 
@@ -18,19 +18,10 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.contents import ArrayFacts, chunks_text
 from oocarrays.show.report import bytes_text, considered_rows, plan_rows, shape_text, shortened
 
-SIZE = 120
-"""Pixels of the longest side of a picture."""
-MOST_PIECES = 24
-"""Maximum number of pieces of an axis to draw: Dask draws as many lines at this size."""
-MOST_PIECES_OF_MANY_AXES = 8
-MOST_ATTRIBUTES = 24
 MOST_MEMBERS = 12
 """Maximum number of members of a group with a folded page."""
 MOST_LINES = 60
 """Maximum number of members of a group to list."""
-T = TypeVar("T")
-CELL = "text-align:left;padding:0 .5em"
-TOP = "text-align:left;vertical-align:top"
 
 
 def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
@@ -39,10 +30,10 @@ def picture(grid: ChunkGrid, blocks: BlockLengths | None = None) -> str:
         return ""
     from dask.array.svg import svg
 
-    most = MOST_PIECES if len(grid.shape) <= 3 else MOST_PIECES_OF_MANY_AXES
+    most = 24 if len(grid.shape) <= 3 else 8  # Dask draws as many lines at this size
     chunks = (_pieces(n, c, most) for n, c in zip(grid.shape, grid.chunks, strict=True))
     lengths = tuple(chunks if blocks is None else (_merged(axis, most) for axis in blocks))
-    drawn: str = svg(lengths, size=SIZE)
+    drawn: str = svg(lengths, size=120)
     lines = (line.strip() for line in drawn.splitlines() if line.strip() and "<!--" not in line)
     ink = "stroke:currentColor;fill:currentColor;max-width:none"
     label = escape(f"{shape_text(grid.shape)} in chunks of {shape_text(grid.chunks)}")
@@ -100,7 +91,7 @@ def _array_rows(array: ArrayFacts) -> list[tuple[str, ...]]:
 def _attributes(attributes: Mapping[str, Any]) -> str:
     if not attributes:
         return ""
-    shown = list(attributes.items())[:MOST_ATTRIBUTES]
+    shown = list(attributes.items())[:24]
     rows = [(shortened(name, quoted=False), shortened(value)) for name, value in shown]
     more = len(attributes) - len(shown)
     return _folded(f"Attributes ({len(attributes)})", _table(rows + ([("…", f"{more} more")] if more else [])))
@@ -213,11 +204,10 @@ def _unfolded_line(name: str, member: ArrayFacts, page: str) -> str:
     return f"<details{indent}><summary>{line}</summary>{page}</details>"
 
 
-def members_html(members: Iterable[tuple[str, T]], page: Callable[[T], str]) -> str:
-    """Return the members of a group by name, each with its page folded; of many, the first."""
-    named = list(members)
-    pages = "".join(_folded(name, page(member)) for name, member in named[:MOST_MEMBERS])
-    more = len(named) - MOST_MEMBERS
+def members_html(members: Sequence[tuple[str, RechunkPlan]]) -> str:
+    """Return the plans of a group's members by name, each with its page folded; of many, the first."""
+    pages = "".join(_folded(name, plan_html(member)) for name, member in members[:MOST_MEMBERS])
+    more = len(members) - MOST_MEMBERS
     return pages + (f"<div>… {more} more</div>" if more > 0 else "")
 
 
@@ -249,7 +239,7 @@ def _table(rows: Iterable[tuple[str, ...]], *, head: tuple[str, ...] = ()) -> st
 
 def _beside(*parts: str) -> str:
     """Return parts of a page side by side, without empty ones."""
-    cells = "".join(f'<td style="{TOP}">{part}</td>' for part in parts if part)
+    cells = "".join(f'<td style="text-align:left;vertical-align:top">{part}</td>' for part in parts if part)
     return f"<table><tbody><tr>{cells}</tr></tbody></table>"
 
 
@@ -260,7 +250,7 @@ def _row(cells: tuple[str, ...], tag: str, width: int) -> str:
 
 def _cell(text: str, tag: str, span: int) -> str:
     wide = f' colspan="{span}"' if span > 1 else ""
-    return f'<{tag} style="{CELL}"{wide}>{escape(text)}</{tag}>'
+    return f'<{tag} style="text-align:left;padding:0 .5em"{wide}>{escape(text)}</{tag}>'
 
 
 def _folded(title: str, body: str) -> str:

@@ -21,10 +21,6 @@ from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.report import LINE_WIDTH, seconds_text
 from oocarrays.storage.meter import done_share
 
-BAR_WIDTH = 30
-EACH_SECONDS = 0.1
-"""Seconds between two updates."""
-
 
 class State(NamedTuple):
     """Progress of a run."""
@@ -85,7 +81,7 @@ def progress_bar(
     stop = threading.Event()
 
     def show_again_and_again() -> None:
-        while not stop.wait(EACH_SECONDS):
+        while not stop.wait(0.1):
             shown(state(), False)
 
     thread = threading.Thread(target=show_again_and_again, daemon=True)
@@ -160,8 +156,7 @@ def _logged_lines(out: TextIO) -> Write:
 
 
 def bar_line(state: State) -> str:
-    bar = f"[{'█' * int(state.share * BAR_WIDTH):<{BAR_WIDTH}}]"
-    return f"{bar} {state_text(state)}"
+    return f"[{'█' * int(30 * state.share):<30}] {state_text(state)}"
 
 
 def state_text(state: State) -> str:

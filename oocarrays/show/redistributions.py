@@ -96,8 +96,12 @@ class Outlook:
         """Return the report: methods, transfers, schedules."""
         if not self.priced:
             return f"{self.plan.explain()}\n\n{NOTHING}"
-        transfers = table([_TRANSFER_HEAD, *map(self._transfer_row, self.plan.transfers)])
-        schedules = table([_SCHEDULE_HEAD, *(self._schedule_row(each) for each in self.priced)])
+        moves = ("transfer", "messages", "between ranks", "a rank sends", "messages at most")
+        orders = (
+            "schedule", "steps", "messages", "share a link", "busiest link", "to send on", "a rank holds", "predicted",
+        )  # fmt: skip
+        transfers = table([moves, *map(self._transfer_row, self.plan.transfers)])
+        schedules = table([orders, *map(self._schedule_row, self.priced)])
         names = ", ".join(name.lower() for name in self.left_out)
         return "\n".join(
             [
@@ -199,16 +203,3 @@ class Outlook:
 def ranks_of(plan: Redistribution) -> int:
     """Return the largest number of ranks before, during and after the redistribution."""
     return max(layout.ranks for layout in (plan.source, plan.target, *(each.target for each in plan.transfers)))
-
-
-_TRANSFER_HEAD = ("transfer", "messages", "between ranks", "a rank sends", "messages at most")
-_SCHEDULE_HEAD = (
-    "schedule",
-    "steps",
-    "messages",
-    "share a link",
-    "busiest link",
-    "to send on",
-    "a rank holds",
-    "predicted",
-)

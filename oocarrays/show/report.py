@@ -104,14 +104,12 @@ def planned_text(rows: Sequence[tuple[str, ...]], alternatives: Sequence[Alterna
     return f"{table(rows)}\n\nconsidered\n{ways}"
 
 
-COLLECTIVE_HEAD = (
-    "method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds",
-)  # fmt: skip
-
-
 def collective_text(plan: CollectivePlan) -> str:
     """Return the compared read methods, cheapest first, and the memory of the chosen one."""
-    return f"{table([COLLECTIVE_HEAD, *map(_collective_row, plan.alternatives)])}\n\n{memory_text(plan.memory)}"
+    head = (
+        "method", "domains", "aggregators", "rounds", "requests", "read", "decoded", "messages", "held", "seconds",
+    )  # fmt: skip
+    return f"{table([head, *map(_collective_row, plan.alternatives)])}\n\n{memory_text(plan.memory)}"
 
 
 def _collective_row(way: Alternative) -> tuple[str, ...]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dask.utils import format_bytes
 
-from oocarrays.show.report import seconds_text
-
-SWEEP_HEAD = ("workers", "memory", "threads", "strategy", "predicted", "tasks", "exchanged", "a worker holds")
-"""Names of the columns."""
+from oocarrays.show.report import seconds_text, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +41,8 @@ class SweptPlan:
             return (*cluster, "–", self.why or "", "", "", "")
         moved = format_bytes(self.bytes or 0), format_bytes(self.peak_bytes or 0)
         return (*cluster, self.strategy or "", seconds_text(self.seconds), str(self.tasks), *moved)
+
+
+def sweep_text(found: Sequence[SweptPlan]) -> str:
+    head = ("workers", "memory", "threads", "strategy", "predicted", "tasks", "exchanged", "a worker holds")
+    return table([head, *(each.row() for each in found)])

@@ -1,10 +1,10 @@
 """Advice on a striped file from measurements: the block, the requests under way per disk, and the I/O ranks.
 
-    measured, seconds a block                  the model                     advice
+measured, seconds a block                  the model                     advice
 
-    B        CPU     disk alone   together     shared, so that it predicts   block, buffers C, I/O ranks,
-    64 KiB   31 µs   0.4 ms       0.4 ms  ──►  the measured rate of all ──►  bytes a second, and how far from
-    1 MiB    0.3 ms  5 ms         9 ms         disks together                them a trial was
+B        CPU     disk alone   together     shared, so that it predicts   block, buffers C, I/O ranks,
+64 KiB   31 µs   0.4 ms       0.4 ms  ──►  the measured rate of all ──►  bytes a second, and how far from
+1 MiB    0.3 ms  5 ms         9 ms         disks together                them a trial was
 """
 
 from __future__ import annotations

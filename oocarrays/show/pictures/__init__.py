@@ -1,4 +1,4 @@
-"""Pictures of plans, exchanges, advice and sweeps: modules that need matplotlib, imported on first use."""
+"""Pictures of plans, exchanges and advice: modules that need matplotlib, imported on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oocarrays.errors import UnsupportedError
 
 
 def load_picture(room: str = "plans") -> ModuleType:
-    """Return a drawing module: ``"plans"``, ``"exchanges"``, ``"schedules"``, ``"advice"`` or ``"sweep"``."""
+    """Return a drawing module: ``"plans"``, ``"exchanges"``, ``"schedules"`` or ``"advice"``."""
     try:
         return importlib.import_module(f"oocarrays.show.pictures.{room}")
     except ImportError as error:

@@ -23,19 +23,15 @@ from oocarrays.show.report import seconds_text, shape_text, shortened
 
 TODAY, ADVISED, KEPT = "#BBBBBB", PREDICTED, "#DDDDDD"
 CHANGED = "#FBE3C8"
-MOST_ARRAYS = 16
-"""Maximum number of arrays to draw, slowest first."""
-WIDEST = 14.0
-"""Width of the widest line in points."""
-CLEAR = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}
 Place = tuple[float, float]
 
 
-def draw(verdicts: Sequence[Verdict]) -> Figure:
-    shown = sorted(verdicts, key=lambda each: -_finite(each.today.seconds))[:MOST_ARRAYS]
+def draw(verdicts: Sequence[Verdict], most_arrays: int = 16) -> Figure:
+    """Return a figure of the slowest arrays."""
+    shown = sorted(verdicts, key=lambda each: -_finite(each.today.seconds))[:most_arrays]
     columns = _columns(shown)
     places = {
-        node: (float(x), _height(i, len(nodes))) for x, nodes in enumerate(columns) for i, node in enumerate(nodes)
+        node: (float(x), float(len(nodes) - 1 - i)) for x, nodes in enumerate(columns) for i, node in enumerate(nodes)
     }
     rows = max(map(len, columns), default=1)
     figure = Drawing(
@@ -104,21 +100,16 @@ def _depth(node: tuple[str, str], before: dict[tuple[str, str], set[tuple[str, s
     return found
 
 
-def _height(number: int, count: int) -> float:
-    return float(count - 1 - number)
-
-
 def _draw_flow(axes: Axes, each: Verdict, block: BlockVerdict, places: dict, most: float) -> None:
     """Draw a line between an array and a block, as wide as its seconds, today and as advised."""
     ends = [places[_array(each)], places["block", block.block]]
     (x0, y0), (x1, y1) = reversed(ends) if block.writes else ends
     for seconds, color in ((_finite(block.today.seconds), TODAY), (block.advised.seconds, ADVISED)):
-        width = max(WIDEST * seconds / most, 0.8) if most else 0.8
+        width = max(14.0 * seconds / most, 0.8) if most else 0.8
         axes.plot([x0, x1], [y0, y1], color=color, linewidth=width, solid_capstyle="butt", zorder=1)
-    lines = _flow_lines(block)
-    axes.text(
-        (x0 + x1) / 2, (y0 + y1) / 2, "\n".join(lines), fontsize=7, ha="center", va="center", zorder=3, bbox=CLEAR
-    )
+    clear = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}
+    text = "\n".join(_flow_lines(block))
+    axes.text((x0 + x1) / 2, (y0 + y1) / 2, text, fontsize=7, ha="center", va="center", zorder=3, bbox=clear)
 
 
 def _flow_lines(block: BlockVerdict) -> Iterator[str]:

@@ -41,16 +41,10 @@ STEPS = COLORS[:7]
 """Colours of a few steps: the most distinct ones, without the grey."""
 KEPT = "#DDDDDD"
 """Colour of data that stays with its rank."""
-LOAD = colormaps["cividis_r"]
-"""Colours of links: darker for a higher load."""
 MOST_NUMBERS = 16
 """Maximum number of ranks for step numbers in messages."""
 MOST_CELLS = 64
 """Maximum number of ranks for borders around messages; more are an image."""
-MOST_POINTS = 512
-"""Points along an axis of such an image; more ranks are merged."""
-MOST_NAMES = 64
-"""Maximum number of ranks with numbers on a mesh."""
 
 
 def draw_plan(plan: Redistribution, *, network: Network | str | None = None, schedule: str | None = None) -> Figure:
@@ -112,7 +106,7 @@ def _draw_messages(axes: Axes, transfer: Transfer, trace: ExchangeTrace, colors:
     order = np.searchsorted(trace.numbers, steps)
     sent = (sizes > 0) & (steps != IDLE)
     ranks = max(sources, targets)
-    each = ceil_div(ranks, MOST_POINTS)
+    each = ceil_div(ranks, 512)
     shown = _thinned(np.where(sent, order, IDLE), each)
     bottom, right = (length * each - 0.5 for length in shown.shape)
     axes.imshow(
@@ -245,13 +239,13 @@ def _draw_mesh(axes: Axes, mesh: Mesh, loads: np.ndarray) -> None:
     lines = LineCollection(
         [ends for ends, _ in links],
         array=carried,
-        cmap=LOAD,
+        cmap=colormaps["cividis_r"],
         norm=Normalize(0, most),
         linewidths=wide * (0.02 + 0.1 * carried / most),
         capstyle="butt",
     )
     axes.add_collection(lines)
-    names = mesh.ranks <= MOST_NAMES
+    names = mesh.ranks <= 64
     rank = np.arange(mesh.ranks)
     row, column = divmod(rank, mesh.columns)
     across = wide * (0.5 if names else 0.25)

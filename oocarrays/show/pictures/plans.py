@@ -35,6 +35,7 @@ from oocarrays.plan.cost import Phases
 from oocarrays.plan.rechunk.passes import ChunkBox, Pass
 from oocarrays.plan.rechunk.plan import RechunkPlan
 from oocarrays.show.report import seconds_text, shape_text
+from oocarrays.show.sweep import SweptPlan
 
 MOST_UNITS = 24
 """Maximum number of units to show along an axis."""
@@ -185,13 +186,7 @@ def _notes(plan: RechunkPlan, axes: tuple[int, ...], panels: tuple[Panel, ...]) 
 
 COLORS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
 """Colours of ranks: Okabe and Ito's, which are distinct for colour-blind readers, too."""
-DARK = ("#0072B2",)
-"""Colours on which black is unreadable."""
 PREDICTED, MEASURED = "#56B4E9", "#D55E00"
-MOST_LINES = 80
-"""Maximum number of lines between chunks along an axis."""
-LEAST_TEXT = 0.035
-"""Share of an axis below which a box has no number."""
 
 
 class Drawing(Figure):
@@ -268,10 +263,10 @@ def _draw_box(axes: Axes, box: Box, window: tuple[int, int], ranks: int) -> None
     size = (right - left, bottom - top)
     axes.add_patch(Rectangle((left, top), *size, facecolor=color, edgecolor="white", linewidth=1.0))
     narrow = size[0] / window[1]
-    if min(narrow, size[1] / window[0]) >= LEAST_TEXT:
+    if min(narrow, size[1] / window[0]) >= 0.035:
         text = str(box.turn) if ranks <= len(COLORS) else f"{box.rank}:{box.turn}"
         middle = (left + size[0] / 2, top + size[1] / 2)
-        ink = "white" if color in DARK else "black"
+        ink = "white" if color == "#0072B2" else "black"
         upright = narrow < 0.03 * (len(text) + 1)
         axes.text(
             *middle, text, ha="center", va="center", fontsize=7, rotation=90 if upright else 0, clip_on=True, color=ink
@@ -289,7 +284,7 @@ def _lines(panel: Panel, window: tuple[int, int], axis: int) -> list[list[tuple[
 
 def _chunks_a_line(panel: Panel, window: tuple[int, int], axis: int) -> int:
     """Return the number of chunks between two lines."""
-    return max(ceil_div(ceil_div(window[axis], _two(panel.grid.chunks)[axis]), MOST_LINES), 1)
+    return max(ceil_div(ceil_div(window[axis], _two(panel.grid.chunks)[axis]), 80), 1)
 
 
 def _draw_legend(figure: Figure, plan: RechunkPlan) -> None:
@@ -330,3 +325,27 @@ def _draw_seconds(axes: Axes, plan: RechunkPlan, measured: Mapping[str, float] |
     axes.spines[["top", "right"]].set_visible(False)
     if measured:
         axes.legend(fontsize=8, frameon=False, loc="best")
+
+
+# ---------------------------------------------------------------------- sweeps
+
+
+def draw_sweep(found: Sequence[SweptPlan]) -> Figure:
+    """Return the picture of a sweep: a line for each memory and number of threads, without plans that do not fit."""
+    figure = Drawing(figsize=(9, 4), layout="constrained")
+    lines: dict[str, list[SweptPlan]] = {}
+    for each in found:
+        if each.seconds is not None:
+            lines.setdefault(f"{each.memory}, {each.threads} threads", []).append(each)
+    for axes, what, label in zip(
+        figure.subplots(1, 2), ("seconds", "tasks"), ("predicted seconds", "tasks"), strict=True
+    ):
+        for name, points in lines.items():
+            axes.plot(
+                [each.workers for each in points], [getattr(each, what) for each in points], marker="o", label=name
+            )
+        axes.set(xlabel="workers", ylabel=label, xscale="log", yscale="log")
+        axes.grid(visible=True, alpha=0.3)
+    if lines:
+        figure.axes[0].legend()
+    return figure

@@ -29,12 +29,6 @@ MOST_RANKS = 64
 """Maximum number of ranks on a circle."""
 MOST_STEPS = 256
 """Maximum number of steps of an animation, and of panels of a picture."""
-ACROSS = 4
-"""Panels side by side."""
-SECONDS = 1.2
-"""Seconds of each step of an animation; the last one takes three times as long."""
-LONGEST = 72
-"""Maximum number of characters of a line of pairs."""
 
 
 def is_animation(path: str) -> bool:
@@ -56,7 +50,7 @@ def save(schedule: Schedule, path: str) -> None:
     """Write the picture of a schedule, or its animation."""
     check(schedule, path)
     if is_animation(path):
-        _animation(schedule).save(path, writer=PillowWriter(fps=1 / SECONDS))  # type: ignore[arg-type]  # any number will do
+        _animation(schedule).save(path, writer=PillowWriter(fps=1 / 1.2))  # type: ignore[arg-type]  # any number will do
     else:
         draw(schedule).savefig(path)
 
@@ -64,7 +58,7 @@ def save(schedule: Schedule, path: str) -> None:
 def draw(schedule: Schedule) -> Figure:
     """Return a figure of all steps side by side, and of the step in which each part arrives."""
     panels = len(schedule) + 1
-    across = min(panels, ACROSS)
+    across = min(panels, 4)
     rows = math.ceil(panels / across)
     figure = Drawing(figsize=(3.1 * across, 3.3 * rows + 0.4), layout="constrained", facecolor="white")
     colors = step_colors(len(schedule))
@@ -103,7 +97,7 @@ def _title(schedule: Schedule, done: int) -> list[str]:
     if done == 0:
         return [f"{what} · {len(schedule)} steps", "each has something for each"]
     pairs = "   ".join(pair_texts(schedule.step(done - 1))[0])
-    shown = pairs if len(pairs) <= LONGEST else f"{pairs[:LONGEST].rpartition('   ')[0]} …"
+    shown = pairs if len(pairs) <= 72 else f"{pairs[:72].rpartition('   ')[0]} …"
     return [f"{what} · step {done} of {len(schedule)}", shown]
 
 
