@@ -62,7 +62,16 @@ def _merged(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
 
 def array_html(array: ArrayFacts) -> str:
     """Return an array: a table of facts, a picture of its chunks beside it, and its attributes folded."""
-    body = _table(_array_rows(array), head=_array_head(array))
+    grids = [ChunkGrid(array.shape, piece) for piece in (array.chunks, array.shards) if piece is not None]
+    names = array.dimension_names
+    rows = [
+        *_size_rows(array.nbytes, array.itemsize, array.shape, grids),
+        *([("Dimensions", ", ".join(map(str, names)))] if names else []),
+        ("Data type", shortened(array.dtype, quoted=False)),
+        ("Codecs", ", ".join(array.codecs) or "none"),
+        ("Fill value", shortened(array.fill_value, quoted=False)),
+    ]
+    body = _table(rows, head=("", "Array", "Chunk", *(["Shard"] if array.shards else [])))
     image = picture(ChunkGrid(array.shape, array.chunks)) if array.chunks is not None else ""
     return (
         f"<div><div><strong>oocarrays.OutOfCoreArray</strong> {escape(array.store)}</div>"
@@ -70,21 +79,15 @@ def array_html(array: ArrayFacts) -> str:
     )
 
 
-def _array_head(array: ArrayFacts) -> tuple[str, ...]:
-    return ("", "Array", "Chunk", *(["Shard"] if array.shards else []))
-
-
-def _array_rows(array: ArrayFacts) -> list[tuple[str, ...]]:
-    grids = [ChunkGrid(array.shape, piece) for piece in (array.chunks, array.shards) if piece is not None]
-    names = array.dimension_names
+def _size_rows(
+    nbytes: int, itemsize: int, shape: Sequence[int], grids: Sequence[ChunkGrid], count: int | None = None
+) -> list[tuple[str, ...]]:
+    """Return the size of an array beside those of its chunks and shards, or of its blocks."""
+    counts = [grid.count for grid in grids] if count is None else [count]
     return [
-        ("Bytes", bytes_text(array.nbytes), *(format_bytes(grid.chunk_size * array.itemsize) for grid in grids)),
-        ("Shape", shape_text(array.shape), chunks_text(array), *([shape_text(array.shards)] if array.shards else [])),
-        ("Count", "", *(str(grid.count) for grid in grids)),
-        *([("Dimensions", ", ".join(map(str, names)))] if names else []),
-        ("Data type", shortened(array.dtype, quoted=False)),
-        ("Codecs", ", ".join(array.codecs) or "none"),
-        ("Fill value", shortened(array.fill_value, quoted=False)),
+        ("Bytes", bytes_text(nbytes), *(format_bytes(grid.chunk_size * itemsize) for grid in grids)),
+        ("Shape", shape_text(shape), *([shape_text(grid.chunks) for grid in grids] or ["of unequal length"])),
+        ("Count", "", *map(str, counts)),
     ]
 
 
@@ -130,11 +133,7 @@ def lazy_html(
     """Return the planned write of a lazy array: its blocks beside the target's chunks, and the plan below."""
     target = plan.rechunk.target
     longest = ChunkGrid(plan.shape, tuple(max((*axis, 1)) for axis in plan.blocks))
-    text = [
-        ("Bytes", bytes_text(target.nbytes), format_bytes(longest.chunk_size * target.itemsize)),
-        ("Shape", shape_text(plan.shape), shape_text(longest.chunks)),
-        ("Count", "", str(plan.count)),
-    ]
+    text = _size_rows(target.nbytes, target.itemsize, plan.shape, [longest], plan.count)
     what = f"<strong>Source</strong> {escape(places[0])}{_table(text, head=('', 'Array', 'Longest block'))}"
     source = _beside(what, picture(longest, plan.blocks))
     above = _beside(source, "→", _side("Target", places[1], target))
@@ -215,12 +214,7 @@ def _side(word: str, place: str, stored: Stored) -> str:
     """Return source or target, with a picture of its chunks."""
     shape, shards = stored.grid.shape, stored.shard_chunks is not None
     grids = [ChunkGrid(shape, stored.shard_chunks or stored.grid.chunks), *([stored.grid] if shards else [])]
-    rows = [
-        ("Bytes", bytes_text(stored.nbytes), *(format_bytes(grid.chunk_size * stored.itemsize) for grid in grids)),
-        ("Shape", shape_text(shape), *(shape_text(grid.chunks) for grid in grids)),
-        ("Count", "", *(str(grid.count) for grid in grids)),
-        ("Codec", stored.codec or "none"),
-    ]
+    rows = [*_size_rows(stored.nbytes, stored.itemsize, shape, grids), ("Codec", stored.codec or "none")]
     table = _table(rows, head=("", "Array", "Chunk", *(["Shard"] if shards else [])))
     return _beside(f"<strong>{word}</strong> {escape(place)}{table}", picture(grids[0]))
 
