@@ -127,11 +127,12 @@ def from_dask(
         Chunk and shard lengths as `rechunk` takes them; by default the chunks are the longest block in each axis.
     zarr_format : 2 or 3
         Zarr format of the target.
-    Budget of this process, or of each worker on a cluster, in bytes, beside the blocks and the memory of their own
-    tasks; by default as in `rechunk`.
-        tasks hold; by default as in `rechunk`.
-    Of the target, as ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors also
-    by name, as in `rechunk`.
+    memory : int or str
+        Budget of this process, or of each worker on a cluster, in bytes, beside the blocks and the memory of their own
+        tasks; by default as in `rechunk`.
+    compressors, filters, fill_value, attributes, dimension_names
+        Of the target, as ``zarr.create_array`` takes them; ``()`` for no codecs, None for Zarr's defaults. Compressors
+        also by name, as in `rechunk`.
     overwrite : bool
         Whether a Zarr array at ``target`` may be replaced; it stays until every block has been computed.
     resume : bool or str

@@ -49,8 +49,7 @@ class SlabWindow:
 
 
 class SlabIterator:
-    """Iterator over the slabs of an array. Created by `OutOfCoreArray.slabs`; nothing is read before the first slab. A
-    ``with`` block, or `close`, ends it early.
+    """Iterator over the slabs of an array. Created by `OutOfCoreArray.slabs`; nothing is read before the first slab.
 
     A ``with`` block, or `close`, ends it early.
     """
